@@ -1,0 +1,141 @@
+"""Every error the product reports, and whose fault each one is.
+
+    SowError
+      ClientError            the request is wrong; 4xx, or a failure ack
+        BadMessage           a body that cannot be stored; carries the index in its batch
+        BadFilter            an expression; carries the character position and what was expected
+        UnknownTopic         no topic of that name
+        InvalidTopic         the topic exists but does not take this command
+        NotAvailable         in the contract, not built yet
+        TooLarge             over a configured limit
+      ConfigError            the operator's config.xml; carries line and element
+      StoreError             the disk
+        DiskFull             no room: nothing was stored, reads go on
+        Damaged              stored bytes are not what was written
+
+`reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a
+sentence for people that says what, where, why, and what to write instead; `status` is the HTTP
+status. An exception outside this tree is a bug of ours.
+"""
+
+
+class SowError(Exception):
+    """Base of all reported errors; never raised itself."""
+
+    reason = "internal error"
+    status = 500
+
+    def __init__(self, detail: str, *, reason: str | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        if reason is not None:
+            self.reason = reason
+
+    def fields(self) -> dict[str, object]:
+        """What this error adds to a problem document beside reason and detail."""
+        return {}
+
+
+class ClientError(SowError):
+    """The request cannot be carried out as it stands; sending it again will not help."""
+
+    reason = "bad request"
+    status = 400
+
+
+class BadMessage(ClientError):
+    """A message body that cannot be stored. `index` is its 0-based place in the request."""
+
+    reason = "bad message"
+
+    def __init__(self, detail: str, *, index: int = 0, reason: str | None = None) -> None:
+        super().__init__(detail, reason=reason)
+        self.index = index
+
+    def fields(self) -> dict[str, object]:
+        """The index of the message within its request."""
+        return {"index": self.index}
+
+
+class BadFilter(ClientError):
+    """An expression that does not compile. `position` is a 0-based character offset."""
+
+    reason = "bad filter"
+
+    def __init__(
+        self, detail: str, *, position: int = 0, expected: str = "", reason: str | None = None
+    ) -> None:
+        super().__init__(detail, reason=reason)
+        self.position = position
+        self.expected = expected
+
+    def fields(self) -> dict[str, object]:
+        """Where the expression broke, and what could have stood there."""
+        return {"position": self.position, "expected": self.expected}
+
+
+class UnknownTopic(ClientError):
+    """No topic of that name is configured."""
+
+    reason = "invalid topic"
+    status = 404
+
+
+class UnknownRecord(ClientError):
+    """No record of that key is in the topic."""
+
+    reason = "not found"
+    status = 404
+
+
+class InvalidTopic(ClientError):
+    """The topic exists but cannot take this command, such as a publish to a conflated topic."""
+
+    reason = "invalid topic"
+
+
+class NotAvailable(ClientError):
+    """The contract has it and this version does not; refused by name, never ignored."""
+
+    reason = "not available yet"
+
+
+class TooLarge(ClientError):
+    """Over a configured limit."""
+
+    reason = "too large"
+    status = 413
+
+
+class ConfigError(SowError):
+    """A mistake in config.xml, at a line and an element."""
+
+    reason = "bad configuration"
+
+    def __init__(self, detail: str, *, file: str = "", line: int = 0, element: str = "") -> None:
+        super().__init__(detail)
+        self.file = file
+        self.line = line
+        self.element = element
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.element}: {self.detail}"
+
+
+class StoreError(SowError):
+    """The data directory cannot be used."""
+
+    reason = "store error"
+
+
+class DiskFull(StoreError):
+    """No room on the disk: nothing of the request was stored; reads are still served."""
+
+    reason = "disk full"
+    status = 507
+
+
+class Damaged(StoreError):
+    """Stored bytes are not the bytes that were written; they are not served."""
+
+    reason = "damaged"

@@ -1,0 +1,60 @@
+"""What a message type must do, and nothing about any of them.
+
+A topic keeps the bytes that came. A message type turns batches of such bytes into *columns*:
+one list of values per path that keys, indexes or filters name. It parses whole messages only
+when asked to. Another type is one file beside this one and a line in `sow.messages`.
+
+Values are str, int, float, bool, None (absent or null) or a list of these (a path met more than
+once). Containers have no value: None.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sow.paths import Path, Value
+
+Column = list[Value]
+
+class Decoder(Protocol):
+    """Reads the same few paths out of batch after batch; made once per topic and path set."""
+
+    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
+        """One column per path, in the order the decoder was made with; bodies are known good."""
+        ...
+
+    def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
+        """Check bodies that just arrived and read their columns in the same pass.
+
+        Returns the bodies as they are to be stored (a JSON body loses its line breaks) and their
+        columns. Raises BadMessage with the index of the first bad one.
+        """
+        ...
+
+class MessageType(Protocol):
+    """One family of message bodies."""
+
+    name: str
+    structured: bool
+    """Has named fields, so that the server can make keys, filter and index."""
+    enc: str | None
+    """How a body travels inside a JSON line when it is not JSON text: None, or "base64"."""
+
+    def decoder(self, paths: tuple[Path, ...]) -> Decoder:
+        """A decoder of these paths."""
+        ...
+
+    def parse(self, body: bytes) -> object:
+        """The whole message: a document (dict) of a structured type, else the scalar."""
+        ...
+
+    def encode(self, document: object) -> bytes:
+        """The body that `parse` would read as `document`; raises BadMessage if there is none."""
+        ...
+
+    def to_line(self, body: bytes) -> bytes:
+        """The JSON text that stands for this body as `d` of a line (no line break inside)."""
+        ...
+
+    def from_line(self, d: bytes) -> bytes:
+        """The body that the JSON text `d` of a client's line stands for; raises BadMessage."""
+        ...

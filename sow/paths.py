@@ -1,0 +1,123 @@
+"""Paths: how a field of a message is named.
+
+Two notations mean the same thing: the XPath subset of AMPS (``/order/id``, ``/55``,
+``/legs[0]``, ``[/odd name]``) and JSONPath (``$.order.id``), which jsonpath-ng parses once, when
+a configuration or a filter is read and never per message. A document is seen flattened to
+path → scalar: a container has no value of its own, and a path met more than once (through an
+array) is a list of its values in order.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sow.errors import BadFilter
+
+Scalar = str | int | float | bool | None
+Value = Scalar | list[Scalar]
+
+XPATH = re.compile(r"(?P<steps>(?:/[^\s/\[\]]+)+)(?:\[(?P<index>\d+)\])?\Z")
+BRACKETED = re.compile(r"\[(?P<steps>/[^\]]+)\]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A parsed path: the names to follow and, for ``/a[2]``, which of several values."""
+
+    steps: tuple[str, ...]
+    index: int | None = None
+
+    def __str__(self) -> str:
+        text = "/" + "/".join(self.steps)
+        if re.search(r"[\s\[\]]", text):
+            text = f"[{text}]"
+        return text if self.index is None else f"{text}[{self.index}]"
+
+
+def parse_path(text: str) -> Path:
+    """Read ``/a/b``, ``/a[0]``, ``[/a b]`` or ``$.a.b``; raises BadFilter."""
+    text = text.strip()
+    if text.startswith("$"):
+        return _from_jsonpath(text)
+    if bracketed := BRACKETED.match(text):
+        return Path(tuple(bracketed["steps"][1:].split("/")))
+    if found := XPATH.match(text):
+        index = found["index"]
+        return Path(tuple(found["steps"][1:].split("/")), None if index is None else int(index))
+    raise BadFilter(
+        f"{text!r} is not a path; write an absolute path such as /order/id, /legs[0] or $.order.id",
+        expected="a path",
+    )
+
+
+def _from_jsonpath(text: str) -> Path:
+    # Imported here: only configurations that use this notation pay for the parser.
+    from jsonpath_ng import jsonpath, parse
+    from jsonpath_ng.exceptions import JSONPathError
+
+    def refuse(why: str) -> BadFilter:
+        return BadFilter(f"JSONPath {text!r}: {why}; write $.field.field or /field/field")
+
+    try:
+        tree = parse(text)
+    except JSONPathError as error:
+        raise refuse(str(error)) from None
+    steps: list[str] = []
+    index = None
+    while not isinstance(tree, jsonpath.Root):
+        if not isinstance(tree, jsonpath.Child):
+            raise refuse("it must start at the root and name one field at a time")
+        match tree.right:
+            case jsonpath.Fields(fields=(str(name),)) if name != "*":
+                steps.append(name)
+            case jsonpath.Index() if not steps and index is None:
+                index = _only_index(tree.right)
+            case _:
+                raise refuse("only field names and one final index are understood")
+        tree = tree.left
+    if not steps or (index is not None and index < 0):
+        raise refuse("it names no field")
+    return Path(tuple(reversed(steps)), index)
+
+
+def _only_index(node: object) -> int:
+    """The number of an Index node; jsonpath-ng renamed the attribute between versions."""
+    indices = getattr(node, "indices", None)
+    return int(indices[0] if indices else node.index)  # type: ignore[attr-defined]
+
+
+def value_at(document: object, path: Path) -> Value:
+    """The value of `path` in a parsed document: a scalar, a list when it is met through an array,
+    or None when it is absent, null, empty or a container."""
+    met_array = False
+    found: list[object] = [document]
+    for step in path.steps:
+        spread, arrays = _spread(found)
+        met_array |= arrays
+        found = [item[step] for item in spread if isinstance(item, dict) and step in item]
+    spread, arrays = _spread(found)
+    values: list[Scalar] = [
+        item if isinstance(item, str | int | float | bool) else None
+        for item in spread
+        if not isinstance(item, dict)
+    ]
+    if path.index is not None:
+        return values[path.index] if path.index < len(values) else None
+    if met_array or arrays:
+        return values or None
+    return values[0] if values else None
+
+
+def _spread(items: list[object]) -> tuple[list[object], bool]:
+    """Open arrays (nested ones too) into their elements; whether there was any."""
+    if not any(isinstance(item, list) for item in items):
+        return items, False
+    return [leaf for item in items for leaf in _leaves(item)], True
+
+
+def _leaves(item: object) -> Iterator[object]:
+    if isinstance(item, list):
+        for element in item:
+            yield from _leaves(element)
+    else:
+        yield item

@@ -1,0 +1,88 @@
+"""What the engine asks of a store, with no say in how it is kept.
+
+The log is the truth: an `Entry` is appended for every accepted batch, and a `Journal` makes it
+durable. A checkpoint is a conflated copy of the log: the same entries with only the last change
+of each record. `sow.store.lmdb` implements both on disk, `sow.store.memory` in memory.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Op = Literal["publish", "delete", "expire"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A batch of log records of one topic and one operation, in order.
+
+    Record `i` has sequence number `seq + i` (dense over all topics) and all share `ts_us`.
+    `identities` are the records' identities within the topic (see `sow.keys`); None for a
+    publish whose identities follow from its bodies. `bodies` is empty unless `op` is publish.
+    `expires_us` is the absolute time at which the batch's records expire, or 0 for never.
+    """
+
+    op: Op
+    topic: str
+    seq: int
+    ts_us: int
+    identities: Sequence[str] | None
+    bodies: Sequence[bytes]
+    expires_us: int = 0
+
+    def __len__(self) -> int:
+        return len(self.bodies) if self.op == "publish" else len(self.identities or ())
+
+
+@dataclass(slots=True)
+class Slice:
+    """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
+
+    `born` orders records by first publication (contract S9).
+    """
+
+    identities: list[str]
+    bodies: list[bytes]
+    seqs: list[int]
+    ts_us: list[int]
+    born: list[int]
+    expires_us: list[int]
+
+
+class Journal(Protocol):
+    """The transaction log. Only `append` writes, and it is called from one thread at a time."""
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Make `entries` durable, all or none; raises DiskFull (then none is kept)."""
+        ...
+
+    def read(self, after_seq: int) -> Iterator[Entry]:
+        """Entries in order from the one holding record `after_seq + 1`; raises Damaged."""
+        ...
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record still kept, or `last_seq + 1` when there is none."""
+        ...
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable record, 0 in a new journal."""
+        ...
+
+
+class Checkpoint(Protocol):
+    """The stored copy of one topic's table."""
+
+    @property
+    def seq(self) -> int:
+        """Every log record up to here is contained; replay starts after it. 0: none yet."""
+        ...
+
+    def load(self) -> Iterator[Slice]:
+        """The last complete checkpoint, in slices of bounded size; raises Damaged."""
+        ...
+
+    def write(self, seq: int, slices: Iterable[Slice]) -> None:
+        """Replace the checkpoint, atomically: until it is complete the old one stands."""
+        ...
