@@ -1,0 +1,142 @@
+"""The laws of conflation, on random logs under a clock that is moved by hand."""
+
+from collections import defaultdict
+
+from conflated_topics import Conflator, PerKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+INTERVAL = 1_000_000
+GATHER = 20_000
+
+keys = st.sampled_from("abcde")
+steps = st.integers(min_value=0, max_value=700_000)
+logs = st.lists(st.tuples(steps, keys), max_size=60)
+
+
+def timed(log):
+    """A log of (gap, key) as (time, key, value) with values that tell updates apart."""
+    now, out = 0, []
+    for value, (gap, key) in enumerate(log):
+        now += gap
+        out.append((now, key, value))
+    return out
+
+
+def run(log, take_at=()):
+    """Offer a timed log, taking whenever due and at `take_at` besides; (time, key, value)."""
+    conflator = Conflator(PerKey(INTERVAL))
+    taken = []
+
+    def take(now):
+        taken.extend((now, key, value) for key, value in conflator.take(now).items())
+
+    moments = sorted([(at, 0, None, None) for at in take_at] + [(t, 1, k, v) for t, k, v in log])
+    for now, _, key, value in moments:
+        while (due := conflator.due_us()) is not None and due <= now:
+            take(due)
+        if key is None:
+            take(now)
+        else:
+            conflator.offer([key], [value], now)
+    while (due := conflator.due_us()) is not None:
+        take(due)
+    assert len(conflator) == 0
+    return taken
+
+
+def test_the_first_update_waits_a_whole_interval():
+    assert run([(0, "a", 1)]) == [(INTERVAL, "a", 1)]
+
+
+def test_only_the_last_update_of_a_window_is_released():
+    assert run([(0, "a", 1), (500_000, "a", 2), (999_999, "a", 3)]) == [(INTERVAL, "a", 3)]
+
+
+def test_later_updates_do_not_reset_the_window():
+    log = [(t, "a", t) for t in range(0, 3 * INTERVAL, 300_000)]
+    assert [t for t, _, _ in run(log)] == [INTERVAL, 2 * INTERVAL + 200_000, 3 * INTERVAL + 400_000]
+
+
+def test_an_update_at_exactly_the_deadline_opens_the_next_window():
+    assert run([(0, "a", 1), (INTERVAL, "a", 2)]) == [(INTERVAL, "a", 1), (2 * INTERVAL, "a", 2)]
+
+
+def test_a_closed_window_keeps_its_value_however_late_it_is_taken():
+    conflator = Conflator(PerKey(INTERVAL))
+    conflator.offer(["a"], [1], 0)
+    conflator.offer(["a"], [2], INTERVAL + 5)
+    assert conflator.take(INTERVAL + 5) == {"a": 1}
+
+
+def test_a_key_offered_twice_in_one_batch_keeps_the_later_value():
+    conflator = Conflator(PerKey(INTERVAL))
+    conflator.offer(["a", "b", "a"], [1, 2, 3], 0)
+    assert conflator.take(INTERVAL) == {"a": 3, "b": 2}
+
+
+@given(logs)
+def test_convergence_the_last_update_of_every_key_is_released_last(log):
+    log = timed(log)
+    assert {k: v for _, k, v in run(log)} == {k: v for _, k, v in log}
+
+
+@given(logs, st.lists(st.integers(min_value=0, max_value=40_000_000), max_size=20))
+def test_chunking_where_takes_fall_never_changes_what_comes_out(log, take_at):
+    log = timed(log)
+    assert [(k, v) for _, k, v in sorted(run(log, take_at))] == [
+        (k, v) for _, k, v in sorted(run(log))
+    ]
+
+
+@given(logs)
+def test_rate_no_key_is_released_twice_within_an_interval(log):
+    times = defaultdict(list)
+    for now, key, _ in run(timed(log)):
+        times[key].append(now)
+    for moments in times.values():
+        assert all(b - a >= INTERVAL for a, b in zip(moments, moments[1:], strict=False))
+
+
+@given(logs)
+def test_staleness_nothing_is_held_longer_than_interval_and_gathering(log):
+    log = timed(log)
+    for now, key, value in run(log):
+        offered = next(t for t, k, v in log if (k, v) == (key, value))
+        opened = max(t for t, k, _ in log if k == key and t <= offered)
+        assert now - opened <= INTERVAL + GATHER
+
+
+@given(logs)
+def test_order_values_of_a_key_never_go_backwards(log):
+    seen = defaultdict(list)
+    for _, key, value in run(timed(log)):
+        seen[key].append(value)
+    assert all(values == sorted(values) for values in seen.values())
+
+
+@given(logs)
+def test_bound_never_more_entries_than_keys_while_takes_are_on_time(log):
+    conflator = Conflator(PerKey(INTERVAL))
+    offered = set()
+    for now, key, value in timed(log):
+        while (due := conflator.due_us()) is not None and due <= now:
+            conflator.take(due)
+        conflator.offer([key], [value], now)
+        offered.add(key)
+        # A key can wait twice for the length of one gathering: closed, and open again.
+        assert len(conflator) <= 2 * len(offered)
+
+
+@given(st.lists(st.tuples(steps, st.lists(keys, min_size=1, max_size=5)), max_size=30))
+def test_a_batch_is_the_same_as_its_updates_one_by_one(batches):
+    whole, single = Conflator(PerKey(INTERVAL)), Conflator(PerKey(INTERVAL))
+    now = 0
+    for gap, names in batches:
+        now += gap
+        values = [f"{now}:{at}" for at in range(len(names))]
+        assert whole.take(now) == single.take(now)
+        whole.offer(names, values, now)
+        for name, value in zip(names, values, strict=True):
+            single.offer([name], [value], now)
+    assert whole.take(now + 2 * INTERVAL) == single.take(now + 2 * INTERVAL)

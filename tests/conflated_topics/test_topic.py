@@ -1,0 +1,137 @@
+"""A conflated topic's focus: what enters, changes and leaves the copy (contract S1, S2)."""
+
+from conflated_topics import ConflatedTopic
+from hypothesis import given
+from hypothesis import strategies as st
+
+INTERVAL = 1_000_000
+
+
+class Copy:
+    """A conflated topic with the copy it keeps."""
+
+    def __init__(self):
+        self.records = {}
+        self.topic = ConflatedTopic(INTERVAL, self.records.__contains__)
+        self.said = []
+
+    def publish(self, now, key, value, passes=True):
+        self.advance(now)
+        self.topic.offer([key], [value], now, [passes])
+
+    def remove(self, now, key, value=None, reason="deleted"):
+        self.advance(now)
+        self.topic.remove([key], [value], reason, now)
+
+    def advance(self, now):
+        while (due := self.topic.due_us()) is not None and due <= now:
+            updates, removals = self.topic.take(due)
+            for key, value in updates:
+                self.records[key] = value
+                self.said.append((due, "p", key, value))
+            for key, _, reason in removals:
+                del self.records[key]
+                self.said.append((due, reason, key))
+
+
+def test_a_record_enters_at_the_end_of_its_window():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.advance(INTERVAL)
+    assert copy.said == [(INTERVAL, "p", "a", 1)]
+
+
+def test_a_record_that_stops_matching_leaves_at_the_end_of_its_window():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.publish(INTERVAL, "a", 2, passes=False)
+    copy.advance(3 * INTERVAL)
+    assert copy.said == [(INTERVAL, "p", "a", 1), (2 * INTERVAL, "match", "a")]
+
+
+def test_a_record_that_came_and_went_within_one_window_is_never_seen():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.remove(10, "a")
+    copy.advance(3 * INTERVAL)
+    assert copy.said == []
+
+
+def test_a_record_that_never_matched_opens_no_window():
+    copy = Copy()
+    copy.publish(0, "a", 1, passes=False)
+    assert copy.topic.due_us() is None
+
+
+def test_a_record_deleted_and_published_again_within_one_window_is_one_update():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.remove(INTERVAL + 10, "a")
+    copy.publish(INTERVAL + 20, "a", 2)
+    copy.advance(3 * INTERVAL)
+    assert copy.said[1:] == [(copy.said[1][0], "p", "a", 2)]
+
+
+def test_a_delete_is_said_with_its_reason():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.remove(INTERVAL, "a", reason="expired")
+    copy.advance(2 * INTERVAL)
+    assert copy.said[-1] == (2 * INTERVAL, "expired", "a")
+
+
+def test_the_ratio_is_updates_in_for_each_one_out():
+    copy = Copy()
+    for value in range(10):
+        copy.publish(value, "a", value)
+    copy.advance(INTERVAL)
+    assert copy.topic.ratio == 10.0
+
+
+def test_a_batch_may_hold_a_record_that_enters_and_leaves():
+    copy = Copy()
+    copy.topic.offer(["a", "b", "a"], [1, 2, 3], 0, [True, True, False])
+    copy.advance(INTERVAL)
+    assert copy.records == {"b": 2}
+
+
+events = st.lists(
+    st.tuples(
+        st.integers(min_value=0, max_value=600_000),
+        st.sampled_from("abc"),
+        st.sampled_from(["in", "out", "delete"]),
+    ),
+    max_size=50,
+)
+
+
+@given(events)
+def test_exact_focus_the_copy_ends_as_the_filtered_original(log):
+    copy, original, now = Copy(), {}, 0
+    for value, (gap, key, kind) in enumerate(log):
+        now += gap
+        if kind == "delete":
+            if key in original:
+                copy.remove(now, key)
+            original.pop(key, None)
+        else:
+            original[key] = (value, kind)
+            copy.publish(now, key, (value, kind), passes=kind == "in")
+    copy.advance(now + 2 * INTERVAL)
+    assert copy.records == {k: v for k, v in original.items() if v[1] == "in"}
+
+
+@given(events)
+def test_exact_focus_leaving_is_said_only_of_what_was_told(log):
+    copy, now = Copy(), 0
+    for value, (gap, key, kind) in enumerate(log):
+        now += gap
+        if kind == "delete":
+            copy.remove(now, key)
+        else:
+            copy.publish(now, key, value, passes=kind == "in")
+    copy.advance(now + 2 * INTERVAL)
+    told = set()
+    for _, what, key, *_ in copy.said:
+        assert what == "p" or key in told
+        told = told | {key} if what == "p" else told - {key}
