@@ -2,7 +2,8 @@
 
 The log is the truth: an `Entry` is appended for every accepted batch, and a `Journal` makes it
 durable. A checkpoint is a conflated copy of the log: the same entries with only the last change
-of each record. `sow.store.lmdb` implements both on disk, `sow.store.memory` in memory.
+of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk,
+`sow.store.volatile` in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +51,7 @@ class Slice:
 
 
 class Journal(Protocol):
-    """The transaction log. Only `append` writes, and it is called from one thread at a time."""
+    """The transaction log. `append` and `trim` write, from one thread; any thread may read."""
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Make `entries` durable, all or none; raises DiskFull (then none is kept)."""
@@ -70,6 +71,23 @@ class Journal(Protocol):
         """The newest durable record, 0 in a new journal."""
         ...
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes kept."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether the disk takes more; cheap."""
+        ...
+
+    def trim(self, now_us: int, keep_from_seq: int) -> bool:
+        """Drop what retention no longer wants, in bounded steps; True when there may be more."""
+        ...
+
+    def close(self) -> None:
+        """Release the files."""
+        ...
+
 
 class Checkpoint(Protocol):
     """The stored copy of one topic's table."""
@@ -85,4 +103,8 @@ class Checkpoint(Protocol):
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
         """Replace the checkpoint, atomically: until it is complete the old one stands."""
+        ...
+
+    def close(self) -> None:
+        """Release the file."""
         ...

@@ -1,0 +1,342 @@
+"""The engine: topics, their records, and what follows from a change of one.
+
+    publish / delete ──> log entry ──> table ──> router ──> feeds, conflated copies
+    advance(now) ──────> expirations, conflated releases ──> the same router
+    flush() ───────────> a *group*: log entries to make durable, sessions to write to
+
+The engine does no I/O and reads no clock. Changes take effect at once, but nothing that was said
+because of them may leave before its group is durable: what a client has seen is never lost.
+Whoever drives the engine stores each group's entries in order, then calls `release`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sow.agenda import Expirations
+from sow.conflated_copy import ConflatedCopy
+from sow.errors import ClientError, DiskFull, InvalidTopic, TooLarge, UnknownTopic
+from sow.expressions import Filter, compile_filter
+from sow.feeds import Batch, Feed
+from sow.keyed_topic import KeyedTopic
+from sow.messages import message_type
+from sow.query import Answer, Query
+from sow.router import Router
+from sow.sessions import Session
+from sow.store.protocols import Checkpoint, Entry, Op
+from sow.topics import Configuration, ConflatedTopic, Topic
+from sow.wire import nearest
+
+FILTERS_KEPT_MAX = 1024
+
+
+@dataclass(slots=True)
+class Group:
+    """What one flush hands over: store `entries`, then write to `sessions`, in this order."""
+
+    number: int
+    entries: list[Entry] = field(default_factory=list)
+    sessions: dict[Session, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RunningTopic:
+    """A topic with everything that hangs on it; `copy` for a conflated one."""
+
+    records: KeyedTopic
+    router: Router
+    definition: Topic | ConflatedTopic
+    expirations: Expirations | None = None
+    copy: ConflatedCopy | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the outside calls this topic's kind."""
+        return "conflated" if self.copy else "topic"
+
+
+class Engine:
+    """All topics of one configuration. `has_room` says whether the disk takes more."""
+
+    def __init__(
+        self, configuration: Configuration, has_room: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.configuration = configuration
+        self.seq = 0
+        self.now_us = 0
+        self.released = 0
+        self.topics: dict[str, RunningTopic] = {}
+        self._has_room = has_room
+        self._group = Group(1)
+        self._waiting_feeds: dict[Feed, None] = {}
+        self._filters: dict[str, Filter] = {}
+        for definition in configuration.topics:
+            self._add(definition)
+
+    # Topics.
+
+    def _add(self, definition: Topic | ConflatedTopic) -> None:
+        kinds = {options.name: options for options in self.configuration.message_types}
+        kind = message_type(definition.message_type, kinds)
+        if isinstance(definition, Topic):
+            records = KeyedTopic(definition, kind, definition.keys, definition.domain)
+            running = RunningTopic(records, Router(records), definition)
+            if definition.expires:
+                running.expirations = Expirations(records.table)
+        else:
+            underlying = self.topics[definition.underlying]
+            source = underlying.records
+            records = KeyedTopic(definition, kind, tuple(map(str, source.keys)), source.domain)
+            condition = None if definition.filter is None else self.filter(definition.filter)
+            copy = ConflatedCopy(records, source, definition.interval_us, condition)
+            underlying.router.listeners.append(copy)
+            running = RunningTopic(records, Router(records), definition, copy=copy)
+        self.topics[definition.name] = running
+
+    def topic(self, name: str) -> RunningTopic:
+        """A topic by its exact name; raises UnknownTopic with the nearest one."""
+        found = self.topics.get(name)
+        if found is None:
+            raise UnknownTopic(f"no topic {name!r}{nearest(name, list(self.topics))}")
+        return found
+
+    def _publishable(self, name: str) -> RunningTopic:
+        topic = self.topic(name)
+        if topic.copy is not None:
+            raise InvalidTopic(
+                f"{name} is a conflated topic, a copy of {topic.copy.underlying.name}; "
+                f"publish to {topic.copy.underlying.name}"
+            )
+        if not self._has_room():
+            raise DiskFull("the disk is full; nothing was stored, reads are still served")
+        return topic
+
+    def filter(self, text: str) -> Filter:
+        """A compiled filter; the same text is compiled once. Raises BadFilter."""
+        found = self._filters.get(text)
+        if found is None:
+            limits = self.configuration.limits
+            found = compile_filter(
+                text, bytes_max=limits.filter_bytes_max, depth_max=limits.filter_depth_max
+            )
+            if len(self._filters) >= FILTERS_KEPT_MAX:
+                self._filters.clear()
+            self._filters[text] = found
+        return found
+
+    # Changes from clients.
+
+    def publish(
+        self,
+        name: str,
+        bodies: Sequence[bytes],
+        now_us: int,
+        *,
+        key: str | None = None,
+        expires_s: float | None = None,
+    ) -> int:
+        """Store bodies as the current records of their keys: all of them or, on an error, none.
+
+        Returns the bookmark of the last one.
+        """
+        topic = self._publishable(name)
+        self._check_sizes(bodies)
+        expires_us = self._expiry_us(topic, expires_s, now_us)
+        stored, names, columns = topic.records.read(bodies, key)
+        seqs = self._sequence(len(stored))
+        kept = stored if self._is_stored(topic) else [b""] * len(stored)
+        known = None if topic.records.keys else names
+        self._log("publish", name, seqs, now_us, known, kept, expires_us)
+        if topic.expirations is not None:
+            topic.expirations.add(names, expires_us)
+        stamps = [now_us] * len(stored)
+        self._route(topic, topic.records.put(names, stored, columns, seqs, stamps, expires_us))
+        return self.seq
+
+    def _check_sizes(self, bodies: Sequence[bytes]) -> None:
+        largest, limit = max(map(len, bodies), default=0), self.configuration.limits
+        if largest > limit.message_bytes_max:
+            raise TooLarge(
+                f"a message of {largest} bytes is over the limit of "
+                f"{limit.message_bytes_max} bytes (Limits/MessageSize)"
+            )
+
+    def _expiry_us(self, topic: RunningTopic, expires_s: float | None, now_us: int) -> int:
+        assert isinstance(topic.definition, Topic)
+        if expires_s is None:
+            lifetime_us = topic.definition.expiration_us
+            return now_us + lifetime_us if lifetime_us else 0
+        if not topic.definition.expires:
+            raise ClientError(
+                f"topic {topic.definition.name} keeps records for ever; "
+                "set its Expiration to enabled before giving messages a lifetime"
+            )
+        if not 0 < expires_s <= 1e9:
+            raise ClientError(f"expiration is {expires_s}; it must be seconds, above 0 up to 1e9")
+        return now_us + int(expires_s * 1e6)
+
+    def _is_stored(self, topic: RunningTopic) -> bool:
+        return getattr(topic.definition, "durability", "") == "persistent"
+
+    def delete(self, name: str, slots: Iterable[int], now_us: int) -> int:
+        """Remove the records in these slots of a topic; returns how many there were."""
+        topic = self._publishable(name)
+        table = topic.records.table
+        names = [identity for slot in slots if (identity := table.identities[slot]) is not None]
+        return self._remove(topic, names, "delete", now_us)
+
+    def _remove(self, topic: RunningTopic, names: list[str], op: Op, now_us: int) -> int:
+        name = topic.definition.name
+
+        def stamp(count: int) -> tuple[Sequence[int], Sequence[int]]:
+            seqs = self._sequence(count)
+            self._log(op, name, seqs, now_us, names, (), 0)
+            return seqs, [now_us] * count
+
+        names = [identity for identity in dict.fromkeys(names) if identity in topic.records.table]
+        batch = topic.records.drop(names, "expired" if op == "expire" else "deleted", stamp)
+        if batch is not None:
+            self._route(topic, batch)
+        return len(names)
+
+    def _sequence(self, count: int) -> range:
+        seqs = range(self.seq + 1, self.seq + 1 + count)
+        self.seq += count
+        return seqs
+
+    def _log(
+        self,
+        op: Op,
+        name: str,
+        seqs: range,
+        now_us: int,
+        names: Sequence[str] | None,
+        bodies: Sequence[bytes],
+        expires_us: int,
+    ) -> None:
+        self.now_us = max(self.now_us, now_us)
+        self._group.entries.append(Entry(op, name, seqs.start, now_us, names, bodies, expires_us))
+
+    def _route(self, topic: RunningTopic, batch: Batch) -> None:
+        for feed in topic.router.route(batch, self.now_us):
+            self._waiting_feeds[feed] = None
+
+    # Time.
+
+    def due_us(self) -> int | None:
+        """When `advance` next has something to do."""
+        dues = [
+            due
+            for topic in self.topics.values()
+            for source in (topic.expirations, topic.copy and topic.copy.conflation)
+            if source is not None and (due := source.due_us()) is not None
+        ]
+        return min(dues, default=None)
+
+    def advance(self, now_us: int) -> None:
+        """Carry out what is due: records expire, conflated topics release their updates."""
+        self.now_us = max(self.now_us, now_us)
+        for topic in self.topics.values():
+            if topic.expirations is not None:
+                expired = topic.expirations.take(self.now_us)
+                if expired:
+                    self._remove(topic, expired, "expire", self.now_us)
+            if topic.copy is not None and topic.copy.is_due(self.now_us):
+                for batch in topic.copy.release(self.now_us):
+                    self._route(topic, batch)
+
+    # Queries.
+
+    def query(self, name: str, query: Query) -> Answer:
+        """Which records a query names, as slots valid until the next change."""
+        return self.topic(name).records.indexes.answer(query)
+
+    # Groups.
+
+    @property
+    def group(self) -> int:
+        """The number of the group that is being filled."""
+        return self._group.number
+
+    def touch(self, session: Session) -> None:
+        """This session has something to write when the open group is released."""
+        self._group.sessions[session] = None
+
+    def flush(self) -> Group:
+        """Close the open group and hand it over."""
+        group = self._group
+        for feed in self._waiting_feeds:
+            feed.flush(group.number)
+            group.sessions.update(feed.members)
+        self._waiting_feeds.clear()
+        for session in group.sessions:
+            session.seal(group.number)
+        self._group = Group(group.number + 1)
+        return group
+
+    def release(self, group: Group) -> None:
+        """A group is durable: what was said in it may leave."""
+        assert group.number == self.released + 1
+        self.released = group.number
+
+    # Restart.
+
+    def restore(
+        self,
+        checkpoints: Mapping[str, Checkpoint],
+        log: Iterable[Entry],
+        last_seq: int,
+    ) -> None:
+        """Rebuild all records: each topic's checkpoint, then the log after it, then the copies.
+
+        `checkpoints` has one for each persistent topic; `log` holds at least every entry after
+        the oldest of them, up to `last_seq`.
+        """
+        reached: dict[str, int] = {}
+        for name, checkpoint in checkpoints.items():
+            records = self.topics[name].records
+            reached[name] = checkpoint.seq
+            for part in checkpoint.load():
+                records.index(records.table.restore(part))
+            records.table.settle()
+        for entry in log:
+            self._replay(entry, reached)
+        self.seq = last_seq
+        for topic in self.topics.values():
+            if topic.expirations is not None:
+                topic.expirations.restore(topic.records.table.slots)
+            if topic.copy is not None:
+                topic.copy.fill()
+
+    def _replay(self, entry: Entry, reached: dict[str, int]) -> None:
+        """Apply a log entry to a table that may already hold some of what follows it."""
+        self.now_us = max(self.now_us, entry.ts_us)
+        topic = self.topics.get(entry.topic)
+        if topic is None or entry.topic not in reached:
+            return
+        if entry.seq + len(entry) - 1 <= reached[entry.topic]:
+            return
+        records = topic.records
+        names = entry.identities
+        if names is None:
+            names = records.identities_of(entry.bodies)
+        newer = self._not_yet_seen(records, entry, names)
+        names = [names[at] for at in newer]
+        if entry.op == "publish":
+            bodies = [entry.bodies[at] for at in newer]
+            seqs = [entry.seq + at for at in newer]
+            stamps = [entry.ts_us] * len(newer)
+            if names:
+                records.put(names, bodies, {}, seqs, stamps, entry.expires_us)
+        else:
+            records.indexes.drop(records.table.drop(names)[1])
+
+    @staticmethod
+    def _not_yet_seen(records: KeyedTopic, entry: Entry, names: Sequence[str]) -> list[int]:
+        """Places of an entry that are newer than what the checkpoint already holds of them."""
+        table = records.table
+        found = table.slots.get
+        return [
+            at
+            for at, name in enumerate(names)
+            if (slot := found(name)) is None or table.seqs[slot] < entry.seq + at
+        ]

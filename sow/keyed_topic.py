@@ -1,0 +1,185 @@
+"""A running topic: its records, its indexes, and how its messages are read and written.
+
+Both what clients publish to and the copies that conflated topics keep are keyed topics, which is
+why a conflated topic can be queried, indexed, subscribed to and conflated again like any other.
+A keyed topic turns bodies into records and changes; who hears of them is the router's business,
+and what may be published is the engine's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import orjson
+
+from sow.changes import Changes, Reason
+from sow.errors import BadMessage, ClientError
+from sow.feeds import Batch
+from sow.indexes import Indexes
+from sow.keys import check_explicit_key, identities, sow_key
+from sow.messages.base import Column, Decoder, MessageType
+from sow.paths import Path, parse_path
+from sow.store.memory import Table
+from sow.topics import Definition
+
+Columns = dict[Path, Column]
+
+
+class KeyedTopic:
+    """A topic's records with everything needed to read, index and render them.
+
+    `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
+    its underlying topic's SowKeys (contract S5).
+    """
+
+    def __init__(
+        self, definition: Definition, message_type: MessageType, keys: Sequence[str], domain: str
+    ) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.message_type = message_type
+        self.keys = tuple(parse_path(key) for key in keys)
+        self.domain = domain
+        self.table = Table((lambda identity: sow_key(domain, identity)) if self.keys else None)
+        self._decoders: dict[tuple[Path, ...], Decoder] = {}
+        self.indexes = Indexes(
+            self.table,
+            self.decoder,
+            self.keys,
+            tuple(tuple(map(parse_path, fields)) for fields in definition.hash_indexes),
+            tuple(map(parse_path, definition.indexes)),
+        )
+        self._watched: Counter[Path] = Counter(self.indexes.watched)
+        self._read_paths: tuple[Path, ...] = ()
+        self._reader = self._make_reader()
+
+    def _make_reader(self) -> Decoder:
+        self._read_paths = tuple(dict.fromkeys((*self.keys, *self._watched)))
+        return self.message_type.decoder(self._read_paths)
+
+    def decoder(self, paths: tuple[Path, ...]) -> Decoder:
+        """A decoder of these paths, made once."""
+        found = self._decoders.get(paths)
+        if found is None:
+            found = self._decoders[paths] = self.message_type.decoder(paths)
+        return found
+
+    def watch(self, paths: Iterable[Path]) -> None:
+        """Read these fields of every message as it comes in, because a filter needs them."""
+        self._watched.update(paths)
+        self._reader = self._make_reader()
+
+    def unwatch(self, paths: Iterable[Path]) -> None:
+        """Undo one `watch` of the same paths."""
+        self._watched.subtract(paths)
+        self._watched += Counter()
+        self._reader = self._make_reader()
+
+    # Reading what clients send.
+
+    def read(
+        self, bodies: Sequence[bytes], key: str | None
+    ) -> tuple[list[bytes], list[str], Columns]:
+        """Check bodies and work out whose records they are; raises BadMessage, changes nothing."""
+        if (key is None) != bool(self.keys):
+            raise self._key_mistake()
+        stored, read = self._reader.read(bodies)
+        columns = dict(zip(self._read_paths, read, strict=True))
+        if self.keys:
+            names = identities(self.keys, [columns[path] for path in self.keys])
+        else:
+            assert key is not None
+            if len(stored) != 1:
+                raise ClientError(f"topic {self.name} takes one message with each k")
+            names = [check_explicit_key(key)]
+        return stored, names, columns
+
+    def _key_mistake(self) -> ClientError:
+        if self.keys:
+            fields = ", ".join(map(str, self.keys))
+            return ClientError(
+                f"topic {self.name} makes its keys from {fields}; leave out k", reason="bad sow key"
+            )
+        return ClientError(
+            f"topic {self.name} has no Key: give the record's key as k", reason="bad sow key"
+        )
+
+    def identities_of(self, bodies: Sequence[bytes]) -> list[str]:
+        """Whose records these bodies are, by their key fields alone."""
+        if not self.keys:
+            raise ClientError(
+                f"topic {self.name} has no Key; name the records by keys or k",
+                reason="bad sow key",
+            )
+        _, columns = self.decoder(self.keys).read(bodies)
+        return identities(self.keys, columns)
+
+    def from_line(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Bodies from the JSON texts that stand for them in a client's lines."""
+        read: list[bytes] = []
+        for index, body in enumerate(bodies):
+            try:
+                read.append(self.message_type.from_line(body))
+            except BadMessage as error:
+                error.index = index
+                raise
+        return read
+
+    # Changing the records.
+
+    def put(
+        self,
+        names: Sequence[str],
+        bodies: Sequence[bytes],
+        columns: Columns,
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+        expires_us: int = 0,
+    ) -> Batch:
+        """Insert or replace records."""
+        slots, olds = self.table.put(names, bodies, seqs, ts_us, expires_us)
+        changes = Changes(self.name, names, slots, olds, bodies, seqs, ts_us)
+        batch = Batch(self, changes, columns)
+        self.indexes.put(slots, {path: batch.column(path) for path in self.indexes.watched})
+        return batch
+
+    def drop(
+        self,
+        names: Iterable[str],
+        reason: Reason,
+        stamp: Callable[[int], tuple[Sequence[int], Sequence[int]]],
+        partings: dict[str, bytes] | None = None,
+    ) -> Batch | None:
+        """Remove the records that are there; `stamp(n)` gives n sequence numbers and times."""
+        gone, slots, olds = self.table.drop(names)
+        if not gone:
+            return None
+        self.indexes.drop(slots)
+        seqs, ts_us = stamp(len(gone))
+        changes = Changes(
+            self.name, gone, slots, olds, None, seqs, ts_us, reason,
+            [partings[name] for name in gone] if partings else None,
+        )  # fmt: skip
+        return Batch(self, changes, {})
+
+    def index(self, slots: Sequence[int]) -> None:
+        """Bring the indexes up to records that were restored into the table."""
+        paths = tuple(self.indexes.watched)
+        bodies = [self.table.bodies[slot] or b"" for slot in slots]
+        columns = self.decoder(paths).columns(bodies) if paths else []
+        self.indexes.put(slots, dict(zip(paths, columns, strict=True)))
+
+    # Writing lines.
+
+    def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
+        if self.message_type.name == "json":
+            return bodies
+        lines = [self.message_type.to_line(body) for body in bodies]
+        if self.message_type.enc:
+            return [b'%b,"enc":"%b"' % (line, self.message_type.enc.encode()) for line in lines]
+        return lines
+
+    def line_head(self, kind: str, subscription: str, **more: str) -> bytes:
+        """The start of a record line, up to where the record itself begins."""
+        head = {"c": kind, "s": subscription, "t": self.name, **more}
+        return orjson.dumps(head)[:-1]

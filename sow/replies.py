@@ -1,0 +1,51 @@
+"""What the server says to a session: the vocabulary of its lines, as plain dictionaries.
+
+One function a line, in the words of the protocol. Records in bulk do not pass through here:
+`sow.wire` renders them straight from columns.
+"""
+
+from sow.errors import SowError
+
+Reply = dict[str, object]
+
+
+def ack(cid: str | None, kind: str, **more: object) -> Reply:
+    """A command got as far as `kind`: processed, persisted or completed."""
+    line: Reply = {"c": "ack", "a": kind, "status": "success"}
+    if cid is not None:
+        line["cid"] = cid
+    line.update((name, value) for name, value in more.items() if value is not None)
+    return line
+
+
+def failure(cid: str | None, error: SowError, kind: str = "processed") -> Reply:
+    """A command was refused; nothing of it was carried out."""
+    line: Reply = {"c": "ack", "a": kind, "status": "failure"}
+    if cid is not None:
+        line["cid"] = cid
+    return line | {"reason": error.reason, "detail": error.detail} | error.fields()
+
+
+def group_begin(subscription: str) -> Reply:
+    """A snapshot starts."""
+    return {"c": "group_begin", "s": subscription}
+
+
+def group_end(subscription: str, seq: int) -> Reply:
+    """The snapshot is complete, exact as of bookmark `seq`."""
+    return {"c": "group_end", "s": subscription, "bm": str(seq)}
+
+
+def unsubscribed(subscription: str, reason: str) -> Reply:
+    """The server ended a subscription."""
+    return {"c": "unsubscribed", "s": subscription, "reason": reason}
+
+
+def heartbeat() -> Reply:
+    """The server is there."""
+    return {"c": "heartbeat"}
+
+
+def close(reason: str) -> Reply:
+    """The last line before the server closes the connection."""
+    return {"c": "close", "reason": reason}

@@ -1,0 +1,89 @@
+"""The router: who hears of a topic's changes.
+
+Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
+conflated copies made from the topic. A session that joins a feed late must not be handed lines
+gathered before it came, so a feed is flushed whenever its membership changes.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from sow.expressions import Filter
+from sow.feeds import Batch, Feed, Shape
+from sow.keyed_topic import KeyedTopic
+from sow.sessions import Session
+from sow.wire import Encoding
+
+
+class FeedKey(NamedTuple):
+    """What makes two subscriptions of a topic equal."""
+
+    filter: str | None
+    oof: bool
+    shape: Shape
+    encoding: str
+
+
+class Listener(Protocol):
+    """Something other than a feed that follows a topic, such as a conflated copy."""
+
+    def hear(self, batch: Batch, now_us: int) -> None:
+        """Take in a batch of changes."""
+        ...
+
+
+class Router:
+    """Feeds and listeners of one topic."""
+
+    def __init__(self, topic: KeyedTopic) -> None:
+        self.topic = topic
+        self.listeners: list[Listener] = []
+        self._feeds: dict[FeedKey, list[Feed]] = {}
+
+    def feeds(self) -> Iterator[Feed]:
+        """All feeds."""
+        for equal in self._feeds.values():
+            yield from equal
+
+    def route(self, batch: Batch, now_us: int) -> list[Feed]:
+        """Tell everyone of a batch; returns the feeds that have something to flush."""
+        for listener in self.listeners:
+            listener.hear(batch, now_us)
+        return [feed for feed in self.feeds() if feed.hear(batch)]
+
+    def join(
+        self, session: Session, key: FeedKey, condition: Filter | None, name: str, group: int
+    ) -> Feed:
+        """Add a session to the feed of `key`; `name` is used when a new feed has to be made.
+
+        A session that subscribes twice alike gets two feeds, since each has its own name.
+        """
+        equal = self._feeds.setdefault(key, [])
+        for feed in equal:
+            if session not in feed.members:
+                feed.flush(group)
+                feed.members[session] = None
+                return feed
+        feed = self._make(name, key, condition, session.encoding)
+        feed.members[session] = None
+        equal.append(feed)
+        return feed
+
+    def _make(self, name: str, key: FeedKey, condition: Filter | None, encoding: Encoding) -> Feed:
+        if condition is not None:
+            self.topic.watch(condition.paths)
+        return Feed(name, self.topic, condition, key.oof, key.shape, encoding)
+
+    def leave(self, session: Session, feed: Feed, group: int) -> None:
+        """Take a session out of a feed; the last one out ends the feed."""
+        feed.flush(group)
+        feed.members.pop(session, None)
+        if feed.members:
+            return
+        for key, equal in list(self._feeds.items()):
+            if feed in equal:
+                equal.remove(feed)
+                if feed.condition is not None:
+                    self.topic.unwatch(feed.condition.paths)
+                if not equal:
+                    del self._feeds[key]

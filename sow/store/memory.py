@@ -1,0 +1,243 @@
+"""The table: the current record of every key of one topic, in memory.
+
+A record is the bytes that came. Each record has a *slot*, its place in a set of columns: body,
+identity, SowKey, sequence number and time of the last change, and `born`, the sequence number of
+its first publication, by which records are ordered (contract S9). A dictionary leads from
+identity to slot. Freed slots are used again, so a slot number means nothing once its record has
+gone and the next batch is applied.
+
+The table knows nothing of fields, indexes, filters or the disk.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.store.protocols import Slice
+
+Slots = NDArray[np.int64]
+
+CAPACITY_MIN = 1024
+SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+class Table:
+    """Records of one topic. `sow_key` makes the SowKey of an identity; None: it is the key."""
+
+    def __init__(self, sow_key: Callable[[str], int] | None) -> None:
+        self._sow_key = sow_key
+        self.slots: dict[str, int] = {}
+        self.bodies: list[bytes | None] = []
+        self.identities: list[str | None] = []
+        self.seqs = np.zeros(CAPACITY_MIN, np.int64)
+        self.ts_us = np.zeros(CAPACITY_MIN, np.int64)
+        self.born = np.zeros(CAPACITY_MIN, np.int64)
+        self.expires_us: NDArray[np.int64] | None = None
+        self._sow_keys = np.zeros(CAPACITY_MIN, np.uint64)
+        self._by_sow_key: dict[int, int] | None = None
+        self._free: list[int] = []
+        self._in_order = True
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self.slots
+
+    def put(
+        self,
+        identities: Sequence[str],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+        expires_us: int = 0,
+    ) -> tuple[list[int], list[bytes | None]]:
+        """Insert or replace records; returns their slots and what stood there before.
+
+        The same identity may come twice in a batch: its second old body is its first new one.
+        """
+        slots: list[int] = []
+        olds: list[bytes | None] = []
+        find = self.slots.get
+        current = self.bodies
+        for identity, body, seq in zip(identities, bodies, seqs, strict=True):
+            slot = find(identity)
+            if slot is None:
+                slot = self._insert(identity, seq)
+            slots.append(slot)
+            olds.append(current[slot])
+            current[slot] = body
+        self.bytes += sum(map(len, bodies)) - sum([len(old) for old in olds if old])
+        self._stamp(slots, seqs, ts_us, expires_us)
+        return slots, olds
+
+    def _stamp(
+        self, slots: list[int], seqs: Sequence[int], ts_us: Sequence[int], expires_us: int
+    ) -> None:
+        if expires_us and self.expires_us is None:
+            self.expires_us = np.zeros(len(self.seqs), np.int64)
+        if len(slots) == 1:
+            (slot,) = slots
+            self.seqs[slot], self.ts_us[slot] = seqs[0], ts_us[0]
+            if self.expires_us is not None:
+                self.expires_us[slot] = expires_us
+            return
+        # numpy keeps the last of repeated indices, which is what a repeated record needs.
+        where = np.array(slots, np.int64)
+        self.seqs[where] = seqs
+        self.ts_us[where] = ts_us
+        if self.expires_us is not None:
+            self.expires_us[where] = expires_us
+
+    def _insert(self, identity: str, seq: int) -> int:
+        sow_key = self._sow_key(identity) if self._sow_key else 0
+        if self._free:
+            slot = self._free.pop()
+            self.identities[slot] = identity
+            self._sow_keys[slot] = sow_key
+            self._in_order = False
+        else:
+            slot = len(self.bodies)
+            self.bodies.append(None)
+            self.identities.append(identity)
+            if slot == len(self.born):
+                self._grow()
+            self._sow_keys[slot] = sow_key
+        self.slots[identity] = slot
+        self.born[slot] = seq
+        if self._by_sow_key is not None:
+            self._by_sow_key[sow_key] = slot
+        return slot
+
+    def _grow(self) -> None:
+        self.seqs = _doubled(self.seqs)
+        self.ts_us = _doubled(self.ts_us)
+        self.born = _doubled(self.born)
+        self._sow_keys = _doubled(self._sow_keys)
+        if self.expires_us is not None:
+            self.expires_us = _doubled(self.expires_us)
+
+    def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
+        """Remove the records that are there; returns their identities, slots and bodies."""
+        gone: list[str] = []
+        slots: list[int] = []
+        olds: list[bytes] = []
+        for identity in identities:
+            slot = self.slots.pop(identity, None)
+            if slot is None:
+                continue
+            body = self.bodies[slot]
+            assert body is not None
+            gone.append(identity)
+            slots.append(slot)
+            olds.append(body)
+            self.bodies[slot] = None
+            self.identities[slot] = None
+            if self._by_sow_key is not None:
+                self._by_sow_key.pop(int(self._sow_keys[slot]), None)
+        self.bytes -= sum(map(len, olds))
+        self._free.extend(slots)
+        return gone, slots, olds
+
+    def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:
+        """SowKeys as text; `identities` are those of the slots, which may just have been freed."""
+        if self._sow_key is None:
+            return list(identities)
+        if len(slots) == 1:
+            return [str(int(self._sow_keys[slots[0]]))]
+        return [str(key) for key in self._sow_keys[np.asarray(slots, np.int64)].tolist()]
+
+    def sow_key(self, slot: int) -> str:
+        """The SowKey of the record in a slot, as text."""
+        if self._sow_key is None:
+            return self.identities[slot] or ""
+        return str(int(self._sow_keys[slot]))
+
+    def find(self, sow_key: str) -> int | None:
+        """The slot of a SowKey given as text, or None."""
+        if self._sow_key is None:
+            return self.slots.get(sow_key)
+        if self._by_sow_key is None:
+            # Made on first use: most topics are never asked by SowKey.
+            slots = list(self.slots.values())
+            self._by_sow_key = dict(zip(self._sow_keys[slots].tolist(), slots, strict=True))
+        # Only the canonical decimal is a SowKey: no sign, blank, leading zero or other digits.
+        if not SOW_KEY.fullmatch(sow_key):
+            return None
+        return self._by_sow_key.get(int(sow_key))
+
+    def live(self) -> Slots:
+        """Slots of all records, in order of first publication."""
+        slots = np.fromiter(self.slots.values(), np.int64, len(self.slots))
+        return slots if self._in_order else self.ordered(slots)
+
+    def ordered(self, slots: Slots) -> Slots:
+        """The same slots in order of first publication."""
+        if self._in_order:
+            return np.sort(slots)
+        ordered: Slots = slots[np.argsort(self.born[slots], kind="stable")]
+        return ordered
+
+    def slice(self, start: int, count: int) -> Slice:
+        """The records in `count` slots from `start` on, as columns."""
+        slots = [
+            slot
+            for slot in range(start, min(start + count, len(self.bodies)))
+            if self.bodies[slot] is not None
+        ]
+        expires = self.expires_us
+        return Slice(
+            [self.identities[slot] or "" for slot in slots],
+            [self.bodies[slot] or b"" for slot in slots],
+            self.seqs[slots].tolist(),
+            self.ts_us[slots].tolist(),
+            self.born[slots].tolist(),
+            [0] * len(slots) if expires is None else expires[slots].tolist(),
+        )
+
+    def restore(self, part: Slice) -> list[int]:
+        """Put back records of a checkpoint and return their slots; the newest of each one stays.
+
+        `born` is set as it was; call `settle` once all parts are back.
+        """
+        kept: list[int] = []
+        for at, identity in enumerate(part.identities):
+            slot = self.slots.get(identity)
+            if slot is None:
+                slot = self._insert(identity, part.born[at])
+            elif self.seqs[slot] >= part.seqs[at]:
+                continue
+            self.bytes += len(part.bodies[at]) - len(self.bodies[slot] or b"")
+            self.bodies[slot] = part.bodies[at]
+            self.seqs[slot] = part.seqs[at]
+            self.ts_us[slot] = part.ts_us[at]
+            self.born[slot] = part.born[at]
+            if part.expires_us[at]:
+                self._stamp([slot], [part.seqs[at]], [part.ts_us[at]], part.expires_us[at])
+            kept.append(slot)
+        self._in_order = False
+        return kept
+
+    def settle(self) -> None:
+        """Find out whether the restored records stand in order of first publication."""
+        born = self.born[: len(self.bodies)]
+        self._in_order = not self._free and bool(np.all(born[:-1] < born[1:]))
+
+    def check(self) -> None:
+        """Assert what is always true of a table."""
+        assert len(self.bodies) == len(self.identities) <= len(self._sow_keys) == len(self.born)
+        assert len(self.slots) + len(self._free) == len(self.bodies)
+        assert not set(self._free) & set(self.slots.values())
+        assert all(self.bodies[slot] is None for slot in self._free)
+        assert all(self.identities[slot] == identity for identity, slot in self.slots.items())
+        assert self.bytes == sum(len(self.bodies[slot] or b"") for slot in self.slots.values())
+        born = self.born[self.live()]
+        assert bool(np.all(born[:-1] < born[1:]))
+
+
+def _doubled(column: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([column, np.zeros_like(column)])

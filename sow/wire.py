@@ -1,0 +1,380 @@
+"""How commands and replies travel: JSON lines in frames, and server-sent events.
+
+A frame from a client is one or more lines. Each line is a JSON object; a publish (or a delete
+by bodies) with ``"n"`` is followed by that many bodies, one a line, byte for byte. A line
+that cannot be understood becomes a `Refused`, so that one bad line never costs its neighbours.
+
+To clients the same lines go out in WebSocket frames (`LineEncoding`) or as server-sent events
+(`EventEncoding`). Both render whole batches of records from columns: equal subscriptions get
+the same bytes object, so it is built once however many sessions there are.
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+import orjson
+
+from sow.commands import Command, Options
+from sow.errors import ClientError, NotAvailable, SowError
+from sow.replies import Reply
+
+COMMANDS = (
+    "logon",
+    "publish",
+    "delta_publish",
+    "sow",
+    "subscribe",
+    "sow_and_subscribe",
+    "delta_subscribe",
+    "sow_and_delta_subscribe",
+    "unsubscribe",
+    "sow_delete",
+    "flush",
+    "heartbeat",
+)
+COMMANDS_LATER = ("delta_publish", "delta_subscribe", "sow_and_delta_subscribe")
+FRAMED = ("publish", "sow_delete")
+"""Commands whose bodies may follow their line byte for byte."""
+OPTIONS = ("oof", "no_sowkey", "timestamp", "non_regex_topic", "top_n", "skip_n", "conflation")
+OPTIONS_LATER = (
+    "no_empties",
+    "send_keys",
+    "replace",
+    "conflation_key",
+    "select",
+    "projection",
+    "grouping",
+    "pause",
+    "resume",
+    "rate",
+    "bookmark_not_found",
+    "bookmark",
+)
+ACKS = ("processed", "persisted", "completed")
+ACKS_LATER = ("received", "stats")
+
+
+@dataclass(slots=True)
+class Refused:
+    """A line that is not a command this server can carry out, and why."""
+
+    cid: str | None
+    error: SowError
+
+
+NO_BODY = msgspec.Raw(b"")
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields a client's line may carry. Unknown ones are refused, never ignored."""
+
+    c: str
+    cid: str | int | None = None
+    t: str = ""
+    d: msgspec.Raw = NO_BODY
+    n: int | None = None
+    k: str | None = None
+    keys: str | list[str] | None = None
+    filter: str | None = None
+    opts: str = ""
+    order_by: str | None = None
+    top_n: int | None = None
+    skip_n: int | None = None
+    select: str | None = None
+    bm: str | int | None = None
+    a: str | list[str] = ""
+    x: float | int | None = None
+    s: str | None = None
+    client: str | None = None
+    session: str | None = None
+    seen: int | None = None
+    user: str | None = None
+    password: str | None = None
+
+
+HEADER = msgspec.json.Decoder(Header)
+HEADER_FIELDS = frozenset(Header.__struct_fields__)
+
+
+def read_frame(frame: bytes) -> Iterator[Command | Refused]:
+    """The commands of one frame, in order."""
+    lines = frame.split(b"\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if not line or line.isspace():
+            continue
+        header: Header | None = None
+        try:
+            header = _header(line)
+            bodies: Sequence[bytes] = ()
+            if header.n is not None:
+                bodies = _following(header, lines, at)
+                at += header.n
+            elif header.d:
+                bodies = (bytes(header.d),)
+            yield _command(header, bodies)
+        except SowError as error:
+            yield Refused(header and _cid(header) if header else _cid_of(line), error)
+            if header is None and b'"n"' in line:
+                return  # what follows may be bodies, and bodies are never commands
+            if header is not None and header.n is not None and at + header.n > len(lines):
+                return
+
+
+def _header(line: bytes) -> Header:
+    try:
+        header = HEADER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ClientError(
+            f'a line must be a JSON object such as {{"c":"sow","t":"orders"}}: {error}'
+        ) from None
+    if header.c not in COMMANDS:
+        raise ClientError(
+            f"no command {header.c!r}{nearest(header.c, COMMANDS)}", reason="unknown command"
+        )
+    if header.c in COMMANDS_LATER:
+        raise NotAvailable(f"command {header.c} is not available yet")
+    return header
+
+
+def _following(header: Header, lines: list[bytes], at: int) -> list[bytes]:
+    count = header.n or 0
+    if header.c not in FRAMED:
+        raise ClientError(f"n says how many bodies follow; it belongs to {' and '.join(FRAMED)}")
+    if header.d:
+        raise ClientError("give d or n, not both")
+    if count < 1:
+        raise ClientError(f"n is {count}; it must be at least 1")
+    bodies = lines[at : at + count]
+    if len(bodies) < count or (len(bodies) == count and bodies[-1] == b"" and count > 1):
+        found = len([body for body in bodies if body])
+        raise ClientError(f"n is {count}, but {found} bodies follow in this frame")
+    return bodies
+
+
+def _command(header: Header, bodies: Sequence[bytes]) -> Command:
+    if header.select is not None:
+        raise NotAvailable("select is not available yet")
+    if header.session is not None or header.seen is not None:
+        raise NotAvailable("resuming a session is not available yet")
+    if header.user is not None or header.password is not None:
+        raise NotAvailable("logging on with credentials is not available yet")
+    if header.bm is not None and str(header.bm) not in ("now", "0|1|"):
+        raise NotAvailable("bookmark subscriptions are not available yet")
+    options = parse_options(header.opts) if header.opts else Options()
+    if header.top_n is not None:
+        options.top_n = header.top_n
+    if header.skip_n is not None:
+        options.skip_n = header.skip_n
+    for name in ("top_n", "skip_n"):
+        if (getattr(options, name) or 0) < 0:
+            raise ClientError(f"{name} is {getattr(options, name)}; it must not be negative")
+    return Command(
+        header.c,
+        cid=_cid(header),
+        topic=header.t,
+        bodies=bodies,
+        framed=header.n is not None,
+        key=header.k,
+        filter=header.filter,
+        options=options,
+        order_by=header.order_by,
+        acks=_acks(header.a) if header.a else frozenset(),
+        expires_s=header.x,
+        subscription=header.s,
+        keys=tuple(comma_list(header.keys)) if header.keys is not None else None,
+        client=header.client,
+    )
+
+
+def _cid(header: Header) -> str | None:
+    return None if header.cid is None else str(header.cid)
+
+
+def _cid_of(line: bytes) -> str | None:
+    """The cid of a line that is no good header, when it can be made out."""
+    try:
+        found = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    cid = found.get("cid")
+    return str(cid) if isinstance(cid, str | int) else None
+
+
+def _acks(asked: str | list[str]) -> frozenset[str]:
+    acks = frozenset(comma_list(asked))
+    for ack in sorted(acks.difference(ACKS)):
+        if ack in ACKS_LATER:
+            raise NotAvailable(f"ack {ack} is not available yet")
+        raise ClientError(f"no ack {ack!r}{nearest(ack, ACKS)}", reason="invalid options")
+    return acks
+
+
+def comma_list(text: str | list[str]) -> list[str]:
+    """Members of a comma text, blanks trimmed, empty ones left out."""
+    members = text.split(",") if isinstance(text, str) else text
+    return [member.strip() for member in members if member.strip()]
+
+
+def parse_options(text: str) -> Options:
+    """Read `opts`: ``oof,top_n=10``. Raises ClientError or NotAvailable naming the option."""
+    options = Options()
+    for word in split_options(text):
+        name, equals, value = word.partition("=")
+        if name in OPTIONS_LATER:
+            raise NotAvailable(f"option {name} is not available yet")
+        if name not in OPTIONS:
+            raise ClientError(
+                f"no option {name!r}{nearest(name, OPTIONS)}", reason="invalid options"
+            )
+        if name in ("top_n", "skip_n"):
+            setattr(options, name, _count(name, value))
+        elif name == "conflation":
+            if value != "none":
+                raise NotAvailable(f"option conflation={value} is not available yet")
+        elif equals:
+            raise ClientError(f"option {name} takes no value", reason="invalid options")
+        elif name != "non_regex_topic":
+            setattr(options, name, True)
+    return options
+
+
+def split_options(text: str) -> list[str]:
+    """Split at commas outside brackets."""
+    words, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth <= 0:
+            words.append(text[start:at])
+            start = at + 1
+    words.append(text[start:])
+    return [word.strip() for word in words if word.strip()]
+
+
+def _count(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise ClientError(
+            f"option {name}={value!r} must be a whole number such as {name}=10",
+            reason="invalid options",
+        )
+    return int(value)
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """`; did you mean X?` when a known word is near, else the known words."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+
+
+def timestamp(ts_us: int) -> str:
+    """ISO 8601 UTC with microseconds."""
+    return datetime.fromtimestamp(ts_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + (
+        f"{ts_us % 1_000_000:06d}Z"
+    )
+
+
+def quoted(texts: Sequence[str]) -> list[bytes]:
+    """JSON strings."""
+    return [orjson.dumps(text) for text in texts]
+
+
+class Encoding(Protocol):
+    """How one kind of connection carries lines."""
+
+    name: str
+
+    def reply(self, reply: Reply) -> bytes:
+        """One line that is not a record."""
+        ...
+
+    def records(self, kind: str, lines: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
+        """Rendered record lines of one kind, ready to be put into frames."""
+        ...
+
+    def frame(self, lines: Sequence[bytes]) -> bytes:
+        """What is written to the socket for these lines."""
+        ...
+
+
+class LineEncoding:
+    """Lines in WebSocket binary frames."""
+
+    name = "lines"
+
+    def reply(self, reply: Reply) -> bytes:
+        """One line that is not a record."""
+        return orjson.dumps(reply)
+
+    def records(self, _kind: str, lines: Sequence[bytes], _seqs: Sequence[int]) -> list[bytes]:
+        """Record lines as they are."""
+        return list(lines)
+
+    def frame(self, lines: Sequence[bytes]) -> bytes:
+        """One unmasked WebSocket frame (RFC 6455 §5.2), final, binary."""
+        payload = b"\n".join(lines)
+        size = len(payload)
+        if size < 126:
+            head = bytes((0x82, size))
+        elif size < 65536:
+            head = b"\x82\x7e" + size.to_bytes(2, "big")
+        else:
+            head = b"\x82\x7f" + size.to_bytes(8, "big")
+        return head + payload
+
+
+class EventEncoding:
+    """Lines as server-sent events: the line's `c` is the event, its bookmark the id."""
+
+    name = "events"
+
+    def reply(self, reply: Reply) -> bytes:
+        """One line that is not a record. Failures are events of type error."""
+        event = "error" if reply.get("status") == "failure" else str(reply["c"])
+        bookmark = f"id: {reply['bm']}\n" if "bm" in reply else ""
+        return f"event: {event}\n{bookmark}data: ".encode() + orjson.dumps(reply) + b"\n\n"
+
+    def records(self, kind: str, lines: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
+        """Events of record lines. Only live ones move the client's Last-Event-ID."""
+        if kind == "sow":
+            return [b"event: sow\ndata: " + line + b"\n\n" for line in lines]
+        head = f"event: {kind}\nid: ".encode()
+        return [
+            b"%b%d\ndata: %b\n\n" % (head, seq, line) for line, seq in zip(lines, seqs, strict=True)
+        ]
+
+    def frame(self, lines: Sequence[bytes]) -> bytes:
+        """One chunk of an HTTP/1.1 chunked body (RFC 9112 §7.1)."""
+        payload = b"".join(lines)
+        return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+LINES = LineEncoding()
+EVENTS = EventEncoding()
+
+
+def record_lines(
+    head: bytes,
+    keys: Sequence[bytes] | None,
+    bodies: Sequence[bytes],
+    seqs: Sequence[int] | None,
+    ts_us: Sequence[int] | None,
+) -> list[bytes]:
+    """Record lines from columns: `head` is the open object up to the key, values are JSON text."""
+    ks = [b""] * len(bodies) if keys is None else [b',"k":' + key for key in keys]
+    tail = [b"}"] * len(bodies) if seqs is None else [b',"bm":"%d"}' % seq for seq in seqs]
+    if ts_us is not None:
+        tail = [
+            b',"ts":"%b"%b' % (timestamp(ts).encode(), end)
+            for ts, end in zip(ts_us, tail, strict=True)
+        ]
+    join = b"".join
+    return [
+        join((head, key, b',"d":', body, end))
+        for key, body, end in zip(ks, bodies, tail, strict=True)
+    ]
