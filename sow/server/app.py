@@ -1,0 +1,134 @@
+"""A server: its data directory, its engine and its port, from start to stop."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from sow.clock import Clock, SystemClock
+from sow.engine import Engine
+from sow.errors import StoreError
+from sow.executor import Executor
+from sow.server.checkpointer import Checkpointer
+from sow.server.driver import Driver
+from sow.server.problems import report
+from sow.server.routes import Doors, open_doors, routes
+from sow.store.directory import DataDirectory
+from sow.store.protocols import Checkpoint, Journal
+from sow.topics import Configuration, Topic
+
+log = logging.getLogger("sow")
+
+STOP_S_MAX = 2.0
+
+
+class Server:
+    """One server. `start` takes the data directory and the port, `stop` gives them back."""
+
+    def __init__(
+        self, configuration: Configuration, data_directory: Path, clock: Clock | None = None
+    ) -> None:
+        self.configuration = configuration
+        self.engine: Engine
+        self.executor: Executor
+        self.driver: Driver
+        self.checkpointer: Checkpointer
+        self._data_directory = data_directory
+        self._clock = clock or SystemClock()
+        self._closers: list[Callable[[], None]] = []
+        self._doors: Doors
+        self._runner: web.AppRunner
+
+    async def start(self) -> str:
+        """Restore all records, open the port; returns the server's address (URL).
+
+        Raises StoreError when the data directory cannot be used or the port is taken.
+        """
+        try:
+            journal, checkpoints = self._open_store()
+            self._restore(journal, checkpoints)
+            flush_us = self.configuration.journal.flush_interval_us
+            self.driver = Driver(self.engine, journal, self._clock, flush_us)
+            self.executor = Executor(self.engine)
+            self.checkpointer = Checkpointer(self.driver, checkpoints, journal.trim)
+            address = await self._listen()
+        except BaseException:
+            self._close_store()
+            raise
+        self.checkpointer.start()
+        self.driver.wake()
+        return address
+
+    def _open_store(self) -> tuple[Journal, dict[str, Checkpoint]]:
+        directory = DataDirectory(self._data_directory)
+        self._closers.append(directory.close)
+        checkpoints: dict[str, Checkpoint] = {}
+        for topic in self.configuration.topics:
+            if isinstance(topic, Topic) and topic.durability == "persistent":
+                checkpoint = checkpoints[topic.name] = directory.checkpoint(topic)
+                self._closers.append(checkpoint.close)
+        newest = max((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
+        journal = directory.journal(self.configuration.journal, at_least_seq=newest)
+        self._closers.append(journal.close)
+        return journal, checkpoints
+
+    def _restore(self, journal: Journal, checkpoints: dict[str, Checkpoint]) -> None:
+        def has_room() -> bool:
+            return self.driver.failure is None and journal.has_room()
+
+        self.engine = Engine(self.configuration, has_room)
+        after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
+        if after < journal.first_seq - 1:
+            # Only a topic that was out of the configuration while the journal was trimmed.
+            log.warning(
+                "the journal starts at record %d; a topic whose checkpoint is older lacks "
+                "what was published while it was out of the configuration",
+                journal.first_seq,
+            )
+            after = journal.first_seq - 1
+        # A million new objects, none of them garbage: collecting only costs time, then and later.
+        gc.disable()
+        try:
+            self.engine.restore(checkpoints, journal.read(after), journal.last_seq)
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    async def _listen(self) -> str:
+        app = web.Application(
+            middlewares=[report], client_max_size=self.configuration.limits.frame_bytes_max
+        )
+        self._doors = open_doors(self.driver, self.executor)
+        for route in routes(self._doors, self.driver, self.executor):
+            app.router.add_route(route.method, route.path, route.handler)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S_MAX)
+        await self._runner.setup()
+        host, port = self.configuration.host, self.configuration.port
+        try:
+            await web.TCPSite(self._runner, host, port, backlog=1024).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise StoreError(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port",
+                reason="address in use",
+            ) from None
+        bound = self._runner.addresses[0]
+        return f"http://{bound[0]}:{bound[1]}"
+
+    async def stop(self) -> None:
+        """Tell the clients, store everything, give the directory and the port back."""
+        self._doors.events.close()
+        await self._doors.websocket.close()
+        await self._runner.cleanup()
+        await self.checkpointer.close()
+        await self.driver.close()
+        self._close_store()
+        # Whatever the loop still has to close gets its turn.
+        await asyncio.sleep(0)
+
+    def _close_store(self) -> None:
+        while self._closers:
+            self._closers.pop()()

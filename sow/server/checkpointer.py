@@ -1,0 +1,121 @@
+"""The checkpointer: keeps restarts short and the journal bounded.
+
+A topic is checkpointed when the journal has grown since its last checkpoint by as much as the
+topic holds (and by no less than a floor): like rewriting a log whenever it has doubled, so that
+the work is proportional to what was published. The copy is made in slices between other work and
+written in a thread; it is *fuzzy*, each record as of when its slice was cut, and the log that
+follows it mends that (`Engine.restore`). Then the journal lets go of what retention no longer
+wants.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from sow.engine import Engine
+from sow.errors import SowError
+from sow.server.driver import Driver
+from sow.store.protocols import Checkpoint, Slice
+
+log = logging.getLogger("sow")
+
+CHECK_S = 1.0
+GROWTH_BYTES_MIN = 64 * 1024**2
+SLICE_SLOTS = 1000
+
+
+class Checkpointer:
+    """Checkpoints of one server's topics."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        checkpoints: dict[str, Checkpoint],
+        trim: Callable[[int, int], bool],
+        growth_bytes_min: int = GROWTH_BYTES_MIN,
+    ) -> None:
+        self._driver = driver
+        self._checkpoints = checkpoints
+        self._trim = trim
+        self._growth_bytes_min = growth_bytes_min
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._written_at_bytes = dict.fromkeys(checkpoints, driver.bytes_logged)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch the journal grow."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop; a checkpoint that is being written is given up, and the one before it stands."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            try:
+                for name in self._grown():
+                    await self.write(name)
+                await self._drop_old()
+            except SowError as error:
+                log.error("checkpoint: %s", error.detail)
+                await asyncio.sleep(10 * CHECK_S)
+
+    def _grown(self) -> list[str]:
+        logged = self._driver.bytes_logged
+        topics = self._driver.engine.topics
+        return [
+            name
+            for name, at_bytes in self._written_at_bytes.items()
+            if logged - at_bytes > max(self._growth_bytes_min, topics[name].records.table.bytes)
+        ]
+
+    async def write(self, name: str) -> None:
+        """Checkpoint one topic now."""
+        loop = asyncio.get_running_loop()
+        engine, checkpoint = self._driver.engine, self._checkpoints[name]
+        # Everything up to here is in the table and, once the group is stored, in the journal.
+        seq, at_bytes = engine.seq, self._driver.bytes_logged
+        await self._driver.durable()
+        given_up = asyncio.Event()
+
+        def slices() -> Iterator[Slice]:
+            start = 0
+            while not given_up.is_set():
+                cut = asyncio.run_coroutine_threadsafe(_cut(engine, name, start), loop).result()
+                if cut is None:
+                    # A slice may hold records newer than the journal has stored. Only when it
+                    # has caught up may the checkpoint count, or a crash could leave it ahead.
+                    asyncio.run_coroutine_threadsafe(self._driver.durable(), loop).result()
+                    return
+                yield cut
+                start += SLICE_SLOTS
+            raise SowError("given up")
+
+        writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices())
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            given_up.set()
+            await asyncio.gather(writing, return_exceptions=True)
+            raise
+        self._written_at_bytes[name] = at_bytes
+
+    async def _drop_old(self) -> None:
+        """Let the journal drop what all checkpoints contain and retention no longer wants."""
+        kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
+        keep_from_seq = min(kept, default=self._driver.engine.seq) + 1
+        while await self._driver.run_in_journal_thread(
+            self._trim, self._driver.now_us(), keep_from_seq
+        ):
+            pass
+
+
+async def _cut(engine: Engine, name: str, start: int) -> Slice | None:
+    """The records in the next slots, or None past the last one."""
+    table = engine.topics[name].records.table
+    return table.slice(start, SLICE_SLOTS) if start < len(table.bodies) else None

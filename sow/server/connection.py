@@ -1,0 +1,70 @@
+"""A connection: writes a session's outbox to its socket, as fast as the socket takes it.
+
+Frames are written straight to the transport, since equal subscriptions share them ready made.
+The transport's own buffer is kept small: what a slow client has not taken stays in the session's
+outbox, where it is counted and bounded.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from sow.server.driver import Driver
+from sow.sessions import Session
+
+SOCKET_BUFFER_BYTES = 256 * 1024
+
+
+class Connection:
+    """One session on one socket. `on_end` is called when the server has given the session up."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        session: Session,
+        request: web.Request,
+        on_end: Callable[[], None],
+    ) -> None:
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client has gone")
+        self._driver = driver
+        self._session = session
+        self._transport = transport
+        self._protocol = request.protocol
+        self._on_end = on_end
+        self._waiting: asyncio.Task[None] | None = None
+        transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
+        driver.attach(session, self.write)
+
+    def write(self) -> None:
+        """Write what may leave and the socket takes; wait for the socket with the rest."""
+        outbox, transport = self._session.outbox, self._transport
+        if self._waiting is not None or transport.is_closing():
+            return
+        released = self._driver.engine.released
+        while transport.get_write_buffer_size() < SOCKET_BUFFER_BYTES:
+            frame = outbox.pull(released)
+            if frame is None:
+                if self._session.ended is not None and not outbox:
+                    self._on_end()
+                return
+            transport.write(frame)
+        self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    async def _wait(self) -> None:
+        try:
+            # aiohttp's own way of waiting for the socket: resume_writing completes it.
+            await self._protocol._drain_helper()
+        except ConnectionError:
+            return
+        finally:
+            self._waiting = None
+        self.write()
+
+    def close(self) -> None:
+        """The socket has gone."""
+        self._driver.detach(self._session)
+        if self._waiting is not None:
+            self._waiting.cancel()

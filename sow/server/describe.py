@@ -1,0 +1,51 @@
+"""What the server tells of its topics and sessions (field names: contract §5a)."""
+
+from typing import Any
+
+from sow.engine import RunningTopic
+from sow.sessions import Session
+from sow.topics import ConflatedTopic
+
+
+def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
+    """A topic's definition and how it stands."""
+    records, definition = topic.records, topic.definition
+    described: dict[str, Any] = {
+        "name": definition.name,
+        "kind": topic.kind,
+        "message_type": definition.message_type,
+        "keys": [str(key) for key in records.keys],
+        "indexes": [list(fields) for fields in definition.hash_indexes],
+        "records": len(records.table),
+        "bytes": records.table.bytes,
+        "subscriptions": sum(len(feed.members) for feed in topic.router.feeds()),
+    }
+    if isinstance(definition, ConflatedTopic) and topic.copy is not None:
+        conflation = topic.copy.conflation
+        oldest_us = conflation.oldest_us()
+        described |= {
+            "underlying": definition.underlying,
+            "interval_ms": definition.interval_us / 1000,
+            "filter": definition.filter,
+            "pending": conflation.pending,
+            "oldest_pending_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
+            "updates_in": conflation.updates_in,
+            "updates_out": conflation.updates_out,
+            "executions": conflation.releases,
+            "conflation_ratio": round(conflation.ratio, 3),
+        }
+    return described
+
+
+def describe_session(session: Session, now_us: int) -> dict[str, Any]:
+    """A session and what waits for it."""
+    return {
+        "id": session.name,
+        "client": session.client,
+        "connected": session.ended is None,
+        "connected_ms": max(0, now_us - session.connected_us) / 1000,
+        "subscriptions": len(session.subscriptions),
+        "queue_messages": session.outbox.messages,
+        "queue_bytes": session.outbox.bytes,
+        "reason": session.ended,
+    }

@@ -1,0 +1,218 @@
+"""The driver: gives the engine time, a disk and sockets.
+
+    something happened ──wake──> turn: flush the engine into a group
+        nothing to store, nothing on its way: the group is released at once
+        else: queued; one commit at a time stores all that queued up meanwhile (group commit)
+    stored ──> release ──> every session of the group is written to, waiting requests go on
+
+The journal is written in a thread of its own: a commit waits for the disk, the loop does not.
+The alarm wakes the engine when it is next due. Nothing here knows what a topic is.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sow.clock import Clock
+from sow.engine import Engine, Group
+from sow.errors import SowError
+from sow.sessions import Session
+from sow.store.protocols import Entry, Journal
+
+log = logging.getLogger("sow")
+
+Result = TypeVar("Result")
+
+BEHIND_BYTES_MAX = 64 * 1024**2
+"""Not yet durable bytes beyond which publishers have to wait for the disk."""
+RETRY_S = 0.5
+
+
+class Driver:
+    """Turns the engine on one event loop. `flush_interval_us` is the least time of a commit."""
+
+    def __init__(
+        self, engine: Engine, journal: Journal, clock: Clock, flush_interval_us: int = 0
+    ) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.journal = journal
+        self.failure: SowError | None = None
+        self._flush_interval_s = flush_interval_us / 1e6
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._groups: deque[Group] = deque()
+        self._entries: list[Entry] = []
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._writers: dict[Session, Callable[[], None]] = {}
+        self._commit: asyncio.Task[None] | None = None
+        self._turning = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_us: int | None = None
+        self._behind_bytes = 0
+        self.bytes_logged = 0
+        """Bytes of bodies given to the journal since the server started."""
+
+    # Sessions.
+
+    def attach(self, session: Session, write: Callable[[], None]) -> None:
+        """`write` is called whenever the session has something that may leave."""
+        self._writers[session] = write
+
+    def detach(self, session: Session) -> None:
+        """The session's socket has gone."""
+        self._writers.pop(session, None)
+
+    # Turning.
+
+    def wake(self) -> None:
+        """Something was done to the engine: flush it before the loop waits again."""
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        group = self.engine.flush()
+        if self.failure is not None:
+            # The disk refuses; reads go on. Entries can only be expirations: the door is shut.
+            self._entries += group.entries
+            self._release(group)
+        elif self._commit is None and not group.entries:
+            self._release(group)
+        else:
+            self._groups.append(group)
+            size = _size(group.entries)
+            self.bytes_logged += size
+            self._behind_bytes += size
+            if self._commit is None:
+                self._commit = self._loop.create_task(self._commit_groups())
+        self._set_alarm()
+
+    def _release(self, group: Group) -> None:
+        self.engine.release(group)
+        for session in group.sessions:
+            write = self._writers.get(session)
+            if write is not None:
+                write()
+        while self._waiters and self._waiters[0][0] <= group.number:
+            waiter = self._waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _commit_groups(self) -> None:
+        try:
+            while self._groups or self._entries:
+                if self._flush_interval_s:
+                    await asyncio.sleep(self._flush_interval_s)
+                groups = list(self._groups)
+                self._groups.clear()
+                self._entries += [entry for group in groups for entry in group.entries]
+                await self._store(groups)
+        finally:
+            self._commit = None
+
+    async def _store(self, groups: list[Group]) -> None:
+        entries = list(self._entries)
+        try:
+            if entries:
+                await self._loop.run_in_executor(self._thread, self.journal.append, entries)
+        except SowError as error:
+            if self.failure is None:
+                self._fail(error, groups)
+            await asyncio.sleep(RETRY_S)
+            return
+        if self.failure is not None:
+            log.warning("the journal takes messages again")
+            self.failure = None
+        del self._entries[: len(entries)]
+        self._behind_bytes = sum(_size(group.entries) for group in self._groups)
+        for group in groups:
+            self._release(group)
+
+    def _fail(self, error: SowError, groups: list[Group]) -> None:
+        """The disk refused what was already visible: say so to all who wait for it.
+
+        Rare, since the engine asks for room before it takes a message. Nobody who waits is
+        acknowledged: requests fail, sessions with anything in these groups are ended. What they
+        hold is stored when the disk takes it again (`_entries`), so that what readers see and
+        what a restart would find stay one thing.
+        """
+        log.error("%s", error.detail)
+        self.failure = error
+        groups = groups + list(self._groups)
+        self._entries += [entry for group in self._groups for entry in group.entries]
+        self._groups.clear()
+        for group in groups:
+            for session in group.sessions:
+                session.end(error.reason, group.number)
+        waiters, self._waiters = self._waiters, deque()
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        for group in groups:
+            self._release(group)
+
+    # Waiting.
+
+    @property
+    def behind(self) -> bool:
+        """The disk is so far behind that publishers should wait for it."""
+        return self._behind_bytes > BEHIND_BYTES_MAX
+
+    async def durable(self) -> None:
+        """Return when everything done to the engine so far is durable."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((self.engine.group, waiter))
+        self.wake()
+        await waiter
+
+    async def run_in_journal_thread(
+        self, work: Callable[..., Result], *arguments: object
+    ) -> Result:
+        """Run something that must not run beside an append."""
+        return await self._loop.run_in_executor(self._thread, work, *arguments)
+
+    # Time.
+
+    def now_us(self) -> int:
+        """The present moment."""
+        return self.clock.now_us()
+
+    def _set_alarm(self) -> None:
+        due_us = self.engine.due_us()
+        if due_us == self._alarm_us:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._alarm_us = due_us
+        if due_us is not None:
+            delay_s = max(0, due_us - self.now_us()) / 1e6
+            self._alarm = self._loop.call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._alarm_us = None
+        try:
+            self.engine.advance(self.now_us())
+        finally:
+            self.wake()
+
+    async def close(self) -> None:
+        """Store everything, stop the alarm and the thread."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self.failure is None:
+            await self.durable()
+        if self._commit is not None:
+            self._commit.cancel()
+        await self._loop.run_in_executor(None, self._thread.shutdown)
+
+
+def _size(entries: list[Entry]) -> int:
+    return sum(sum(map(len, entry.bodies)) for entry in entries)

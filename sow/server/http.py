@@ -1,0 +1,296 @@
+"""HTTP under /v1: queries, publishes, deletes and what there is to know about the server.
+
+Each handler reads the request, asks the engine, and writes the answer. A request that changed
+something is answered once that is durable, and so is a query: it never shows what a crash could
+still take back. Large answers are written in pieces from a snapshot of one moment.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from sow.engine import RunningTopic
+from sow.errors import ClientError, NotAvailable, UnknownRecord
+from sow.executor import Executor
+from sow.expressions import parse_order_by
+from sow.query import Query
+from sow.server.bodies import BYTES_TYPE, messages
+from sow.server.describe import describe_session, describe_topic
+from sow.server.driver import Driver
+from sow.snapshot import CHUNK_ROWS, Snapshot
+from sow.wire import comma_list, nearest
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+QUERY_PARAMETERS = (
+    "filter",
+    "order_by",
+    "top_n",
+    "skip_n",
+    "keys",
+    "meta",
+    "explain",
+)
+QUERY_PARAMETERS_LATER = ("select", "projection", "grouping", "as_of")
+FORMATS_LATER = ("text/csv", "application/vnd.apache.arrow.stream")
+
+
+class HttpDoor:
+    """The handlers of one server."""
+
+    def __init__(self, driver: Driver, executor: Executor) -> None:
+        self._driver = driver
+        self._executor = executor
+        self._engine = executor.engine
+
+    # Topics.
+
+    async def topics(self, _request: web.Request) -> web.Response:
+        """All topics, in the order of the configuration."""
+        now_us = self._driver.now_us()
+        return _json([describe_topic(topic, now_us) for topic in self._engine.topics.values()])
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """One topic."""
+        return _json(describe_topic(self._topic(request), self._driver.now_us()))
+
+    def _topic(self, request: web.Request) -> RunningTopic:
+        return self._engine.topic(request.match_info["topic"])
+
+    # Records.
+
+    async def query(self, request: web.Request) -> web.StreamResponse:
+        """A SOW query."""
+        topic = self._topic(request)
+        asked = _parameters(request, QUERY_PARAMETERS, QUERY_PARAMETERS_LATER)
+        query = self._query(asked)
+        kind = _accepted(request)
+        meta = _flag(asked, "meta")
+        answer = self._engine.query(topic.definition.name, query)
+        headers = {
+            "SOW-Matches": str(answer.matches),
+            "SOW-Index": answer.index,
+            "SOW-Bookmark": str(self._engine.seq),
+        }
+        if _flag(asked, "explain"):
+            return _json(answer.explain, headers=headers)
+        snapshot = Snapshot.take(topic.records, answer.slots.tolist(), with_keys=meta)
+        await self._settled()
+        return await _write_rows(request, snapshot, meta, kind, headers)
+
+    def _query(self, asked: Mapping[str, str]) -> Query:
+        text = asked.get("filter")
+        order_by = asked.get("order_by")
+        return Query(
+            filter=self._engine.filter(text) if text is not None else None,
+            keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
+            order_by=parse_order_by(order_by) if order_by else (),
+            top_n=_count(asked, "top_n"),
+            skip_n=_count(asked, "skip_n") or 0,
+        )
+
+    async def record(self, request: web.Request) -> web.Response:
+        """One record by its SowKey."""
+        topic = self._topic(request)
+        table = topic.records.table
+        sow_key = request.match_info["key"]
+        slot = table.find(sow_key)
+        if slot is None:
+            raise UnknownRecord(f"topic {topic.definition.name} has no record {sow_key!r}")
+        body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
+        etag = f'"{seq}"'
+        headers = {"ETag": etag, "SOW-Bookmark": str(seq)}
+        await self._settled()
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers=headers)
+        kind = topic.records.message_type
+        content_type = JSON if kind.name == "json" else "text/plain" if not kind.enc else BYTES_TYPE
+        return web.Response(body=body, content_type=content_type, headers=headers)
+
+    async def publish(self, request: web.Request) -> web.Response:
+        """Publish; answered when durable, or with ack=processed when visible."""
+        topic = self._topic(request)
+        asked = _parameters(request, ("k", "expiration", "ack"))
+        ack = asked.get("ack", "persisted")
+        if ack not in ("processed", "persisted"):
+            raise ClientError(f"ack={ack} is not known; write processed or persisted")
+        bodies = messages(topic.records, request.content_type, await request.read())
+        bookmark = self._engine.publish(
+            topic.definition.name,
+            bodies,
+            self._driver.now_us(),
+            key=asked.get("k"),
+            expires_s=_seconds(asked, "expiration"),
+        )
+        if ack == "persisted":
+            await self._driver.durable()
+        else:
+            self._driver.wake()
+        return _json({"published": len(bodies), "bookmark": str(bookmark)})
+
+    async def delta_publish(self, request: web.Request) -> web.Response:
+        """Not built yet."""
+        self._topic(request)
+        raise NotAvailable("delta publish (PATCH) is not available yet")
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """sow_delete by filter, keys or bodies; answered when durable."""
+        topic = self._topic(request)
+        asked = _parameters(request, ("filter", "keys"))
+        body = await request.read()
+        slots = self._executor.slots_to_delete(
+            topic,
+            filter_text=asked.get("filter"),
+            sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
+            bodies=messages(topic.records, request.content_type, body) if body else None,
+        )
+        deleted = self._engine.delete(topic.definition.name, slots, self._driver.now_us())
+        await self._driver.durable()
+        return _json({"deleted": deleted})
+
+    async def _settled(self) -> None:
+        """What was just read is durable; while the disk refuses, reads go on without waiting."""
+        if self._driver.failure is None:
+            await self._driver.durable()
+
+    # Sessions and the server.
+
+    async def sessions(self, _request: web.Request) -> web.Response:
+        """Who is connected, and what waits for them."""
+        now_us = self._driver.now_us()
+        return _json(
+            [describe_session(session, now_us) for session in self._executor.sessions.values()]
+        )
+
+    async def change_session(self, request: web.Request) -> web.Response:
+        """Not built yet."""
+        self._session(request)
+        raise NotAvailable("switching a session's conflation is not available yet")
+
+    async def end_session(self, request: web.Request) -> web.Response:
+        """Close a session."""
+        session = self._session(request)
+        self._executor.end(session, "closed by an operator")
+        self._driver.wake()
+        return _json({"closed": session.name})
+
+    def _session(self, request: web.Request) -> Any:
+        name = request.match_info["id"]
+        session = self._executor.sessions.get(name)
+        if session is None:
+            raise UnknownRecord(f"no session {name!r}; GET /v1/sessions lists them")
+        return session
+
+    async def config(self, _request: web.Request) -> web.Response:
+        """The configuration as it was understood."""
+        return _json(self._engine.configuration)
+
+
+def _json(document: object, headers: Mapping[str, str] | None = None) -> web.Response:
+    body = orjson.dumps(document, default=_plain)
+    return web.Response(body=body, content_type=JSON, headers=headers)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    raise TypeError(type(value).__name__)
+
+
+def _parameters(
+    request: web.Request, known: tuple[str, ...], later: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """The query string, each parameter at most once; unknown ones are refused."""
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in later:
+            raise NotAvailable(f"parameter {name} is not available yet")
+        if name not in known:
+            raise ClientError(f"no parameter {name!r}{nearest(name, known)}")
+        if name in found:
+            raise ClientError(f"parameter {name} is given twice")
+        found[name] = value
+    return found
+
+
+def _flag(asked: Mapping[str, str], name: str) -> bool:
+    value = asked.get(name, "false")
+    if value not in ("true", "false"):
+        raise ClientError(f"{name}={value} must be true or false")
+    return value == "true"
+
+
+def _count(asked: Mapping[str, str], name: str) -> int | None:
+    value = asked.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise ClientError(f"{name}={value} must be a whole number, 0 or more")
+    return int(value)
+
+
+def _seconds(asked: Mapping[str, str], name: str) -> float | None:
+    value = asked.get(name)
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ClientError(f"{name}={value} must be a number of seconds")
+    return seconds
+
+
+def _accepted(request: web.Request) -> str:
+    """JSON or NDJSON, whichever the client named first; JSON when it takes anything."""
+    accept = request.headers.get("Accept", "*/*")
+    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    for kind in kinds:
+        if kind in (JSON, NDJSON):
+            return kind
+        if kind in ("*/*", "application/*", ""):
+            return JSON
+    for kind in kinds:
+        if kind in FORMATS_LATER:
+            raise NotAvailable(f"{kind} is not available yet; accept {JSON} or {NDJSON}")
+    raise NotAcceptable(f"nothing in Accept: {accept} can be made; accept {JSON} or {NDJSON}")
+
+
+class NotAcceptable(ClientError):
+    """No format the client takes can be made."""
+
+    reason = "not acceptable"
+    status = 406
+
+
+async def _write_rows(
+    request: web.Request, snapshot: Snapshot, meta: bool, kind: str, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Rows as a JSON array or as lines; in one piece when few."""
+    lines = kind == NDJSON
+    pieces = _pieces(snapshot.documents(meta), lines)
+    if len(snapshot) <= CHUNK_ROWS:
+        return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
+    response = web.StreamResponse(headers=headers)
+    response.content_type = kind
+    await response.prepare(request)
+    for piece in pieces:
+        await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+def _pieces(chunks: Iterable[list[bytes]], lines: bool) -> Iterable[bytes]:
+    if lines:
+        for chunk in chunks:
+            yield b"".join([row + b"\n" for row in chunk])
+        return
+    before = b"["
+    for chunk in chunks:
+        yield before + b",".join(chunk)
+        before = b","
+    yield b"[]" if before == b"[" else b"]"

@@ -1,0 +1,88 @@
+"""`GET /metrics`: Prometheus text, read off the engine when asked.
+
+Nothing is counted twice and nothing is counted on the hot path for this page's sake.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sow.executor import Executor
+from sow.server.driver import Driver
+
+
+class EngineCollector(Collector):
+    """All metrics of one server."""
+
+    def __init__(self, driver: Driver, executor: Executor) -> None:
+        self._driver = driver
+        self._executor = executor
+
+    def collect(self) -> Iterator[Metric]:
+        """Metric families as they stand."""
+        yield from self._topics()
+        yield from self._conflated()
+        yield from self._server()
+
+    def _topics(self) -> Iterator[Metric]:
+        records = GaugeMetricFamily("sow_topic_records", "Records held.", labels=["topic"])
+        size = GaugeMetricFamily("sow_topic_bytes", "Bytes of record bodies.", labels=["topic"])
+        subscriptions = GaugeMetricFamily(
+            "sow_topic_subscriptions", "Live subscriptions.", labels=["topic"]
+        )
+        for name, topic in self._executor.engine.topics.items():
+            records.add_metric([name], len(topic.records.table))
+            size.add_metric([name], topic.records.table.bytes)
+            subscriptions.add_metric([name], sum(len(f.members) for f in topic.router.feeds()))
+        yield from (records, size, subscriptions)
+
+    def _conflated(self) -> Iterator[Metric]:
+        taken = CounterMetricFamily(
+            "sow_conflated_updates_in", "Updates offered to a conflated topic.", labels=["topic"]
+        )
+        given = CounterMetricFamily(
+            "sow_conflated_updates_out", "Updates a conflated topic let out.", labels=["topic"]
+        )
+        pending = GaugeMetricFamily(
+            "sow_conflated_pending", "Keys that wait for their release.", labels=["topic"]
+        )
+        for name, topic in self._executor.engine.topics.items():
+            if topic.copy is not None:
+                taken.add_metric([name], topic.copy.conflation.updates_in)
+                given.add_metric([name], topic.copy.conflation.updates_out)
+                pending.add_metric([name], topic.copy.conflation.pending)
+        yield from (taken, given, pending)
+
+    def _server(self) -> Iterator[Metric]:
+        sessions = self._executor.sessions.values()
+        yield GaugeMetricFamily("sow_sessions", "Connected sessions.", len(sessions))
+        yield GaugeMetricFamily(
+            "sow_queue_messages",
+            "Messages waiting in outboxes.",
+            sum(session.outbox.messages for session in sessions),
+        )
+        yield GaugeMetricFamily(
+            "sow_queue_bytes",
+            "Bytes waiting in outboxes.",
+            sum(session.outbox.bytes for session in sessions),
+        )
+        journal = self._driver.journal
+        yield CounterMetricFamily(
+            "sow_bookmark", "Newest bookmark given.", self._executor.engine.seq
+        )
+        yield CounterMetricFamily(
+            "sow_durable_bookmark", "Newest bookmark on disk.", journal.last_seq
+        )
+        yield GaugeMetricFamily("sow_journal_bytes", "Bytes of the journal.", journal.size_bytes)
+        yield GaugeMetricFamily(
+            "sow_store_failing", "1 while the disk refuses.", int(self._driver.failure is not None)
+        )
+
+
+def exposition(driver: Driver, executor: Executor) -> bytes:
+    """The page."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(EngineCollector(driver, executor))
+    return generate_latest(registry)

@@ -1,0 +1,123 @@
+"""Every address of the server, in one table; `/openapi.json` and the docs are made from it."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import orjson
+from aiohttp import web
+
+from sow import __version__
+from sow.executor import Executor
+from sow.server.driver import Driver
+from sow.server.http import HttpDoor
+from sow.server.log import LogDoor
+from sow.server.metrics import exposition
+from sow.server.sse import EventDoor
+from sow.server.websocket import WebSocketDoor
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Route(NamedTuple):
+    """One address: `parameters` are the names the query string may hold."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    parameters: tuple[str, ...] = ()
+
+
+class Doors(NamedTuple):
+    """Whatever takes requests."""
+
+    http: HttpDoor
+    log: LogDoor
+    websocket: WebSocketDoor
+    events: EventDoor
+
+
+def open_doors(driver: Driver, executor: Executor) -> Doors:
+    """The doors of one server."""
+    return Doors(
+        HttpDoor(driver, executor),
+        LogDoor(driver, executor.engine),
+        WebSocketDoor(driver, executor),
+        EventDoor(driver, executor),
+    )
+
+
+def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
+    """All addresses."""
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=exposition(driver, executor), content_type="text/plain")
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_request: web.Request) -> web.Response:
+        if driver.failure is not None:
+            return web.Response(status=503, text=f"{driver.failure.reason}\n")
+        return web.Response(text="ok\n")
+
+    async def openapi(_request: web.Request) -> web.Response:
+        return web.Response(body=orjson.dumps(description(table)), content_type="application/json")
+
+    http, topic = doors.http, "/v1/topics/{topic}"
+    query = ("filter", "order_by", "top_n", "skip_n", "keys", "meta", "explain")
+    table = [
+        Route("GET", "/v1/topics", http.topics, "All topics"),
+        Route("GET", topic, http.topic, "One topic: definition, counts, conflation"),
+        Route("GET", topic + "/records", http.query, "Query records", query),
+        Route("POST", topic + "/records", http.publish, "Publish", ("k", "expiration", "ack")),
+        Route("PATCH", topic + "/records", http.delta_publish, "Delta publish (not available yet)"),
+        Route("DELETE", topic + "/records", http.delete, "Delete records", ("filter", "keys")),
+        Route("GET", topic + "/records/{key}", http.record, "One record by SowKey"),
+        Route(
+            "GET",
+            topic + "/stream",
+            doors.events.handle,
+            "Server-sent events: query and subscribe",
+            ("filter", "snapshot", "oof", "conflation"),
+        ),
+        Route(
+            "GET",
+            "/v1/log",
+            doors.log.handle,
+            "A range of the transaction log",
+            ("topics", "from", "to", "limit", "wait"),
+        ),
+        Route("GET", "/v1/sessions", http.sessions, "Sessions and their queues"),
+        Route("POST", "/v1/sessions/{id}", http.change_session, "Not available yet"),
+        Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
+        Route("GET", "/v1/config", http.config, "The configuration as understood"),
+        Route("GET", "/v1/ws", doors.websocket.handle, "WebSocket"),
+        Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),
+        Route("GET", "/metrics", metrics, "Prometheus metrics"),
+        Route("GET", "/healthz", alive, "The process is alive"),
+        Route("GET", "/readyz", ready, "Messages are taken"),
+    ]
+    return table
+
+
+def description(table: list[Route]) -> dict[str, object]:
+    """An OpenAPI document of the table."""
+    paths: dict[str, dict[str, object]] = {}
+    for route in table:
+        names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+        parameters = [
+            {"name": name, "in": where, "required": where == "path", "schema": {"type": "string"}}
+            for where, group in (("path", names), ("query", route.parameters))
+            for name in group
+        ]
+        paths.setdefault(route.path, {})[route.method.lower()] = {
+            "summary": route.summary,
+            "parameters": parameters,
+            "responses": {"200": {"description": "done"}},
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "SOW", "version": __version__},
+        "paths": paths,
+    }
