@@ -1,0 +1,48 @@
+"""Filters: SQL-92 conditions over the fields of a record.
+
+``text → parser → nodes → generated Python``. `compile_filter` gives a Filter, which answers for
+whole batches of columns; `parse_order_by` reads the order of a query. Nothing here knows where
+values come from.
+"""
+
+from sow.expressions.compare import as_number, as_text, compare
+from sow.expressions.filters import Filter, compile_filter, compile_term
+from sow.expressions.nodes import (
+    And,
+    Between,
+    Compare,
+    Identifier,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+)
+from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
+from sow.expressions.parser import parse
+
+__all__ = [
+    "And",
+    "Between",
+    "Compare",
+    "Filter",
+    "Identifier",
+    "In",
+    "IsNull",
+    "Like",
+    "Literal",
+    "Node",
+    "Not",
+    "Or",
+    "OrderTerm",
+    "as_number",
+    "as_text",
+    "compare",
+    "compile_filter",
+    "compile_term",
+    "parse",
+    "parse_order_by",
+    "sort_key",
+]

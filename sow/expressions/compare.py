@@ -1,0 +1,115 @@
+"""What the operators mean: comparison of any two values, with three outcomes.
+
+The outcome is True, False or None (unknown). NULL (None and '') makes it unknown, NaN makes it
+false. Booleans are 1 and 0. Two strings compare as text; a string against a number is read as a
+number, and one that cannot be read ranks above every number. A list stands for all its elements:
+the test is true if it is true of any. Generated code answers the common cases itself and comes
+here for the rest.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sow.paths import Scalar, Value
+
+Outcome = bool | None
+
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+(?P<fraction>\.[0-9]*)?|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]+)?\Z"
+)
+# Longer integers are read as floats: reading them exactly takes quadratic time.
+_INTEGER_DIGITS_MAX = 1000
+
+
+def _differs(a: Any, b: Any) -> bool:
+    return bool(a < b or a > b)  # not `!=`, which is true of NaN
+
+
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": _differs,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def as_number(text: str) -> int | float | None:
+    """The number that all of `text` spells in decimal, or None."""
+    found = _NUMBER.match(text)
+    if found is None:
+        return None
+    digits = text.strip("+-").isdigit() and len(text) <= _INTEGER_DIGITS_MAX
+    return int(text) if digits else float(text)
+
+
+def as_text(value: str | int | float) -> str:
+    """A value as LIKE and TEXT ordering see it; booleans are 1 and 0."""
+    return value if isinstance(value, str) else repr(value + 0)
+
+
+def any_of(outcomes: Iterable[Outcome]) -> Outcome:
+    """SQL's OR over any number of outcomes; unknown when there are none (an empty array)."""
+    result: Outcome = None
+    for count, outcome in enumerate(outcomes):
+        if outcome:
+            return True
+        result = outcome if count == 0 or outcome is None else result
+    return result
+
+
+def elements(value: Value) -> list[Scalar]:
+    """The values that `value` stands for: those of a list, or the one."""
+    return value if isinstance(value, list) else [value]
+
+
+def compare(symbol: str, a: Value, b: Value) -> Outcome:
+    """`a symbol b`, where symbol is a key of OPERATORS."""
+    if isinstance(a, list) or isinstance(b, list):
+        return any_of(compare_scalars(symbol, x, y) for x in elements(a) for y in elements(b))
+    return compare_scalars(symbol, a, b)
+
+
+def compare_scalars(symbol: str, a: Scalar, b: Scalar) -> Outcome:
+    """`a symbol b` for single values."""
+    if a is None or b is None or a == "" or b == "":
+        return None
+    test = OPERATORS[symbol]
+    if isinstance(a, str):
+        return test(a, b) if isinstance(b, str) else test(*_as_numbers(a, b))
+    return test(*reversed(_as_numbers(b, a))) if isinstance(b, str) else test(a, b)
+
+
+def _as_numbers(text: str, number: int | float) -> tuple[int | float, int | float]:
+    """A string and a number as two numbers that compare as the rules say."""
+    read = as_number(text)
+    if read is not None:
+        return read, number
+    # Above every number, infinity included; NaN stays beyond comparison.
+    return (1, 0) if number == number else (0, number)
+
+
+def between(value: Value, low: Value, high: Value) -> Outcome:
+    """Whether one element of `value` lies from `low` to `high`, both included."""
+    return any_of(
+        _and(compare_scalars(">=", x, y), compare_scalars("<=", x, z))
+        for x in elements(value)
+        for y in elements(low)
+        for z in elements(high)
+    )
+
+
+def _and(a: Outcome, b: Outcome) -> Outcome:
+    if a is False or b is False:
+        return False
+    return None if a is None or b is None else True
+
+
+def is_null(value: Value) -> bool:
+    """Whether there is no value: None, '', or a list without one."""
+    if isinstance(value, list):
+        return all(item is None or item == "" for item in value)
+    return value is None or value == ""

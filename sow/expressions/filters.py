@@ -1,0 +1,142 @@
+"""A compiled filter: the thing the rest of the server holds.
+
+It names the paths it reads, answers for a batch of records given as columns (one generated
+loop), or for one record with all three outcomes, and tells a planner what it is made of. It
+knows nothing of records: whoever holds it supplies the columns.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from sow.expressions.codegen import Source
+from sow.expressions.compare import Outcome
+from sow.expressions.nodes import Compare, Identifier, In, Literal, Node, conjuncts, walk
+from sow.expressions.parser import BYTES_MAX, DEPTH_MAX, parse
+from sow.paths import Path, Value
+
+LiteralValue = str | int | float
+Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
+Truth = Callable[[Sequence[Value]], Outcome]
+
+
+def compile_filter(
+    text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX
+) -> "Filter":
+    """The filter that `text` states; raises BadFilter, NotAvailable or TooLarge."""
+    return Filter(parse(text, bytes_max=bytes_max, depth_max=depth_max), text)
+
+
+def compile_term(node: Node) -> "Filter":
+    """A part of a filter, such as one of its `conjuncts`, as a filter of its own."""
+    return Filter(node, str(node))
+
+
+class Filter:
+    """A condition over records. A record matches when it is true, not when it is unknown.
+
+    `text` is what it was read from, `expression` its topmost node, `paths` the distinct paths
+    whose values it needs, in the order of the columns it takes.
+    """
+
+    def __init__(self, expression: Node, text: str) -> None:
+        self.text = text
+        self.expression = expression
+        identifiers = [node for node in walk(expression) if isinstance(node, Identifier)]
+        self.paths: tuple[Path, ...] = tuple(dict.fromkeys(node.path for node in identifiers))
+        self._matches = _compile_matches(expression, self.paths)
+
+    def matches(self, columns: Sequence[Sequence[Value]], count: int) -> list[bool]:
+        """Which of `count` records match; one column of `count` values for each of `paths`."""
+        return self._matches(columns, count)
+
+    def truth(self, values: Sequence[Value]) -> bool | None:
+        """The outcome for one record, given the value of each of `paths`; None is unknown."""
+        return self._truth(values)
+
+    @cached_property
+    def _truth(self) -> Truth:
+        return _compile_truth(self.expression, self.paths)
+
+    @cached_property
+    def conjuncts(self) -> tuple[Node, ...]:
+        """The conditions that must all be true, left to right."""
+        return conjuncts(self.expression)
+
+    def equalities(self) -> Mapping[Path, tuple[LiteralValue, ...]]:
+        """For each path that a conjunct pins to literals, those literals.
+
+        A matching record equals, by the rules of ``=``, at least one of them (an array: with at
+        least one element). Booleans are given as 1 and 0. No literal left (the conjunct compares
+        with NULL) means that nothing matches. A path pinned twice keeps the shorter list.
+        """
+        found: dict[Path, tuple[LiteralValue, ...]] = {}
+        for term in self.conjuncts:
+            if pinned := _pinned(term):
+                path, values = pinned
+                if path not in found or len(values) < len(found[path]):
+                    found[path] = values
+        return found
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the outcome depends on the record alone; so it is of all that is built yet."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"Filter({self.text!r})"
+
+
+def _pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
+    match term:
+        case Compare("=", Identifier(path), Literal() as literal):
+            return path, _distinct([literal])
+        case Compare("=", Literal() as literal, Identifier(path)):
+            return path, _distinct([literal])
+        case In(Identifier(path), members):
+            literals = [member for member in members if isinstance(member, Literal)]
+            return (path, _distinct(literals)) if len(literals) == len(members) else None
+    return None
+
+
+def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
+    values = [node.value for node in literals if node.value is not None and node.value != ""]
+    # Adding 0 makes True 1 and -0.0 0.0.
+    return tuple(dict.fromkeys(v if isinstance(v, str) else v + 0 for v in values))
+
+
+def _compile_matches(expression: Node, paths: tuple[Path, ...]) -> Matches:
+    source = Source(paths)
+    condition = source.condition(expression, True)
+    match len(paths):
+        case 0:
+            result = f"[{condition}] * count"
+        case 1:
+            result = f"[{condition} for v0 in columns[0]]"
+        case _:
+            result = f"[{condition} for {source.variables} in zip(*columns)]"
+    function: Matches = _run(source, f"def result(columns, count):\n    return {result}\n")
+    return function
+
+
+def _compile_truth(expression: Node, paths: tuple[Path, ...]) -> Truth:
+    source = Source(paths)
+    lines = [
+        "def result(values):",
+        f"    [{source.variables}] = values",
+        f"    if {source.condition(expression, True)}: return True",
+        f"    return False if {source.condition(expression, False)} else None",
+    ]
+    function: Truth = _run(source, "\n".join(lines) + "\n")
+    return function
+
+
+def _run(source: Source, function: str) -> Any:
+    """The function named `result` of the generated text.
+
+    The text consists of operators and of names made here: literals and paths of the client are
+    reached through `source.names`, never written into it.
+    """
+    names = dict(source.names)
+    exec(compile(source.functions + function, "<filter>", "exec"), names)
+    return names["result"]

@@ -1,0 +1,64 @@
+"""The functions of the expression language, and the names of those still to come.
+
+A function is one entry of FUNCTIONS with its example, which is documentation and test at once.
+Names are case-blind. A name of AMPS that is not built yet is refused by name; any other unknown
+name is answered with the nearest known one.
+"""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sow.errors import BadFilter, ClientError, NotAvailable
+from sow.paths import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A function of no arguments that always gives the same value."""
+
+    value: Scalar
+    example: str
+    """A filter that is true of the record ``{"open": true}``."""
+
+
+FUNCTIONS = {
+    "TRUE_VALUE": Constant(True, "/open = TRUE_VALUE()"),
+    "FALSE_VALUE": Constant(False, "/open != FALSE_VALUE()"),
+}
+
+_NAMES = """
+    ABS AMPS_INSTANCE_NAME ARRAY_COUNT ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_TO_STRING AVG BOOKMARK
+    CEILING CHAR_VALUE CLIENT_NAME COALESCE CONCAT CORRELATION_ID COUNT CRC32 DATE DATE_UTC DAY
+    EXP FLOOR GEO_DISTANCE GREATEST IF INSTR INSTR_I LAST_READ LAST_UPDATED LEAST LEFT LENGTH
+    LOG LOG2 LOWER LTRIM MAX MESSAGE_SIZE MIN MONTH NAN_VALUE POWER REGEXP_REPLACE REPLACE
+    REVERSE RIGHT ROUND RTRIM SIGN SOW_KEY SQRT STREQUAL_I STRFTIME STRPTIME SUBSTR SUM
+    TIMEZONEOFFSET TODAY TODAY_UTC TOPIC_NAME TRIM UNIX_TIMESTAMP UPPER VALUE_LOOKUP
+    WIDTH_BUCKET YEAR
+"""
+NOT_BUILT = frozenset(_NAMES.split())
+
+
+def constant_value(name: str, arguments: int, position: int) -> Scalar:
+    """The value of a call with that many `arguments`; raises BadFilter or NotAvailable."""
+    function = FUNCTIONS.get(name.upper())
+    if function is None:
+        raise _unknown(name, position)
+    if arguments:
+        raise BadFilter(
+            f"function {name} takes no arguments; write {name}()",
+            position=position,
+            expected=f"{name}()",
+        )
+    return function.value
+
+
+def _unknown(name: str, position: int) -> ClientError:
+    if name.upper() in NOT_BUILT:
+        return NotAvailable(f"function {name.upper()} is not available yet")
+    near = get_close_matches(name.upper(), sorted(NOT_BUILT | FUNCTIONS.keys()), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FUNCTIONS)}"
+    return BadFilter(
+        f"there is no function {name}; {hint}",
+        position=position,
+        expected=near[0] if near else "a function",
+    )

@@ -1,0 +1,45 @@
+"""Random expressions and records that meet often: few paths, few values, every node."""
+
+from hypothesis import strategies as st
+
+from sow.expressions import And, Between, Compare, Identifier, In, IsNull, Like, Literal, Not, Or
+from sow.paths import Path
+
+PATHS = [Path(("a",)), Path(("b", "c")), Path(("a",), 0), Path(("odd name",)), Path(("x*y",), 2)]
+TEXTS = ["", "A", "B", "ab", "5", "5.0", "-1", "1e1", "it's", "\\d", "é", "zebra"]
+
+texts = st.sampled_from(TEXTS)
+numbers = st.one_of(
+    st.sampled_from([0, 1, 5, 5.0, -1, 10, 0.5, -0.0, 2**64, float("inf"), float("-inf")]),
+    st.integers(-3, 12),
+)
+scalars = st.one_of(texts, numbers, st.none(), st.booleans(), st.just(float("nan")))
+values = st.one_of(scalars, st.lists(scalars, max_size=3))
+records = st.fixed_dictionaries(dict.fromkeys(PATHS, values))
+
+identifiers = st.sampled_from(PATHS).map(Identifier)
+literals = st.one_of(texts, numbers, st.none(), st.booleans()).map(Literal)
+operands = st.one_of(identifiers, literals)
+operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+patterns = st.sampled_from(["A", "^a", "b$", "5|1", r"^\d", "it's", "e.*a"]).map(Literal)
+
+tests = st.one_of(
+    st.builds(Compare, operators, operands, operands),
+    st.builds(Compare, operators, identifiers, literals),
+    st.builds(Between, operands, operands, operands),
+    st.builds(Between, identifiers, literals, literals),
+    st.builds(In, operands, st.lists(operands, min_size=1, max_size=4).map(tuple)),
+    st.builds(In, identifiers, st.lists(literals, min_size=1, max_size=4).map(tuple)),
+    st.builds(In, identifiers, st.lists(texts.map(Literal), min_size=1, max_size=4).map(tuple)),
+    st.builds(In, identifiers, st.lists(numbers.map(Literal), min_size=1, max_size=4).map(tuple)),
+    st.builds(Like, operands, patterns),
+    st.builds(IsNull, operands),
+)
+
+
+def _combined(parts: st.SearchStrategy) -> st.SearchStrategy:
+    several = st.lists(parts, min_size=2, max_size=3).map(tuple)
+    return st.one_of(st.builds(Not, parts), st.builds(And, several), st.builds(Or, several))
+
+
+expressions = st.recursive(tests, _combined, max_leaves=8)

@@ -1,0 +1,79 @@
+import pytest
+
+from sow.errors import BadFilter, NotAvailable
+from sow.expressions import parse
+
+VALUE = "a path, a literal or '('"
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "expected"),
+    [
+        ("", 0, VALUE),
+        ("/a = ", 5, VALUE),
+        ("/a = 1 AND", 10, VALUE),
+        ("/a = 1 2", 7, "AND, OR or the end of the filter"),
+        ("(/a = 1", 7, "')'"),
+        ("/a = 1)", 6, "the end of the filter"),
+        ("/a IN", 5, "'('"),
+        ("/a IN ()", 7, VALUE),
+        ("/a IN (1 2)", 9, "',' or ')'"),
+        ("/a NOT 5", 7, "BETWEEN, IN or LIKE"),
+        ("/a IS 5", 6, "NOT or NULL"),
+        ("/a BETWEEN 1 OR 2", 13, "AND"),
+        ("/a < /b < /c", 8, "AND, OR or the end of the filter"),
+    ],
+)
+def test_an_error_names_its_place_and_what_was_expected(text, position, expected):
+    with pytest.raises(BadFilter) as error:
+        parse(text)
+    assert error.value.fields() == {"position": position, "expected": expected}
+
+
+def test_after_a_value_the_operators_are_expected():
+    with pytest.raises(BadFilter) as error:
+        parse("/a ? 2")
+    assert error.value.expected.startswith("an operator (= != < <= > >= IN, LIKE, BETWEEN, IS)")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("region = 'A'", "write /region"),
+        ("order.px > 1", "write /order/px"),
+        ("/a = 1 && /b = 2", "write AND"),
+        ("/a = 1 || /b = 2", "write OR"),
+        ("!/a", "write NOT"),
+        ("/a = true", r"write TRUE_VALUE\(\)"),
+        ("/a = 'x", "no closing quote"),
+        ("//a = 1", "one '/' before each name"),
+        ("$.a = 1", "/order/id"),
+    ],
+)
+def test_a_slip_from_another_language_gets_advice(text, advice):
+    with pytest.raises(BadFilter, match=advice):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("/a + 1 > 2", r"arithmetic '\+'"),
+        ("/a -1 > 2", "arithmetic '-'"),
+        ("-/a > 2", "arithmetic '-'"),
+        ("/14*5 = 2", r"arithmetic '\*'"),
+        ("/price / /qty > 2", "arithmetic '/'"),
+        ("/a % 2 = 1", "arithmetic '%'"),
+        ("/a mod 2 = 1", "arithmetic 'mod'"),
+        ("/a BEGINS  WITH ('x')", "BEGINS WITH"),
+        ("/a NOT ENDS WITH ('x')", "ENDS WITH"),
+        ("/a IS NOT NAN", "IS NAN"),
+        ("/a OF PREVIOUS = 1", "OF PREVIOUS"),
+        ("/a AS /b", "AS"),
+        ("[orders]./a = 1", r"topic qualifier \[orders\]"),
+        ("(/a = 1) = (/b = 2)", "a condition as a value"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(text, named):
+    with pytest.raises(NotAvailable, match=named + ".* is not available yet"):
+        parse(text)
