@@ -8,6 +8,7 @@ array) is a list of its values in order.
 """
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,8 +17,8 @@ from sow.errors import BadFilter
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
 
-XPATH = re.compile(r"(?P<steps>(?:/[^\s/\[\]]+)+)(?:\[(?P<index>\d+)\])?\Z")
-BRACKETED = re.compile(r"\[(?P<steps>/[^\]]+)\]\Z")
+XPATH = re.compile(r"(?P<steps>(?:/[^\s/\[\]]+)+)(?:\[(?P<index>[0-9]{1,9})\])?\Z")
+BRACKETED = re.compile(r"\[(?P<steps>(?:/[^/\]]+)+)\](?:\[(?P<index>[0-9]{1,9})\])?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,11 @@ class Path:
 
 
 def parse_path(text: str) -> Path:
-    """Read ``/a/b``, ``/a[0]``, ``[/a b]`` or ``$.a.b``; raises BadFilter."""
+    """Read ``/a/b``, ``/a[0]``, ``[/a b]``, ``[/a b][0]`` or ``$.a.b``; raises BadFilter."""
     text = text.strip()
     if text.startswith("$"):
         return _from_jsonpath(text)
-    if bracketed := BRACKETED.match(text):
-        return Path(tuple(bracketed["steps"][1:].split("/")))
-    if found := XPATH.match(text):
+    if found := XPATH.match(text) or BRACKETED.match(text):
         index = found["index"]
         return Path(tuple(found["steps"][1:].split("/")), None if index is None else int(index))
     raise BadFilter(
@@ -52,14 +51,18 @@ def parse_path(text: str) -> Path:
 
 def _from_jsonpath(text: str) -> Path:
     # Imported here: only configurations that use this notation pay for the parser.
-    from jsonpath_ng import jsonpath, parse
+    from jsonpath_ng import jsonpath
     from jsonpath_ng.exceptions import JSONPathError
+    from jsonpath_ng.parser import parse
 
     def refuse(why: str) -> BadFilter:
         return BadFilter(f"JSONPath {text!r}: {why}; write $.field.field or /field/field")
 
     try:
-        tree = parse(text)
+        with warnings.catch_warnings():
+            # Of operators that are refused below anyway.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            tree = parse(text)
     except JSONPathError as error:
         raise refuse(str(error)) from None
     steps: list[str] = []
@@ -72,18 +75,21 @@ def _from_jsonpath(text: str) -> Path:
                 steps.append(name)
             case jsonpath.Index() if not steps and index is None:
                 index = _only_index(tree.right)
+                if index is None:
+                    raise refuse("an index is one number from 0 up")
             case _:
                 raise refuse("only field names and one final index are understood")
         tree = tree.left
-    if not steps or (index is not None and index < 0):
+    if not steps:
         raise refuse("it names no field")
     return Path(tuple(reversed(steps)), index)
 
 
-def _only_index(node: object) -> int:
-    """The number of an Index node; jsonpath-ng renamed the attribute between versions."""
-    indices = getattr(node, "indices", None)
-    return int(indices[0] if indices else node.index)  # type: ignore[attr-defined]
+def _only_index(node: object) -> int | None:
+    """The number of an Index node, None if it is not exactly one or negative; jsonpath-ng renamed
+    the attribute between versions."""
+    indices = getattr(node, "indices", None) or [node.index]  # type: ignore[attr-defined]
+    return int(indices[0]) if len(indices) == 1 and indices[0] >= 0 else None
 
 
 def value_at(document: object, path: Path) -> Value:

@@ -5,7 +5,8 @@ one list of values per path that keys, indexes or filters name. It parses whole 
 when asked to. Another type is one file beside this one and a line in `sow.messages`.
 
 Values are str, int, float, bool, None (absent or null) or a list of these (a path met more than
-once). Containers have no value: None.
+once). Containers have no value: None. What a column holds is exactly what `sow.paths.value_at`
+finds in the parsed message.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Protocol
 from sow.paths import Path, Value
 
 Column = list[Value]
+
 
 class Decoder(Protocol):
     """Reads the same few paths out of batch after batch; made once per topic and path set."""
@@ -30,6 +32,7 @@ class Decoder(Protocol):
         """
         ...
 
+
 class MessageType(Protocol):
     """One family of message bodies."""
 
@@ -37,14 +40,18 @@ class MessageType(Protocol):
     structured: bool
     """Has named fields, so that the server can make keys, filter and index."""
     enc: str | None
-    """How a body travels inside a JSON line when it is not JSON text: None, or "base64"."""
+    """How a body travels inside a JSON line when it is not text: None, or "base64"."""
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
         """A decoder of these paths."""
         ...
 
     def parse(self, body: bytes) -> object:
-        """The whole message: a document (dict) of a structured type, else the scalar."""
+        """A whole message: a document (dict) of a structured type, else the scalar.
+
+        For bodies that `Decoder.read` has accepted; of any other, raises BadMessage if it cannot
+        be parsed at all.
+        """
         ...
 
     def encode(self, document: object) -> bytes:
@@ -52,9 +59,12 @@ class MessageType(Protocol):
         ...
 
     def to_line(self, body: bytes) -> bytes:
-        """The JSON text that stands for this body as `d` of a line (no line break inside)."""
+        """The JSON text that stands for this stored body as `d` of a line, without line breaks."""
         ...
 
     def from_line(self, d: bytes) -> bytes:
-        """The body that the JSON text `d` of a client's line stands for; raises BadMessage."""
+        """The body that the JSON text `d` of a client's line stands for.
+
+        Raises BadMessage if it stands for none; whether the body is good is `Decoder.read`'s say.
+        """
         ...

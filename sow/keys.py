@@ -1,0 +1,100 @@
+"""Keys: which record a message is about.
+
+A record's *identity* is the text of its key values; within a topic it is the record's name.
+Its *SowKey* is the unsigned 64-bit number that clients see: a pure function of the key domain
+and the identity, so that it is the same after a restart, in a conflated copy and in Spark
+(`sow_key` says how to compute it anywhere). Topics without key fields take the publisher's own
+text instead, which `check_explicit_key` judges. Nothing here knows how a record is stored.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from sow.errors import BadMessage, ClientError
+from sow.paths import Path, Value
+
+# Integral doubles up to here are exact, so that 1 and 1.0 are the same key.
+EXACT_DOUBLE = 2**53
+SEPARATOR = "\x1f"
+EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
+
+
+def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> list[str]:
+    """The identities of a batch, one per record, from its key columns in the order of `paths`.
+
+    A single key's text is the identity itself. Several are joined by U+001F, each with ``\\``
+    written ``\\\\`` and U+001F written ``\\x1f``. Raises BadMessage, naming field and index, for
+    the first record of which a key is absent, null, a container or met more than once.
+    """
+    texts: list[list[str]] = []
+    errors: list[BadMessage] = []
+    for path, column in zip(paths, columns, strict=True):
+        try:
+            texts.append(_texts(path, column))
+        except BadMessage as error:
+            errors.append(error)
+    if errors:
+        raise min(errors, key=lambda error: error.index)
+    if len(texts) == 1:
+        return texts[0]
+    return list(map(SEPARATOR.join, zip(*map(_escaped, texts), strict=True)))
+
+
+def _texts(path: Path, column: Sequence[Value]) -> list[str]:
+    if set(map(type, column)) == {str}:
+        return list(column)  # type: ignore[arg-type]  # just checked, in the quickest way
+    return [
+        value if type(value) is str else _text(value, path, index)
+        for index, value in enumerate(column)
+    ]
+
+
+def _text(value: Value, path: Path, index: int) -> str:
+    """The text of a key value that is not a plain str; `path` and `index` are for the error."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float() if value.is_integer() and abs(value) <= EXACT_DOUBLE:
+            return str(int(value))
+        case int() | float():
+            return repr(value)
+        case str():
+            return str(value)
+        case None:
+            why = "is missing, null or a container"
+        case _:
+            why = f"has {len(value)} values"
+    raise BadMessage(
+        f"message {index}: key field {path} {why}; a key needs one string, number or boolean",
+        index=index,
+    )
+
+
+def _escaped(texts: list[str]) -> list[str]:
+    everything = "".join(texts)
+    if "\\" not in everything and SEPARATOR not in everything:
+        return texts
+    return [text.replace("\\", "\\\\").replace(SEPARATOR, "\\x1f") for text in texts]
+
+
+def sow_key(domain: str, identity: str) -> int:
+    """The SowKey, unsigned 64-bit: the 8-byte BLAKE2b digest, read big-endian, of the UTF-8 text
+    of `domain`, U+001F and `identity`.
+
+    Any language with BLAKE2b computes the same (digest size 8, no key, salt or personalisation;
+    lone surrogates encode as three bytes each). Its decimal digits are what clients are sent.
+    """
+    text = f"{domain}{SEPARATOR}{identity}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+
+
+def check_explicit_key(text: str) -> str:
+    """`text`, if it can serve as a publisher's own SowKey; raises ClientError if it cannot."""
+    if EXPLICIT_KEY.match(text):
+        return text
+    shown = text if len(text) <= 40 else text[:40] + "…"
+    raise ClientError(
+        f"{shown!r} cannot be a SowKey; write 1 to 512 printable ASCII characters without spaces,"
+        " such as letters, digits, + / = - and _"
+    )

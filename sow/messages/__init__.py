@@ -1,0 +1,52 @@
+"""Message types: the table of them, and how one is found by name.
+
+A type is a class beside this file that does what `sow.messages.base.MessageType` asks, and one
+line in `MESSAGE_TYPES`. A `<MessageType>` element of the configuration gives a built-in type
+another name or other separators; its `Module` says which line of the table it means.
+"""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+from sow.errors import ClientError, NotAvailable
+from sow.messages.base import Column, Decoder, MessageType
+from sow.messages.bflat import BFlat
+from sow.messages.fix import Fix
+from sow.messages.json import Json
+from sow.messages.scalars import Binary, Double, Int64, String
+from sow.topics import MessageTypeOptions
+
+__all__ = ["MESSAGE_TYPES", "NOT_BUILT", "Column", "Decoder", "MessageType", "message_type"]
+
+MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
+    "json": Json,
+    "nvfix": Fix,
+    "fix": Fix,
+    "bflat": BFlat,
+    "binary": Binary,
+    "string": String,
+    "int64": Int64,
+    "double": Double,
+}
+
+NOT_BUILT = ("xml", "bson", "msgpack", "protobuf", "struct", "composite-local", "composite-global")
+
+
+def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = None) -> MessageType:
+    """The message type `name`, as configured by `options[name]` if there is such an entry.
+
+    Raises NotAvailable for a type that the contract has and this version does not, ClientError
+    with the nearest known name for any other.
+    """
+    options = options or {}
+    chosen = options.get(name) or MessageTypeOptions(name=name, module=name)
+    if chosen.module in MESSAGE_TYPES:
+        return MESSAGE_TYPES[chosen.module](chosen)
+    known = ", ".join(MESSAGE_TYPES)
+    if chosen.module in NOT_BUILT:
+        raise NotAvailable(
+            f"message type {chosen.module!r} is not available yet; available are {known}"
+        )
+    near = get_close_matches(chosen.module, [*MESSAGE_TYPES, *NOT_BUILT, *options], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {known}"
+    raise ClientError(f"there is no message type {chosen.module!r}; {hint}")

@@ -1,0 +1,200 @@
+"""JSON messages: a record is one JSON object, kept byte for byte.
+
+The hot path of the server. A batch is judged and decoded as one block: what msgspec checks
+while it decodes is joined by the few things it lets pass in fields that nobody reads (text that
+is not UTF-8, numbers too large for a double, deep nesting). A batch that raises any doubt is
+read again record by record, which is slower, names the culprit, and gives the same answer.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import orjson
+
+from sow.errors import BadMessage
+from sow.messages.base import Column
+from sow.messages.json_columns import FAILURES, columns_reader
+from sow.paths import Path, value_at
+from sow.topics import MessageTypeOptions
+
+NESTING_MAX = 250
+"""Levels of objects and arrays in one message; what the JSON libraries can also write."""
+
+OPEN, CLOSE = b"{}"
+# Digits become 0 and E becomes e, so that a number's shape can be searched for; + is left out.
+SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
+# A number overflows a double only with an exponent of three digits or some 200 digits in all.
+LONG_EXPONENT = b"e000"
+LONG_NUMBER = b"0" * 200
+BEFORE_A_NUMBER = (b":", b",", b"[", b" ", b"\t", b"")
+
+
+class Json:
+    """The JSON message type."""
+
+    structured = True
+    enc: str | None = None
+
+    def __init__(self, options: MessageTypeOptions) -> None:
+        self.name = options.name
+
+    def decoder(self, paths: tuple[Path, ...]) -> "JsonDecoder":
+        """A decoder of these paths."""
+        return JsonDecoder(paths)
+
+    def parse(self, body: bytes) -> object:
+        """The document, with integers of any size exact; raises BadMessage."""
+        try:
+            document = msgspec.json.decode(body)
+        except FAILURES:
+            return _checked(body, 0)
+        return document if isinstance(document, dict) else _checked(body, 0)
+
+    def encode(self, document: object) -> bytes:
+        """Compact JSON; NaN and infinities, which JSON lacks, are written as null."""
+        if not isinstance(document, dict):
+            raise BadMessage("a JSON message must be an object")
+        try:
+            # Copied: the buffer that orjson hands out keeps more memory than it shows.
+            return bytes(memoryview(orjson.dumps(document)))
+        except TypeError as error:
+            if "64-bit" in str(error):
+                return _encode_big_integers(document)
+            raise BadMessage(f"cannot be written as JSON: {error}") from None
+
+    def to_line(self, body: bytes) -> bytes:
+        """The body itself."""
+        return body
+
+    def from_line(self, d: bytes) -> bytes:
+        """The text itself."""
+        return d
+
+
+def _encode_big_integers(document: object) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadMessage(f"cannot be written as JSON: {error}") from None
+
+
+class JsonDecoder:
+    """Reads columns by generated code where it can, value by value where it must."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self._paths = paths
+        self._fast = columns_reader(paths)
+
+    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
+        """One column per path of bodies that `read` has accepted."""
+        if self._fast is not None:
+            try:
+                return self._fast(b"\n".join(bodies), len(bodies))
+            except FAILURES:
+                pass
+        return self._values([msgspec.json.decode(body) for body in bodies])
+
+    def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
+        """The bodies without line breaks, and their columns; raises BadMessage."""
+        if self._fast is not None and _is_plain(bodies):
+            try:
+                return list(bodies), self._fast(b"\n".join(bodies), len(bodies))
+            except FAILURES:
+                pass
+        documents = [_checked(body, index) for index, body in enumerate(bodies)]
+        # In valid JSON a line break stands between tokens, where it means nothing.
+        return [body.translate(None, b"\r\n") for body in bodies], self._values(documents)
+
+    def _values(self, documents: Sequence[object]) -> list[Column]:
+        return [[value_at(document, path) for document in documents] for path in self._paths]
+
+
+def _is_plain(bodies: Sequence[bytes]) -> bool:
+    """Whether a typed decode of the batch is all the checking that the bodies still need.
+
+    Each begins with { and ends with } and has no line break, so no value can span two of them:
+    if they decode, joined by line breaks, to as many objects, each of them is exactly one.
+    """
+    if [body for body in bodies if not body or body[0] != OPEN or body[-1] != CLOSE]:
+        return False
+    block = b"".join(bodies)
+    return (
+        b"\n" not in block
+        and b"\r" not in block
+        and _is_utf8(block)
+        and not _may_overflow(block)
+        and not _may_nest_deeply(bodies)
+    )
+
+
+def _is_utf8(block: bytes) -> bool:
+    if block.isascii():
+        return True
+    try:
+        str(block, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _may_overflow(block: bytes) -> bool:
+    """Whether a number in the block may be too large for a double."""
+    shape = block.translate(SHAPE, b"+")
+    return LONG_NUMBER in shape or _has_long_exponent(shape)
+
+
+def _has_long_exponent(shape: bytes) -> bool:
+    """Whether a long exponent stands behind a number, and not within a text such as a UUID."""
+    at = shape.rfind(LONG_EXPONENT)
+    while at >= 0:
+        before = shape[max(0, at - len(LONG_NUMBER)) : at].rstrip(b"0.").removesuffix(b"-")
+        if before[-1:] in BEFORE_A_NUMBER:
+            return True
+        at = shape.rfind(LONG_EXPONENT, 0, at)
+    return False
+
+
+def _may_nest_deeply(bodies: Sequence[bytes]) -> bool:
+    if max(map(len, bodies), default=0) <= 2 * NESTING_MAX:
+        return False
+    return any(_openings(body) > NESTING_MAX for body in bodies)
+
+
+def _openings(body: bytes) -> int:
+    return body.count(b"{") + body.count(b"[")
+
+
+def _checked(body: bytes, index: int) -> object:
+    """The document of one body, with everything checked; raises BadMessage with `index`."""
+    try:
+        document = orjson.loads(body)
+        if isinstance(document, dict) and _depth_is_fine(body, document):
+            return msgspec.json.decode(body)
+    except FAILURES as error:
+        detail = str(error)
+    else:
+        detail = (
+            f"nested more than {NESTING_MAX} levels deep"
+            if isinstance(document, dict)
+            else 'a JSON message must be an object, such as {"id": 1}'
+        )
+    if "infinity" in detail or "out of range" in detail:
+        detail = f"number out of range, at most 1.8e308 fits: {detail}"
+    raise BadMessage(f"message {index} is not a JSON object: {detail}", index=index)
+
+
+def _depth_is_fine(body: bytes, document: object) -> bool:
+    if _openings(body) <= NESTING_MAX:
+        return True
+    level = [document]
+    for _ in range(NESTING_MAX):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return True
+    return False
+
+
+def _children(item: object) -> Sequence[object]:
+    """The containers directly within a container."""
+    values = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return [value for value in values if isinstance(value, dict | list)]

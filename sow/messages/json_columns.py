@@ -1,0 +1,112 @@
+"""The fast reader of JSON columns: code generated for one set of paths.
+
+The paths become nested msgspec structs that decode only the named fields of each record, and a
+function that picks them out, with attribute access written out in place. One `decode_lines`
+call reads a whole batch. It knows records whose named fields are scalars or absent; anything
+else raises, and the caller reads that batch value by value (`sow.messages.json`).
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sow.messages.base import Column
+from sow.paths import Path
+
+Columns = Callable[[bytes], list[Column]]
+"""Reads columns from records joined by line feeds."""
+
+# The nested names of a path set: {"order": {"id": None}, "px": None}.
+Tree = dict[str, "Tree | None"]
+
+# Beyond these a path is read slowly, so that types nest within reason.
+STEPS_MAX = 32
+
+LEAF = str | int | float | bool | None
+
+
+class UnsuitedError(Exception):
+    """These records, or these paths, are not for the fast reader."""
+
+
+FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError)
+"""What `Columns` raises for records that it cannot read."""
+
+
+def columns_reader(paths: tuple[Path, ...]) -> Callable[[bytes, int], list[Column]] | None:
+    """A function of (joined records, how many) that reads `paths`; None if they do not suit."""
+    try:
+        tree = _tree(paths)
+        struct = _struct(tree)
+        pick = _picker([_attributes(tree, path.steps) for path in paths])
+    except (UnsuitedError, ValueError):
+        return None
+    decode_lines = msgspec.json.Decoder(struct).decode_lines
+
+    def read(block: bytes, count: int) -> list[Column]:
+        records = decode_lines(block)
+        if len(records) != count:
+            raise UnsuitedError
+        return pick(records)
+
+    return read
+
+
+def _tree(paths: tuple[Path, ...]) -> Tree:
+    """The paths as nested names; a field that is both value and container does not suit."""
+    root: Tree = {}
+    for path in paths:
+        if path.index is not None or len(path.steps) > STEPS_MAX:
+            raise UnsuitedError
+        branch = root
+        for step in path.steps[:-1]:
+            below = branch.setdefault(step, {})
+            if below is None:
+                raise UnsuitedError
+            branch = below
+        if branch.setdefault(path.steps[-1], None) is not None:
+            raise UnsuitedError
+    return root
+
+
+def _struct(tree: Tree) -> type[msgspec.Struct]:
+    """A struct of the named fields; its attributes are f0, f1… since names may be anything.
+
+    Raises ValueError for a name that msgspec cannot encode.
+    """
+    fields = []
+    for number, below in enumerate(tree.values()):
+        kind = LEAF if below is None else _struct(below) | None
+        fields.append((f"f{number}", kind, None))
+    names = {f"f{number}": step for number, step in enumerate(tree)}
+    return msgspec.defstruct("Record", fields, rename=names, gc=False)
+
+
+def _attributes(tree: Tree, steps: Sequence[str]) -> list[str]:
+    """The attribute names that follow `steps` through the structs of `tree`."""
+    attributes = []
+    branch: Tree | None = tree
+    for step in steps:
+        assert branch is not None
+        attributes.append(f"f{list(branch).index(step)}")
+        branch = branch[step]
+    return attributes
+
+
+def _picker(chains: Sequence[Sequence[str]]) -> Callable[[Sequence[object]], list[Column]]:
+    """A generated function from structs to columns, one per chain of attributes."""
+    lines = [f"        [{_expression(chain)} for r in records]," for chain in chains]
+    source = "\n".join(["def pick(records):", "    return [", *lines, "    ]"])
+    namespace: dict[str, Callable[[Sequence[object]], list[Column]]] = {}
+    exec(source, {}, namespace)
+    return namespace["pick"]
+
+
+def _expression(chain: Sequence[str]) -> str:
+    """``r.f0``; or ``None if (x := r.f0) is None else x.f1`` for a field of a field."""
+    source, guards = "r", []
+    for attribute in chain[:-1]:
+        guards.append(f"(x := {source}.{attribute}) is None")
+        source = "x"
+    value = f"{source}.{chain[-1]}"
+    return f"None if {' or '.join(guards)} else {value}" if guards else value

@@ -1,0 +1,236 @@
+import random
+import timeit
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.errors import BadMessage
+from sow.messages import message_type
+from sow.messages.json import NESTING_MAX, JsonDecoder
+from sow.messages.json_columns import columns_reader
+from sow.paths import Path, parse_path, value_at
+
+JSON = message_type("json")
+
+names = st.sampled_from(["a", "b", 'odd "name"', "ü", "", "a b", "f0", "\\"])
+paths = st.builds(
+    Path, st.lists(names, min_size=1, max_size=3).map(tuple), st.none() | st.integers(0, 2)
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+)
+values = st.recursive(
+    scalars, lambda v: st.lists(v, max_size=3) | st.dictionaries(names, v, max_size=4), max_leaves=9
+)
+documents = st.dictionaries(names, values, max_size=4)
+
+
+def decoder(*texts):
+    return JSON.decoder(tuple(map(parse_path, texts)))
+
+
+def refused(*bodies):
+    with pytest.raises(BadMessage) as caught:
+        decoder("/a").read(list(bodies))
+    return caught.value
+
+
+@given(st.lists(documents, max_size=4), st.lists(paths, max_size=4).map(tuple))
+def test_columns_are_exactly_what_value_at_finds(batch, wanted):
+    bodies = [msgspec.json.encode(document) for document in batch]
+    expected = [[value_at(msgspec.json.decode(body), path) for body in bodies] for path in wanted]
+    stored, columns = JsonDecoder(wanted).read(bodies)
+    assert stored == bodies
+    assert repr(columns) == repr(expected)
+    assert repr(JsonDecoder(wanted).columns(bodies)) == repr(expected)
+
+
+@given(st.lists(documents, min_size=1, max_size=3), st.lists(paths, min_size=1, max_size=3))
+def test_the_fast_reader_and_the_slow_one_agree_whenever_the_fast_one_answers(batch, wanted):
+    bodies = [msgspec.json.encode(document) for document in batch]
+    fast, slow = JsonDecoder(tuple(wanted)), JsonDecoder(tuple(wanted))
+    slow._fast = None
+    assert repr(fast.read(bodies)) == repr(slow.read(bodies))
+
+
+pieces = st.sampled_from(
+    b"""{ } [ ] , : "a" " 1 e 400 null - .5 true \xff {} {"a":1} \\u00 \\ud800""".split()
+) | st.sampled_from([b" ", b"\n", b"\r", b"9" * 99])
+
+
+@given(st.lists(st.lists(pieces, max_size=12).map(b"".join), min_size=1, max_size=3))
+def test_accepts_exactly_the_objects_that_the_strictest_parser_reads(bodies):
+    def reads(body):
+        try:
+            return isinstance(orjson.loads(body), dict)
+        except ValueError:
+            return False
+
+    bad = [index for index, body in enumerate(bodies) if not reads(body)]
+    if bad:
+        assert refused(*bodies).index == bad[0]
+    else:
+        decoder("/a").read(bodies)
+
+
+def test_a_scalar_keeps_its_type():
+    bodies = [b'{"a":1}', b'{"a":1.0}', b'{"a":true}', b'{"a":"1"}', b'{"a":null}', b"{}"]
+    assert repr(decoder("/a").read(bodies)[1]) == "[[1, 1.0, True, '1', None, None]]"
+
+
+def test_integers_of_any_size_are_exact():
+    huge = 10**30 + 1
+    bodies = [b'{"a":%d}' % huge, b'{"a":[%d]}' % -huge]
+    assert decoder("/a").read(bodies)[1] == [[huge, [-huge]]]
+    assert JSON.parse(JSON.encode({"a": huge})) == {"a": huge}
+
+
+def test_the_bytes_of_a_record_are_kept():
+    bodies = [b' { "a" : 1.50 ,"a":2} ', '{"ü":"\\u00fc"}'.encode()]
+    assert decoder("/a").read(bodies) == (bodies, [[2, None]])
+
+
+def test_line_breaks_are_taken_out():
+    stored, columns = decoder("/a").read([b'{\r\n  "a": 1,\n  "b": "x\\ny"\n}\n', b'{"a":2}'])
+    assert stored == [b'{  "a": 1,  "b": "x\\ny"}', b'{"a":2}']
+    assert columns == [[1, 2]]
+
+
+@pytest.mark.parametrize("body", [b'{"a":\n1}', b'{"a":\r1}'])
+def test_either_line_break_is_taken_out(body):
+    assert decoder("/a").read([body]) == ([b'{"a":1}'], [[1]])
+
+
+def test_line_breaks_within_a_text_are_refused():
+    assert refused(b'{"a":"x\ny"}').index == 0
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        (b"{}{}",),
+        (b"{}{}", b""),
+        (b"{", b"}{}"),
+        (b'{"a":{}', b"},{}"),
+        (b'{"b":"', b'"}', b"{}{}"),
+        (b'{"b":"}', b'{"}', b"{}{}"),
+        (b'{"b":{}', b'{"c":1}}', b"{}{}"),
+        (b'{"b":{}', b"}", b"{}{}"),
+        (b'{"b":', b"{}}", b"{}{}"),
+        (b"{},{}", b"{}"),
+    ],
+)
+def test_two_halves_are_not_taken_for_two_records(bodies):
+    assert refused(*bodies).index == 0
+
+
+def test_invalid_utf8_is_refused_in_a_field_that_nobody_reads():
+    assert refused(b'{"a":1}', b'{"b":"\xff"}').index == 1
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["1e309", "-1E+400", "1e0000400", "9" * 309, "1" + "0" * 250 + "e90", "0.1e999", "[1e999]"],
+)
+def test_a_number_too_large_for_a_double_is_refused_wherever_it_is(number):
+    error = refused(b'{"a":1}', b'{"b": %s}' % number.encode())
+    assert error.index == 1
+    assert "number out of range" in error.detail
+
+
+@pytest.mark.parametrize("number", ["1e308", "9" * 308, "1e-999", "0." + "1" * 500, "0e999"])
+def test_a_long_number_that_a_double_can_take_is_accepted(number):
+    body = b'{"b":%s}' % number.encode()
+    assert decoder("/a").read([body])[0] == [body]
+
+
+def test_texts_that_look_like_large_numbers_do_not_lead_off_the_fast_path(monkeypatch):
+    monkeypatch.setattr(JsonDecoder, "_values", None)
+    uuid = b'{"a":"9b1-1e999-8e400","b":"12e555","c":"1.7e+301"}'
+    assert decoder("/a").read([uuid])[1] == [["9b1-1e999-8e400"]]
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "1", '"x"', "null", "", "NaN", '{"a":NaN}', '{"a":Infinity}']
+)
+def test_what_is_not_an_object_of_json_is_refused(text):
+    assert "is not a JSON object" in refused(text.encode()).detail
+
+
+def test_the_error_says_where_the_text_breaks():
+    assert "line 1 column 6" in refused(b'{"a":}').detail
+
+
+def nested(levels):
+    return b'{"b":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+def test_nesting_is_bounded_so_that_what_is_read_can_be_written():
+    deepest = nested(NESTING_MAX)
+    assert decoder("/a").read([deepest])[0] == [deepest]
+    assert JSON.encode(JSON.parse(deepest)) == deepest
+    assert "more than 250 levels deep" in refused(nested(NESTING_MAX + 1)).detail
+
+
+@pytest.mark.parametrize("levels", [400, 900, 1000, 1100, 100_000])
+def test_nesting_of_any_depth_is_refused_as_a_bad_message(levels):
+    assert refused(nested(levels)).index == 0
+    assert JSON.decoder(()).read([b"{}"])[0] == [b"{}"]
+
+
+def test_many_brackets_side_by_side_are_not_nesting():
+    body = b'{"b":[' + b"[]," * 999 + b"[]]}"
+    assert decoder("/a").read([body])[0] == [body]
+
+
+def test_a_field_may_be_value_in_one_record_and_container_in_another():
+    bodies = [b'{"a":1}', b'{"a":{"b":2}}', b'{"a":[{"b":3},{"b":4}]}', b'{"a":null}']
+    columns = decoder("/a", "/a/b").read(bodies)[1]
+    assert columns == [[1, None, None, None], [None, 2, [3, 4], None]]
+
+
+def test_ordinary_paths_have_a_fast_reader_and_odd_ones_do_not():
+    assert columns_reader((Path(("a",)), Path(("b", "c d")))) is not None
+    assert columns_reader((Path(("a",), 0),)) is None
+    assert columns_reader((Path(("a",)), Path(("a", "b")))) is None
+    assert columns_reader((Path(("a",) * 33),)) is None
+
+
+def test_a_path_may_be_as_long_as_a_filter_allows():
+    deep = JSON.decoder((Path(("a",) * 30_000), Path(("a",))))
+    assert deep.read([b'{"a":1}'])[1] == [[None], [1]]
+
+
+def test_encode_writes_compactly():
+    assert JSON.encode({"a": 1, "b": [None, "ü"]}) == '{"a":1,"b":[null,"ü"]}'.encode()
+
+
+def test_encode_writes_nan_as_null():
+    assert JSON.encode({"a": float("nan")}) == b'{"a":null}'
+
+
+@pytest.mark.parametrize("document", [[], 1, {1: 2}, {"a": b"x"}, {"a": "\ud800"}])
+def test_encode_refuses_what_json_does_not_have(document):
+    with pytest.raises(BadMessage):
+        JSON.encode(document)
+
+
+def test_reading_two_fields_costs_less_than_parsing_whole_records():
+    bodies = [
+        orjson.dumps(
+            {"order": {"id": f"ORD{i}", "px": i / 7, "qty": i}, "symbol": "ACME", "side": "BUY"}
+            | {f"field{n}": f"value {i * n}" for n in range(6)}
+        )
+        for i in random.Random(1).sample(range(10**6), 100)
+    ]
+    two_fields = decoder("/order/id", "/symbol")
+    ours = min(timeit.repeat(lambda: two_fields.read(bodies), number=20, repeat=9))
+    whole = min(timeit.repeat(lambda: [orjson.loads(b) for b in bodies], number=20, repeat=9))
+    assert ours < 2 * whole
