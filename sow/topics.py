@@ -66,6 +66,18 @@ class MessageTypeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedTopic:
+    """A `<Topic>` of `<TransactionLog>`: a name or a regular expression of names.
+
+    An empty `message_type` means any. Persistent topics are logged whether named or not.
+    """
+
+    name: str
+    message_type: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JournalSettings:
     """`<TransactionLog>`: where the journal lives and how much of it is kept.
 
@@ -76,6 +88,7 @@ class JournalSettings:
     retention_bytes: int = 4 * 1024**3
     retention_age_us: int | None = None
     flush_interval_us: int = 0
+    topics: tuple[LoggedTopic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

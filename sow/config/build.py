@@ -1,0 +1,32 @@
+"""From sections to the dataclasses of `sow.topics`; runs only on what the rules have passed."""
+
+import dataclasses
+import os.path
+
+from sow.config.files import file_name
+from sow.config.structure import Section
+from sow.topics import Configuration, Topic
+
+
+def build(root: Section, directory: str) -> Configuration:
+    """The configuration of a document in `directory`, to which DataDirectory is relative."""
+    configuration = _make(root)
+    assert isinstance(configuration, Configuration)
+    data_directory = os.path.join(directory, configuration.data_directory)
+    return dataclasses.replace(configuration, data_directory=data_directory)
+
+
+def _make(value: object) -> object:
+    """A section's object, a repeated element's tuple, or the value itself."""
+    if isinstance(value, list):
+        return tuple(_make(item) for item in value)
+    if not isinstance(value, Section):
+        return value
+    make = value.element.make
+    assert make is not None
+    fields = {name: _make(part) for name, part in value.values.items()}
+    if isinstance(make, type) and "line" in {field.name for field in dataclasses.fields(make)}:
+        fields["line"] = value.line
+    if make is Topic:
+        fields["file_name"] = file_name(value)
+    return make(**fields)

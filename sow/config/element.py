@@ -1,0 +1,80 @@
+"""What the table of elements is made of: an element, its place and where its value goes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sow.config import kinds
+from sow.config.kinds import Kind
+
+Status = Literal["implemented", "not yet", "no effect", "foreign"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """One element: where its value goes and what is said about it.
+
+    A leaf has a `kind`; its value fills `fields` of the section around it. A section has
+    `children`: with `make` their fields become one object, which fills `fields` in turn; without,
+    they belong to the section around it. `attribute` allows ``<Parent Name="…">`` for a leaf, and
+    `text_child` names the child that a section's own text stands for.
+    Status: `not yet` is refused by name, `no effect` and `foreign` (known to AMPS, not to us) are
+    warned about; the insides of all three are not looked at.
+    """
+
+    name: str
+    about: str = ""
+    synonyms: tuple[str, ...] = ()
+    status: Status = "implemented"
+    kind: Kind | None = None
+    default: str = ""
+    required: bool = False
+    repeated: bool = False
+    attribute: bool = False
+    fields: tuple[str, ...] = ()
+    children: tuple["Element", ...] = ()
+    text_child: str = ""
+    make: Callable[..., object] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and its synonyms."""
+        return (self.name, *self.synonyms)
+
+    def child(self, tag: str) -> "Element | None":
+        """The child called `tag`, under any of its names."""
+        return next((child for child in self.children if tag in child.names), None)
+
+    def walk(self, parent: str = "") -> Iterator[tuple[str, "Element"]]:
+        """Every element from here down, with the path of the section that it stands in."""
+        yield parent, self
+        below = f"{parent}/{self.name}".lstrip("/")
+        for child in self.children:
+            yield from child.walk(below)
+
+
+def later(*names: str) -> tuple[Element, ...]:
+    """Elements of our contract that are not built yet."""
+    return tuple(Element(name=name, status="not yet") for name in names)
+
+
+def unused(*names: str) -> tuple[Element, ...]:
+    """Elements that tune what this server does by itself."""
+    return tuple(Element(name=name, status="no effect") for name in names)
+
+
+def foreign(**advice: str) -> tuple[Element, ...]:
+    """Elements of AMPS that we know and do not have, each with what to do instead."""
+    return tuple(
+        Element(name=name, status="foreign", about=about) for name, about in advice.items()
+    )
+
+
+FLUSH_INTERVAL = Element(
+    name="FlushInterval",
+    kind=kinds.duration(maximum="1s"),
+    default="0",
+    attribute=True,
+    fields=("flush_interval_us",),
+    about="How long a write may wait for others, to share their flush to disk.",
+)

@@ -1,0 +1,238 @@
+"""The table of elements: everything that may stand in config.xml, in one place.
+
+Reading, did-you-mean, the reference in docs/configuration.md and the check that config.xml
+explains every element are all driven from here. To add an element: an entry here (or in
+`topic_elements`), and a field on the dataclass that its section makes (`sow.topics`).
+"""
+
+from sow.config import kinds
+from sow.config.element import FLUSH_INTERVAL, Element, foreign, later, unused
+from sow.config.kinds import Kind
+from sow.config.topic_elements import SOW
+from sow.topics import (
+    Configuration,
+    JournalSettings,
+    Limits,
+    LoggedTopic,
+    MessageTypeOptions,
+    SessionSettings,
+)
+
+TRANSACTION_LOG = Element(
+    name="TransactionLog",
+    fields=("journal",),
+    make=JournalSettings,
+    about="The journal that every change of a persistent topic is written to first.",
+    children=(
+        Element(
+            name="JournalDirectory",
+            kind=kinds.FILE,
+            default="journal",
+            fields=("directory",),
+            about="Where it lives in the data directory.",
+        ),
+        FLUSH_INTERVAL,
+        Element(
+            name="RetentionSize",
+            kind=kinds.size(),
+            default="4GB",
+            fields=("retention_bytes",),
+            about="How much is kept for replay; what a restart needs is kept in any case.",
+        ),
+        Element(
+            name="RetentionAge",
+            kind=kinds.AGE,
+            default="unlimited",
+            fields=("retention_age_us",),
+            about="How long it is kept for replay; the tighter of the two limits counts.",
+        ),
+        Element(
+            name="Topic",
+            repeated=True,
+            fields=("topics",),
+            make=LoggedTopic,
+            about="A topic or a pattern of topics to log. Persistent topics always are.",
+            children=(
+                Element(
+                    name="Name",
+                    kind=kinds.TEXT,
+                    required=True,
+                    fields=("name",),
+                    about="A topic's name or a regular expression of names.",
+                ),
+                Element(
+                    name="MessageType",
+                    kind=kinds.TEXT,
+                    fields=("message_type",),
+                    about="Its message type; by default any.",
+                ),
+            ),
+        ),
+        *unused("JournalSize", "MinJournalSize", "PreallocatedJournalFiles", "O_DIRECT"),
+        *unused("JournalArchiveDirectory", "InactiveClientAckExpiration"),
+        *unused("CompressedJournalCacheMemoryLimit"),
+    ),
+)
+
+MESSAGE_TYPES = Element(
+    name="MessageTypes",
+    about="Variants of message types, under names of their own.",
+    children=(
+        Element(
+            name="MessageType",
+            repeated=True,
+            fields=("message_types",),
+            make=MessageTypeOptions,
+            about="A message type with its separators.",
+            children=(
+                Element(
+                    name="Name",
+                    kind=kinds.TEXT,
+                    required=True,
+                    fields=("name",),
+                    about="What a topic's MessageType calls it.",
+                ),
+                Element(
+                    name="Module",
+                    kind=kinds.TEXT,
+                    required=True,
+                    fields=("module",),
+                    about="The type that it is a variant of.",
+                ),
+                Element(
+                    name="FieldSeparator",
+                    kind=kinds.SEPARATOR,
+                    default="1",
+                    fields=("field_separator",),
+                    about="The decimal ASCII code of what ends a field of fix and nvfix.",
+                ),
+                *later("HeaderSeparator", "MessageSeparator", "MessageType", "Field"),
+                *later("Type", "ProtoPath", "ProtoFile"),
+                *unused("EarlyTerminationOptimization", "Options"),
+            ),
+        ),
+    ),
+)
+
+SESSIONS = Element(
+    name="Sessions",
+    fields=("sessions",),
+    make=SessionSettings,
+    about="How far one client may fall behind before its session is closed.",
+    children=(
+        Element(
+            name="QueueMaxMessages",
+            kind=kinds.count(),
+            default="10000",
+            fields=("queue_messages_max",),
+            about="Messages that may wait for one client.",
+        ),
+        Element(
+            name="QueueMaxBytes",
+            kind=kinds.size(),
+            default="16MB",
+            fields=("queue_bytes_max",),
+            about="Bytes that may wait for one client.",
+        ),
+        *later("Conflates", "ReconnectTimeout", "RecoveryBuffer", "BackgroundConflationAt"),
+    ),
+)
+
+
+def _limit(name: str, kind: Kind, default: str, field: str, about: str) -> Element:
+    return Element(name=name, kind=kind, default=default, fields=(field,), about=about)
+
+
+LIMITS = Element(
+    name="Limits",
+    fields=("limits",),
+    make=Limits,
+    about="What one client may ask of the server; more is refused with the reason.",
+    children=(
+        _limit("MessageSize", kinds.size(), "16MB", "message_bytes_max", "A message."),
+        _limit("FrameSize", kinds.size(), "64MB", "frame_bytes_max", "A frame or a request."),
+        _limit("FilterSize", kinds.size(), "64KB", "filter_bytes_max", "The text of a filter."),
+        _limit("FilterDepth", kinds.count(maximum="200"), "200", "filter_depth_max", "Nesting."),
+        _limit(
+            "SubscriptionsPerSession",
+            kinds.count(),
+            "10000",
+            "subscriptions_max",
+            "Subscriptions of one session.",
+        ),
+    ),
+)
+
+FOREIGN = foreign(
+    Transports="the address is set by Listen",
+    Admin="monitoring is served at the address in Listen",
+    Logging="the server logs to its standard error",
+    Actions="run what is to happen at fixed times from a scheduler of the system",
+    Authentication="listen on loopback, or put a proxy that authenticates before the server",
+    Entitlement="listen on loopback, or put a proxy that authorises before the server",
+    Replication="",
+    Modules="",
+    Externals="",
+    Tuning="",
+    UserDefinedFunctions="",
+    Group="",
+    ProcessName="",
+    Description="",
+    Environment="",
+    SuggestedMinimumVersion="",
+    RequiredMinimumVersion="",
+    MessageMemoryLimit="slow clients are bounded by Sessions",
+    MessageDiskLimit="slow clients are bounded by Sessions",
+    MessageDiskPath="",
+    ClientMessageAgeLimit="slow clients are bounded by Sessions",
+    ClientMaxCapacity="slow clients are bounded by Sessions",
+    SOWStatsInterval="",
+    SOWStatisticsInterval="",
+    RegexTopicSupport="a client sets non_regex_topic for a literal name",
+    MiniDumpDirectory="",
+    MiniDumpFileMask="",
+    ConfigValidation="a file with errors is never run",
+    ConfigIncludeCommentDefault="",
+    ConfigCycleDetectionThreshold="",
+)
+
+# Stands in any section of an AMPS file.
+INCLUDE = Element(name="Include", status="not yet")
+
+ROOT = Element(
+    name="AMPSConfig",
+    synonyms=("SOWConfig",),
+    make=Configuration,
+    about="The document.",
+    children=(
+        Element(
+            name="Name",
+            kind=kinds.INSTANCE_NAME,
+            required=True,
+            fields=("name",),
+            about="What this server calls itself; no blank, '/', '\\', '$' or '~'.",
+        ),
+        Element(
+            name="Listen",
+            kind=kinds.ADDRESS_KIND,
+            default="127.0.0.1:8080",
+            fields=("host", "port"),
+            about="The address of HTTP, WebSocket and console; a port alone means loopback. "
+            "Port 0 lets the system choose.",
+        ),
+        Element(
+            name="DataDirectory",
+            kind=kinds.DIRECTORY,
+            default="data",
+            fields=("data_directory",),
+            about="Where everything on disk lives, relative to this file. --data-dir overrides.",
+        ),
+        SOW,
+        TRANSACTION_LOG,
+        MESSAGE_TYPES,
+        SESSIONS,
+        LIMITS,
+        *later("Pipelines"),
+        *FOREIGN,
+    ),
+)

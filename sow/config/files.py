@@ -1,0 +1,70 @@
+"""The files that topics are kept in: their names, and that no two of them collide."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+from sow.config.findings import Findings
+from sow.config.structure import Section
+
+DEFAULT_NAME = "%n.sow"
+DEFAULT_JOURNAL = "journal"
+# Held by a running server, so that no second one opens the same directory.
+LOCK = "lock"
+# File systems end a name at 255 bytes; the rest is for what stands around %n.
+LONGEST_PART = 150
+
+
+def file_name(topic: Section) -> str | None:
+    """The path of a topic in the data directory, or None for one in memory."""
+    if topic.text("durability") == "transient":
+        return None
+    template = topic.text("file_name") or DEFAULT_NAME
+    return template.replace("%n", _file_safe(topic.text("name"), topic.text("message_type")))
+
+
+def _file_safe(name: str, message_type: str) -> str:
+    """``name.type`` without characters that mean something to a file system; distinct names
+    stay distinct."""
+    safe = f"{quote(name, safe='')}.{quote(message_type, safe='')}"
+    if len(safe) <= LONGEST_PART:
+        return safe
+    digest = hashlib.blake2b(safe.encode(), digest_size=8).hexdigest()
+    return f"{safe[: LONGEST_PART - 17]}~{digest}"
+
+
+def check_files(root: Section, findings: Findings) -> None:
+    """No two of the lock, the journal and the topics' files may be the same path, nor may one
+    lie inside another."""
+    taken = {PurePosixPath(LOCK): "the lock of the data directory"}
+    for section, element, owner, names in _claims(root):
+        paths = [PurePosixPath(name) for name in names]
+        clashes = [other for path in paths for other in taken if _overlap(path, other)]
+        if clashes:
+            findings.error(
+                section.line_of(element),
+                element if element in section.lines else section.tag,
+                f"{names[0]} collides with {clashes[0]}, which is {taken[clashes[0]]}",
+                f"give each its own {element}, such as sow/%n.sow for a topic",
+            )
+        taken.update(dict.fromkeys(paths, owner))
+
+
+def _claims(root: Section) -> Iterator[tuple[Section, str, str, tuple[str, ...]]]:
+    """Who takes which paths: the section, the element that says so, the owner and the paths."""
+    journal = root.values.get("journal")
+    section = journal if isinstance(journal, Section) else root
+    directory = section.text("directory") or DEFAULT_JOURNAL
+    yield section, "JournalDirectory", "the journal", (directory,)
+    for topic in root.sections("topics"):
+        if topic.element.name != "Topic" or not topic.text("name"):
+            continue
+        if (name := file_name(topic)) is not None:
+            # LMDB keeps a lock file beside each of its files.
+            owner = f"a file of the topic {topic.text('name')!r}"
+            yield topic, "FileName", owner, (name, f"{name}-lock")
+
+
+def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
+    return one == other or one in other.parents or other in one.parents

@@ -1,0 +1,95 @@
+"""What is wrong with a config.xml, collected: a reader sees every mistake, not only the first.
+
+`MistakeError` is raised by whatever reads one value and does not know where it stands; whoever
+knows the place turns it into a `Finding`. Nothing here knows what an element means.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from sow.topics import Configuration
+
+Severity = Literal["error", "warning"]
+
+
+class MistakeError(Exception):
+    """A value that cannot be used: what is wrong, what to write instead, and the 0-based
+    character of the value at which it breaks."""
+
+    def __init__(self, message: str, instead: str = "", *, position: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.instead = instead
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to tell the operator, at a line and an element of a file."""
+
+    file: str
+    line: int
+    element: str
+    severity: Severity
+    message: str
+    instead: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What is wrong and what to write instead, without the place."""
+        return f"{self.message}; {self.instead}" if self.instead else self.message
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.element}: {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration file as read: `configuration` is None when any finding is an error."""
+
+    configuration: Configuration | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the server from starting."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+
+class Findings:
+    """Collects the findings of one file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: list[Finding] = []
+
+    def error(self, line: int, element: str, message: str, instead: str = "") -> None:
+        """Something the server cannot start with."""
+        self._found.append(Finding(self.file, line, element, "error", message, instead))
+
+    def warning(self, line: int, element: str, message: str, instead: str = "") -> None:
+        """Something that will not do what its writer may expect."""
+        self._found.append(Finding(self.file, line, element, "warning", message, instead))
+
+    def has_errors(self) -> bool:
+        """Whether the file is unusable."""
+        return any(finding.severity == "error" for finding in self._found)
+
+    def in_order(self) -> tuple[Finding, ...]:
+        """Everything found, by line."""
+        return tuple(sorted(self._found, key=lambda finding: finding.line))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` is most likely a slip of, whatever its case; None if none is."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def halves(detail: str) -> tuple[str, str]:
+    """The detail of a `SowError` as what is wrong and what to write instead."""
+    wrong, _, instead = detail.partition("; ")
+    return wrong, instead

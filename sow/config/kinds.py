@@ -1,0 +1,188 @@
+"""Kinds of values: what may stand in an element that holds text, and what it is read as.
+
+Each kind has a name for the reference and a function from text to value that raises `MistakeError`.
+A kind judges one value by itself; what must agree between elements is in the rules.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from sow.config import units
+from sow.config.findings import MistakeError, halves, nearest
+from sow.errors import BadFilter, ClientError
+from sow.expressions import compile_filter
+from sow.paths import parse_path
+
+LONGEST_NAME = 255
+ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,5})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value: its name in the reference, and its reader, which raises MistakeError."""
+
+    name: str
+    read: Callable[[str], object]
+
+
+def _text(text: str) -> str:
+    if not text.isprintable():
+        raise MistakeError("contains a control character or a line break", "remove it")
+    return text
+
+
+def _instance_name(text: str) -> str:
+    if bad := re.search(r"[\s/\\$~]", text):
+        raise MistakeError(f"{text!r} contains {bad[0]!r}", "use letters, digits, '-', '_' and '.'")
+    return _text(text)
+
+
+def _topic_name(text: str) -> str:
+    if len(text) > LONGEST_NAME:
+        raise MistakeError(
+            f"the name has {len(text)} characters", f"use at most {LONGEST_NAME} characters"
+        )
+    return _text(text)
+
+
+def _path(text: str) -> str:
+    """A path in its one canonical spelling, so that equal paths are equal texts."""
+    try:
+        return str(parse_path(text))
+    except BadFilter as error:
+        raise MistakeError(*halves(error.detail)) from None
+
+
+def _filter(text: str) -> str:
+    try:
+        compile_filter(text)
+    except BadFilter as error:
+        wrong, instead = halves(error.detail)
+        if "position" not in wrong:
+            wrong += f" (at position {error.position})"
+        if error.expected and error.expected not in error.detail:
+            instead += f"{'; ' if instead else ''}expected {error.expected}"
+        raise MistakeError(wrong, instead, position=error.position) from None
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+    return text
+
+
+def _file(text: str) -> str:
+    """A path inside the data directory, without ``./`` and doubled slashes."""
+    path = PurePosixPath(_text(text))
+    if path.is_absolute():
+        raise MistakeError(
+            f"{text!r} is an absolute path; paths are relative to the data directory",
+            f"write {text.strip('/') or 'a name'}, and set DataDirectory or --data-dir",
+        )
+    if ".." in path.parts:
+        raise MistakeError(f"{text!r} leads out of the data directory", "write a path without '..'")
+    if "\\" in text:
+        raise MistakeError(f"{text!r} contains a backslash", "separate directories with '/'")
+    if not path.parts:
+        raise MistakeError(f"{text!r} names the data directory itself", "write a name")
+    return str(path)
+
+
+def _expiration(text: str) -> tuple[bool, int | None]:
+    """Whether lifetimes are honoured, and the default lifetime in microseconds."""
+    if text in ("disabled", "enabled"):
+        return text == "enabled", None
+    try:
+        lifetime_us = units.duration_us(text)
+    except MistakeError as mistake:
+        instead = mistake.instead + ", or 'enabled' or 'disabled'"
+        raise MistakeError(mistake.message, instead) from None
+    if lifetime_us == 0:
+        raise MistakeError(
+            "a lifetime of 0 stores nothing", "write 'disabled' for records that stay"
+        )
+    return True, lifetime_us
+
+
+def _age(text: str) -> object:
+    return None if text == "unlimited" else duration(minimum="1s").read(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    found = ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise MistakeError(f"{text!r} is not an address", "write host:port, such as 127.0.0.1:8080")
+    return (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
+
+
+def _separator(text: str) -> bytes:
+    code = int(text) if re.fullmatch(r"\d{1,3}", text, re.ASCII) else 0
+    if not 1 <= code <= 127 or chr(code) == "=" or chr(code).isalnum():
+        raise MistakeError(
+            f"{text!r} is not the code of a separator",
+            "write the decimal ASCII code of a character that is no letter, digit or '=', "
+            "such as 1 (SOH) or 124 (|)",
+        )
+    return bytes([code])
+
+
+def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
+    """One word of several; those in `later` belong to the contract and are refused by name."""
+
+    def read(text: str) -> str:
+        if text in values:
+            return text
+        if text in later:
+            raise MistakeError(
+                f"the value {text!r} is not available yet", f"write {' or '.join(values)}"
+            )
+        meant = nearest(text, values)
+        either = ", ".join(values)
+        raise MistakeError(
+            f"{text!r} is none of {either}", f"did you mean {meant}?" if meant else ""
+        )
+
+    return Kind(" or ".join(f"`{value}`" for value in values), read)
+
+
+def duration(minimum: str = "0", maximum: str = "") -> Kind:
+    """An interval, read as microseconds."""
+    return _ranged("interval", units.duration_us, minimum, maximum)
+
+
+def size(minimum: str = "1") -> Kind:
+    """A size in memory or on disk, read as bytes."""
+    return _ranged("size", units.size_bytes, minimum, "")
+
+
+def count(minimum: str = "1", maximum: str = "") -> Kind:
+    """A whole number."""
+    return _ranged("count", units.count, minimum, maximum)
+
+
+def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) -> Kind:
+    def read(text: str) -> int:
+        value = parse(text)
+        if value < parse(minimum):
+            raise MistakeError(
+                f"{text} is less than the minimum, {minimum}", f"write {minimum} or more"
+            )
+        if maximum and value > parse(maximum):
+            raise MistakeError(
+                f"{text} is more than the maximum, {maximum}", f"write {maximum} or less"
+            )
+        return value
+
+    return Kind(name, read)
+
+
+TEXT = Kind("text", _text)
+INSTANCE_NAME = Kind("name", _instance_name)
+TOPIC_NAME = Kind("topic name", _topic_name)
+PATH = Kind("path", _path)
+FILTER = Kind("filter", _filter)
+FILE = Kind("file", _file)
+DIRECTORY = Kind("directory", _text)
+EXPIRATION = Kind("`disabled`, `enabled` or an interval", _expiration)
+AGE = Kind("interval or `unlimited`", _age)
+ADDRESS_KIND = Kind("host:port", _address)
+SEPARATOR = Kind("ASCII code", _separator)

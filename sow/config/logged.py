@@ -1,0 +1,60 @@
+"""The rules of `<TransactionLog><Topic>`: what it names exists and can be logged.
+
+Every persistent topic is logged whether it is named or not, so the list says nothing new; it is
+read so that AMPS files run, and so that what they ask for and do not get is said.
+"""
+
+import re2
+
+from sow.config.findings import Findings, nearest
+from sow.config.structure import Section
+
+
+def check_logged_topics(root: Section, findings: Findings) -> None:
+    """Check each entry against the topics of the document."""
+    journal = root.values.get("journal")
+    if not isinstance(journal, Section):
+        return
+    topics = {topic.text("name"): topic for topic in root.sections("topics")}
+    for entry in journal.sections("topics"):
+        name = entry.text("name")
+        if name in topics:
+            _literal(entry, topics[name], findings)
+        elif name:
+            _pattern(entry, name, topics, findings)
+
+
+def _literal(entry: Section, topic: Section, findings: Findings) -> None:
+    name, line = entry.text("name"), entry.line_of("Name")
+    own, other = entry.text("message_type"), topic.text("message_type")
+    if topic.element.name != "Topic":
+        message = "the log of a conflated topic is not available yet"
+        findings.error(line, "Name", message, f"remove the entry {name!r}")
+    elif topic.text("durability") == "transient":
+        message = "the log of a transient topic is not available yet"
+        findings.error(line, "Name", message, f"remove it, or make {name!r} persistent")
+    elif own and other and own != other:
+        message = f"{own} differs from the message type of the topic {name!r}"
+        findings.error(entry.line_of("MessageType"), "MessageType", message, f"write {other}")
+
+
+def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Findings) -> None:
+    line = entry.line_of("Name")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        pattern = re2.compile(name, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else ""
+        reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        message = f"{name!r} is neither a topic nor a pattern of names ({reason})"
+        findings.error(line, "Name", message, "correct it, or write .* for all")
+        return
+    if not any(pattern.search(topic) for topic in topics):
+        meant = nearest(name, topics)
+        findings.error(
+            line,
+            "Name",
+            f"no topic is called {name!r}",
+            f"did you mean {meant!r}?" if meant else "define the topic, or write .* for all",
+        )

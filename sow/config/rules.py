@@ -1,0 +1,165 @@
+"""What must agree between the elements of a document, above all between its topics.
+
+Each rule is a function that looks at sections and reports findings; a value that could not be
+read is absent here and already reported. What one element can get wrong alone is in `kinds`.
+"""
+
+from collections.abc import Mapping
+
+from sow.config.files import check_files
+from sow.config.findings import Findings, halves
+from sow.config.logged import check_logged_topics
+from sow.config.structure import Section
+from sow.config.underlying import check_underlying_topics
+from sow.errors import ClientError
+from sow.messages import message_type
+from sow.topics import Limits, MessageTypeOptions
+
+METACHARACTERS = frozenset("\\^$.|?*+()[]{}")
+
+
+def check(root: Section, findings: Findings) -> None:
+    """Apply every rule to a document."""
+    variants = _variants(root, findings)
+    _unique_names(root, findings)
+    for topic in root.sections("topics"):
+        _pattern_like_name(topic, findings)
+        _message_type(topic, variants, findings)
+        _repeated_paths(topic, findings)
+        if topic.element.name == "Topic":
+            _key_domain(topic, findings)
+            _transient(topic, findings)
+    check_underlying_topics(root, findings)
+    check_files(root, findings)
+    check_logged_topics(root, findings)
+    _limits(root, findings)
+
+
+def _variants(root: Section, findings: Findings) -> dict[str, MessageTypeOptions]:
+    """The entries of MessageTypes, each checked by making its type."""
+    variants: dict[str, MessageTypeOptions] = {}
+    for section in root.sections("message_types"):
+        name, module = section.text("name"), section.text("module")
+        if name in variants:
+            message = f"the message type {name!r} is already defined in line {variants[name].line}"
+            findings.error(section.line_of("Name"), "Name", message, "give it another name")
+        elif name and module:
+            variants[name] = MessageTypeOptions(name, module, line=section.line)
+            _module(section, variants[name], findings)
+    return variants
+
+
+def _module(section: Section, variant: MessageTypeOptions, findings: Findings) -> None:
+    try:
+        message_type(variant.name, {variant.name: variant})
+    except ClientError as error:
+        findings.error(section.line_of("Module"), "Module", *halves(error.detail))
+        return
+    if "FieldSeparator" in section.lines and variant.module not in ("fix", "nvfix"):
+        findings.error(
+            section.line_of("FieldSeparator"),
+            "FieldSeparator",
+            f"{variant.module} has no field separators",
+            "remove it",
+        )
+
+
+def _unique_names(root: Section, findings: Findings) -> None:
+    lines: dict[str, int] = {}
+    for topic in root.sections("topics"):
+        name, line = topic.text("name"), topic.line_of("Name")
+        if name and name in lines:
+            message = f"the name {name!r} is already used in line {lines[name]}"
+            instead = "names are unique over all message types: choose another one"
+            findings.error(line, "Name", message, instead)
+        elif name:
+            lines[name] = line
+
+
+def _pattern_like_name(topic: Section, findings: Findings) -> None:
+    name = topic.text("name")
+    if found := METACHARACTERS.intersection(name):
+        message = f"{name!r} contains {' '.join(sorted(found))}, so subscribers' use of it is read"
+        findings.warning(
+            topic.line_of("Name"),
+            "Name",
+            f"{message} as a pattern of names",
+            "choose a name without it, or subscribe with the option non_regex_topic",
+        )
+
+
+def _message_type(
+    topic: Section, variants: Mapping[str, MessageTypeOptions], findings: Findings
+) -> None:
+    name = topic.text("message_type")
+    if not name:
+        return
+    try:
+        structured = message_type(name, variants).structured
+    except ClientError as error:
+        findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
+        return
+    if structured:
+        return
+    for element in ("Key", "HashIndex", "Index", "Filter"):
+        if element in topic.lines:
+            findings.error(
+                topic.line_of(element),
+                element,
+                f"messages of the type {name} have no fields",
+                f"remove {element}; publishers send a SowKey with each message, or choose a "
+                "type with fields such as json",
+            )
+
+
+def _repeated_paths(topic: Section, findings: Findings) -> None:
+    """A field named twice in one list says nothing more; it is a slip for another field."""
+    lists = [("Key", topic.texts("keys"), topic), ("Index", topic.texts("indexes"), topic)]
+    for index in topic.sections("hash_indexes"):
+        lists.append(("Key", index.texts("keys"), index))
+    for element, paths, section in lists:
+        for path in sorted({path for path in paths if paths.count(path) > 1}):
+            message = f"names {path} twice"
+            findings.error(section.line_of(element), element, message, "remove one of them")
+    seen: set[frozenset[str]] = set()
+    for index in topic.sections("hash_indexes"):
+        fields = frozenset(index.texts("keys"))
+        if fields and fields in seen:
+            message = f"an index on {', '.join(sorted(fields))} is already defined"
+            findings.error(index.line, index.tag, message, "remove one of them")
+        seen.add(fields)
+
+
+def _key_domain(topic: Section, findings: Findings) -> None:
+    if "KeyDomain" in topic.lines and "Key" not in topic.lines:
+        findings.error(
+            topic.line_of("KeyDomain"),
+            "KeyDomain",
+            "a key domain needs Key: without it publishers send the SowKey themselves",
+            "add a <Key>, or remove KeyDomain",
+        )
+
+
+def _transient(topic: Section, findings: Findings) -> None:
+    if topic.text("durability") != "transient":
+        return
+    for element in ("FileName", "FlushInterval"):
+        if element in topic.lines:
+            message = "has no effect on a transient topic, which is never written to disk"
+            findings.warning(topic.line_of(element), element, message, "it can be removed")
+
+
+def _limits(root: Section, findings: Findings) -> None:
+    limits = root.values.get("limits")
+    if not isinstance(limits, Section):
+        return
+    defaults = Limits()
+    message_bytes = limits.values.get("message_bytes_max", defaults.message_bytes_max)
+    frame_bytes = limits.values.get("frame_bytes_max", defaults.frame_bytes_max)
+    if int(str(message_bytes)) > int(str(frame_bytes)):
+        findings.error(
+            limits.line_of("MessageSize"),
+            "MessageSize",
+            f"a message of {message_bytes} bytes does not fit a frame of {frame_bytes}",
+            "raise FrameSize to at least MessageSize",
+        )

@@ -1,0 +1,173 @@
+"""From nodes to sections: each element is looked up in the table and its value read.
+
+Everything that one element can get wrong by itself is found here: a name that is unknown, in the
+wrong place, given twice or missing, a value that cannot be read, something not available yet.
+What must agree between elements is left to the rules.
+"""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from sow.config.document import Node
+from sow.config.element import Element
+from sow.config.elements import INCLUDE, ROOT
+from sow.config.findings import Findings, MistakeError, nearest
+from sow.config.variables import Variables
+
+
+@dataclass(slots=True)
+class Section:
+    """A section as read: values by dataclass field, and where each element was written.
+
+    A repeated element's values are a list; a section that makes an object of its own is a
+    `Section` here. `refused` are its elements that are not available yet.
+    """
+
+    element: Element
+    tag: str
+    line: int
+    values: dict[str, object] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    refused: list[Node] = field(default_factory=list)
+
+    def text(self, name: str) -> str:
+        """The value of a text field; empty when it is absent or could not be read."""
+        return str(self.values.get(name, ""))
+
+    def texts(self, name: str) -> list[str]:
+        """The values of a repeated text field."""
+        return cast("list[str]", self.values.get(name, []))
+
+    def sections(self, name: str) -> list["Section"]:
+        """The objects of a repeated section."""
+        return cast("list[Section]", self.values.get(name, []))
+
+    def line_of(self, name: str) -> int:
+        """The line of the element `name`, or of the section where it is absent."""
+        return self.lines.get(name, self.line)
+
+    def put(self, element: Element, value: object, line: int) -> None:
+        """Keep the value of `element`: one field of it, or several."""
+        values = value if len(element.fields) > 1 else (value,)
+        for name, part in zip(element.fields, cast("tuple[object, ...]", values), strict=False):
+            if element.repeated:
+                cast("list[object]", self.values.setdefault(name, [])).append(part)
+            else:
+                self.values[name] = part
+        self.lines.setdefault(element.name, line)
+
+
+def read_root(node: Node, variables: Variables, findings: Findings) -> Section | None:
+    """The whole document as a section; None, with a finding, when it is another document."""
+    if node.tag not in ROOT.names:
+        findings.error(
+            node.line, node.tag, "is not a root element", "write <AMPSConfig> or <SOWConfig>"
+        )
+        return None
+    section = Section(ROOT, node.tag, node.line)
+    _Reader(variables, findings).read(section, node, ROOT)
+    return section
+
+
+class _Reader:
+    def __init__(self, variables: Variables, findings: Findings) -> None:
+        self._variables = variables
+        self._findings = findings
+
+    def read(self, section: Section, node: Node, element: Element) -> None:
+        """Read the children of `node`, which `element` describes, into `section`."""
+        first: dict[str, int] = {}
+        for child in self._children(node, element):
+            known = INCLUDE if child.tag == INCLUDE.name else element.child(child.tag)
+            if known is None:
+                self._unknown(child, node, element)
+            elif known.name in first and not known.repeated and known.status == "implemented":
+                message = f"is given twice, first in line {first[known.name]}"
+                self._findings.error(child.line, child.tag, message, "remove one of them")
+            else:
+                first.setdefault(known.name, child.line)
+                self._element(section, child, known)
+        for missing in element.children:
+            if missing.required and missing.name not in first:
+                instead = f"add <{missing.name}>…</{missing.name}>"
+                message = f"has no {missing.name}"
+                self._findings.error(node.line, node.tag, message, instead)
+
+    def _children(self, node: Node, element: Element) -> list[Node]:
+        """The child elements, with attributes and own text in the form of child elements."""
+        children = []
+        for name, value in node.attributes.items():
+            known = element.child(name)
+            if known is not None and known.attribute:
+                children.append(Node(name, node.line, value))
+            else:
+                self._unknown_attribute(node, name, [c.name for c in element.children])
+        if node.text.strip() and element.text_child:
+            children.append(Node(element.text_child, node.line, node.text))
+        elif node.text.strip():
+            message = f"contains the text {node.text.strip()[:40]!r} outside any element"
+            self._findings.error(node.line, node.tag, message, "put it into an element, or remove")
+        return children + node.children
+
+    def _element(self, section: Section, node: Node, element: Element) -> None:
+        match element.status:
+            case "not yet":
+                section.refused.append(node)
+                message = f"{node.tag} is not available yet"
+                self._findings.error(node.line, node.tag, message, "remove it")
+            case "no effect":
+                message = "has no effect here, since the server sizes its storage by itself"
+                self._findings.warning(node.line, node.tag, message, "it can be removed")
+            case "foreign":
+                message = "is an element of AMPS that this server does not have, and is ignored"
+                self._findings.warning(node.line, node.tag, message, element.about)
+            case "implemented" if element.kind is not None:
+                self._leaf(section, node, element)
+            case "implemented" if element.make is not None:
+                inner = Section(element, node.tag, node.line)
+                self.read(inner, node, element)
+                section.put(element, inner, node.line)
+            case _:
+                self.read(section, node, element)
+
+    def _leaf(self, section: Section, node: Node, element: Element) -> None:
+        assert element.kind is not None
+        for name in node.attributes:
+            self._unknown_attribute(node, name, [])
+        for child in node.children:
+            message = f"stands inside {node.tag}, which holds a value and no elements"
+            self._findings.error(child.line, child.tag, message, "close the outer element first")
+        if node.children:
+            return
+        text, line = node.text.strip(), node.line
+        try:
+            text = self._variables.expand(text).strip()
+            if not text:
+                raise MistakeError("is empty", f"write a value ({element.kind.name}), or remove it")
+            section.put(element, element.kind.read(text), node.line)
+        except MistakeError as mistake:
+            # An expression over several lines breaks on the line of its mistake.
+            before = node.text[: len(node.text) - len(node.text.lstrip())]
+            line += (before + text[: mistake.position]).count("\n") if mistake.position else 0
+            self._findings.error(line, node.tag, mistake.message, mistake.instead)
+
+    def _unknown_attribute(self, node: Node, name: str, known: list[str]) -> None:
+        message = f"has the unknown attribute {name!r}"
+        if name in known:
+            instead = f"write it as an element: <{name}>…</{name}> inside {node.tag}"
+        else:
+            instead = "remove it"
+        self._findings.error(node.line, node.tag, message, instead)
+
+    def _unknown(self, node: Node, parent: Node, element: Element) -> None:
+        known = [name for child in element.children for name in child.names]
+        homes = [place for place, other in ROOT.walk() if place and node.tag == other.name]
+        if meant := nearest(node.tag, known):
+            instead = f"did you mean {meant}?"
+        elif homes:
+            instead = f"it belongs in {' or '.join(homes)}"
+        else:
+            here = [c.name for c in element.children if c.status == "implemented"]
+            instead = f"{parent.tag} may contain {', '.join(here)}"
+        message = f"is not an element of {parent.tag}"
+        self._findings.error(node.line, node.tag, message, instead)

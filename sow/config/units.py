@@ -1,0 +1,81 @@
+"""Numbers with units, as config.xml writes them: intervals, sizes of memory, counts.
+
+An interval always carries its unit, since a bare number has been read as seconds by some and as
+milliseconds by others; only 0 needs none. Sizes count in powers of 1024 however they are spelt.
+"""
+
+import math
+import re
+from fractions import Fraction
+
+from sow.config.findings import MistakeError
+
+NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
+# Beyond this a value no longer fits the 64-bit integers that it is stored in.
+HIGHEST = 2**62
+
+NANOSECONDS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60 * 1_000_000_000,
+    "h": 3_600 * 1_000_000_000,
+    "d": 86_400 * 1_000_000_000,
+    "w": 7 * 86_400 * 1_000_000_000,
+}
+POWERS_OF_1024 = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+POWERS_OF_1000 = {"": 0, "k": 1, "m": 2}
+
+
+def duration_us(text: str) -> int:
+    """An interval such as ``500ms`` in microseconds, rounded up; raises MistakeError."""
+    number, unit = _split(text, "an interval", "write a number and a unit, such as 500ms or 5s")
+    if unit in NANOSECONDS:
+        return _bounded(math.ceil(number * NANOSECONDS[unit] / 1000), text)
+    if not unit:
+        if number == 0:
+            return 0
+        raise MistakeError(f"{text!r} has no unit", f"write {text}s, {text}ms or another unit")
+    raise MistakeError(
+        f"{text!r} has the unit {unit!r}, which is none", f"use one of {' '.join(NANOSECONDS)}"
+    )
+
+
+def size_bytes(text: str) -> int:
+    """A size such as ``16MB`` in bytes, K M G T (or KB, KiB, …) being powers of 1024."""
+    number, unit = _split(text, "a size", "write a number of bytes, such as 64KB or 16MB")
+    prefix = re.sub(r"i?b\Z", "", unit.lower())
+    if prefix not in POWERS_OF_1024 or unit.lower() == "ib":
+        raise MistakeError(f"{text!r} has the unit {unit!r}, which is none", "use KB, MB, GB or TB")
+    return _bounded(_whole(number * 1024 ** POWERS_OF_1024[prefix], text), text)
+
+
+def count(text: str) -> int:
+    """A count such as ``10000`` or ``10k``; k is a thousand, M a million, in either case."""
+    number, unit = _split(text, "a count", "write a whole number, such as 10000 or 10k")
+    if unit.lower() not in POWERS_OF_1000:
+        raise MistakeError(
+            f"{text!r} has the unit {unit!r}; counts have k or M", "write digits only"
+        )
+    return _bounded(_whole(number * 1000 ** POWERS_OF_1000[unit.lower()], text), text)
+
+
+def _split(text: str, what: str, instead: str) -> tuple[Fraction, str]:
+    # The length is bounded since Python refuses to convert thousands of digits.
+    found = NUMBER.fullmatch(text) if len(text) <= 40 else None
+    if found is None:
+        raise MistakeError(f"{text[:40]!r} is not {what}", instead)
+    return Fraction(found["number"]), found["unit"]
+
+
+def _whole(number: Fraction, text: str) -> int:
+    if number.denominator != 1:
+        raise MistakeError(f"{text!r} is not a whole number", "write it without a fraction")
+    return number.numerator
+
+
+def _bounded(value: int, text: str) -> int:
+    if value > HIGHEST:
+        raise MistakeError(f"{text!r} is too large", "write a smaller value")
+    return value

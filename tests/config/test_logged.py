@@ -1,0 +1,42 @@
+import pytest
+
+TOPICS = """<SOW>
+<Topic><Name>orders</Name><MessageType>json</MessageType></Topic>
+<Topic><Name>news</Name><MessageType>json</MessageType><Durability>transient</Durability></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic></ConflatedTopic></SOW>"""
+
+
+@pytest.fixture
+def log(instance):
+    """Reads a configuration of three topics that logs the topic `name`."""
+
+    def read(name: str, more: str = ""):
+        topic = f"<Topic><Name>{name}</Name>{more}</Topic>"
+        return instance(f"{TOPICS}<TransactionLog>{topic}</TransactionLog>")
+
+    return read
+
+
+@pytest.mark.parametrize("name", ["orders", "ord.*", ".*"])
+def test_a_persistent_topic_or_a_pattern_may_be_named(log, name):
+    loaded = log(name, "<MessageType>json</MessageType>")
+    assert not loaded.findings
+    assert loaded.configuration.journal.topics[0].name == name
+
+
+@pytest.mark.parametrize(("name", "kind"), [("orders-C", "conflated"), ("news", "transient")])
+def test_other_logs_are_refused_by_name(log, only, name, kind):
+    assert f"the log of a {kind} topic is not available yet" in only(log(name))
+
+
+def test_an_undefined_topic_is_answered_with_the_nearest(log, only):
+    assert "no topic is called 'ordres'; did you mean 'orders'?" in only(log("ordres"))
+
+
+def test_a_pattern_that_does_not_compile_is_refused(log, only):
+    assert "neither a topic nor a pattern" in only(log("(a"))
+
+
+def test_the_message_type_must_be_that_of_the_topic(log, only):
+    assert "nvfix differs" in only(log("orders", "<MessageType>nvfix</MessageType>"))

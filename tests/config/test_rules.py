@@ -1,0 +1,117 @@
+import pytest
+
+
+def topic(name: str, kind: str = "json", more: str = "") -> str:
+    return f"<Topic><Name>{name}</Name><MessageType>{kind}</MessageType>{more}</Topic>\n"
+
+
+def variant(name: str, module: str, more: str = "") -> str:
+    inside = f"<Name>{name}</Name><Module>{module}</Module>{more}"
+    return f"<MessageTypes><MessageType>{inside}</MessageType></MessageTypes>"
+
+
+def test_names_are_unique_over_all_message_types(sow, only):
+    text = only(sow(topic("a") + topic("a", "nvfix")))
+    assert text.startswith("config.xml:2: Name: the name 'a' is already used in line 1")
+
+
+@pytest.mark.parametrize("name", ["a.b", "orders*", "(a)", "^a"])
+def test_a_name_that_reads_as_a_pattern_is_a_warning(sow, only, name):
+    assert "as a pattern of names" in only(sow(topic(name)))
+
+
+def test_an_ordinary_name_is_no_pattern(sow):
+    assert not sow(topic("/my/orders-C_2 é:x")).findings
+
+
+def test_an_unknown_message_type_is_answered_with_the_nearest(sow, only):
+    assert "did you mean 'json'?" in only(sow(topic("a", "jason")))
+
+
+@pytest.mark.parametrize("kind", ["xml", "protobuf"])
+def test_a_message_type_that_is_not_built_is_refused_by_name(sow, only, kind):
+    text = only(sow(topic("a", kind)))
+    assert f"'{kind}' is not available yet" in text
+
+
+@pytest.mark.parametrize("kind", ["binary", "string", "int64", "double"])
+@pytest.mark.parametrize(
+    "more", ["<Key>/a</Key>", "<HashIndex><Key>/a</Key></HashIndex>", "<Index>/a</Index>"]
+)
+def test_a_type_without_fields_has_no_keys_nor_indexes(sow, only, kind, more):
+    assert f"messages of the type {kind} have no fields" in only(sow(topic("a", kind, more)))
+
+
+def test_a_type_without_fields_has_no_filter(sow, only):
+    copy = "<ConflatedTopic><Name>c</Name><MessageType>binary</MessageType>"
+    copy += "<UnderlyingTopic>a</UnderlyingTopic><Filter>/x = 1</Filter></ConflatedTopic>"
+    assert "binary have no fields; remove Filter" in only(sow(topic("a", "binary") + copy))
+
+
+def test_a_type_with_fields_may_do_without_a_key(sow):
+    loaded = sow(topic("a"))
+    assert loaded.configuration.topics[0].keys == ()
+
+
+def test_a_key_domain_needs_a_key(sow, only):
+    text = only(sow(topic("a", more="<KeyDomain>d</KeyDomain>")))
+    assert "KeyDomain: a key domain needs Key" in text
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "<Key>/a</Key><Key>$.a</Key>",
+        "<Index>/a</Index><Index>/a</Index>",
+        "<HashIndex><Key>/a</Key><Key>/a</Key></HashIndex>",
+    ],
+)
+def test_a_field_named_twice_in_a_list_is_refused(sow, only, more):
+    assert "names /a twice" in only(sow(topic("a", more=more)))
+
+
+def test_two_hash_indexes_on_the_same_fields_are_refused(sow, only):
+    one = "<HashIndex><Key>/a</Key><Key>/b</Key></HashIndex>"
+    other = "<HashIndex><Key>/b</Key><Key>/a</Key></HashIndex>"
+    assert "an index on /a, /b is already defined" in only(sow(topic("a", more=one + other)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "<Durability>transient</Durability><FileName>x</FileName>",
+        '<Durability FlushInterval="5ms">transient</Durability>',
+    ],
+)
+def test_what_concerns_the_disk_is_a_warning_on_a_transient_topic(sow, only, more):
+    assert "has no effect on a transient topic" in only(sow(topic("a", more=more)))
+
+
+def test_a_variant_of_a_message_type_can_be_used_before_it_is_defined(instance):
+    variants = variant("bar", "nvfix", "<FieldSeparator>124</FieldSeparator>")
+    loaded = instance(f"<SOW>{topic('a', 'bar', '<Key>/k</Key>')}</SOW>{variants}")
+    assert not loaded.findings
+    assert loaded.configuration.message_types[0].field_separator == b"|"
+
+
+def test_a_variant_of_no_message_type_is_refused(instance, only):
+    text = only(instance(variant("x", "nvfixx")))
+    assert "Module: there is no message type 'nvfixx'" in text
+
+
+def test_a_message_type_is_defined_once(instance, only):
+    entry = "<MessageType><Name>x</Name><Module>fix</Module></MessageType>\n"
+    text = only(instance(f"<MessageTypes>{entry}{entry}</MessageTypes>"))
+    assert text.startswith("config.xml:2: Name: the message type 'x' is already defined in line 1")
+
+
+def test_a_separator_is_refused_where_there_are_no_fields_to_separate(instance, only):
+    xml = variant("x", "json", "<FieldSeparator>1</FieldSeparator>")
+    assert "json has no field separators" in only(instance(xml))
+
+
+def test_a_message_must_fit_a_frame(instance, only):
+    text = only(instance("<Limits><MessageSize>128MB</MessageSize></Limits>"))
+    assert "does not fit a frame" in text
+    wider = "<Limits><MessageSize>128MB</MessageSize><FrameSize>1GB</FrameSize></Limits>"
+    assert not instance(wider).findings

@@ -1,0 +1,57 @@
+import pytest
+
+ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>\n"
+
+
+def copy(name: str, of: str, kind: str = "json", more: str = "") -> str:
+    inside = f"<Name>{name}</Name><MessageType>{kind}</MessageType>"
+    inside += f"<UnderlyingTopic>{of}</UnderlyingTopic>{more}"
+    return f"<ConflatedTopic>{inside}</ConflatedTopic>\n"
+
+
+def test_a_copy_may_have_a_copy(sow):
+    loaded = sow(ORDERS + copy("a", "orders") + copy("b", "a"))
+    assert [topic.name for topic in loaded.configuration.topics] == ["orders", "a", "b"]
+
+
+def test_an_undefined_topic_is_answered_with_the_nearest(sow, only):
+    text = only(sow(ORDERS + copy("c", "order")))
+    assert text == (
+        "config.xml:2: UnderlyingTopic: no topic 'order' is defined; did you mean 'orders'?"
+    )
+
+
+def test_an_undefined_topic_like_no_other_is_said_so(sow, only):
+    assert "define it above" in only(sow(copy("c", "orders")))
+
+
+def test_a_topic_defined_later_is_told_to_be_moved(sow, only):
+    text = only(sow(copy("c", "orders") + ORDERS))
+    assert text.endswith("'orders' is defined later, in line 2; move 'orders' above 'c'")
+
+
+def test_a_topic_cannot_copy_itself(sow, only):
+    assert "would conflate itself" in only(sow(copy("c", "c")))
+
+
+def test_two_topics_cannot_copy_each_other(sow, only):
+    assert "'b' is defined later" in only(sow(copy("a", "b") + copy("b", "a")))
+
+
+def test_the_message_type_must_be_that_of_the_underlying_topic(sow, only):
+    text = only(sow(ORDERS + copy("c", "orders", "nvfix")))
+    assert text.startswith("config.xml:2: MessageType: nvfix differs from the message type of")
+    assert text.endswith("write json")
+
+
+@pytest.mark.parametrize("element", ["View", "ViewDefinition", "LocalQueue"])
+def test_a_copy_of_what_is_not_available_yet_is_reported_once(sow, only, element):
+    view = f"<{element}><Name>v</Name></{element}>"
+    assert f"{element} is not available yet" in only(sow(view + copy("c", "v")))
+
+
+def test_a_copy_of_a_pattern_is_told_to_add_a_topic_format(sow):
+    pattern = ORDERS.replace("</Topic>", "<Pattern>^/my/</Pattern></Topic>")
+    loaded = sow(pattern + copy("c", "orders"))
+    assert [f.element for f in loaded.errors] == ["Pattern", "ConflatedTopic"]
+    assert "add <TopicFormat>%n-C</TopicFormat>" in loaded.errors[1].instead
