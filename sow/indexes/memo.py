@@ -1,0 +1,188 @@
+"""A memo column: the values of one field of all records, kept as numpy columns.
+
+Made the first time a query needs the field. A publish only notes which slots it touched; the
+next query (or the server, when idle) reads those records' bodies again. By slot there are a
+kind, a number (NaN unless the kind is NUMBER) and the code of a text (-1 unless it is TEXT), so
+that a test is one numpy operation over numbers and one look per distinct text. What cannot be
+held exactly (lists, integers that no double equals) is OTHER: those records are judged by
+their bodies. `sow.indexes.judge` runs tests; this module only keeps the values.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.messages.base import Column, Decoder
+from sow.paths import Path, Value
+
+KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
+NO_TEXT = -1
+CHUNK_ROWS = 8192
+TEXTS_SPARE = 1024
+DIRTY_SPARE = 1024
+VERDICTS_MAX = 16
+
+Bodies = Sequence[bytes | None]
+Mask = NDArray[np.bool_]
+Verdicts = Callable[[list[str]], list[bool]]
+
+
+class MemoColumn:
+    """The values of `path` by slot; `decoder` is one of this path alone."""
+
+    def __init__(self, path: Path, decoder: Decoder) -> None:
+        self.path = path
+        self._decoder = decoder
+        self.kinds = np.zeros(0, np.uint8)
+        self.numbers = np.zeros(0, np.float64)
+        self.codes = np.zeros(0, np.int32)
+        self.texts: list[str] = []
+        self.counts = np.zeros(len(KINDS), np.int64)
+        """How many slots are of each kind."""
+        self._code_of: dict[str, int] = {}
+        self._texts_max = TEXTS_SPARE
+        self._dirty: list[int] = []
+        self._verdicts: dict[object, Mask] = {}
+        self._ranks = np.zeros(0, np.float64)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @property
+    def dirty_count(self) -> int:
+        """How many noted slots wait to be read again; a slot may count more than once."""
+        return len(self._dirty)
+
+    def touch(self, slots: Iterable[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        self._dirty.extend(slots)
+        if len(self._dirty) > 2 * len(self.kinds) + DIRTY_SPARE:
+            self._dirty = list(set(self._dirty))
+
+    def fill(self, bodies: Bodies) -> None:
+        """Read all records, those that are noted included; `bodies` are all, by slot."""
+        self._dirty = []
+        self._reserve(len(bodies))
+        for start in range(0, len(bodies), CHUNK_ROWS):
+            self._read(list(range(len(bodies))[start : start + CHUNK_ROWS]), bodies)
+
+    def refresh(self, bodies: Bodies, limit: int | None = None) -> int:
+        """Read up to `limit` noted slots again; returns how many. `bodies` are all, by slot."""
+        if not self._dirty:
+            return 0
+        keep = 0 if limit is None else max(0, len(self._dirty) - limit)
+        noted = self._dirty[keep:]
+        del self._dirty[keep:]
+        self._reserve(len(bodies))
+        slots = list(set(noted))
+        for start in range(0, len(slots), CHUNK_ROWS):
+            self._read(slots[start : start + CHUNK_ROWS], bodies)
+        if len(self.texts) > self._texts_max:
+            self._sweep()
+        return len(noted)
+
+    def _reserve(self, count: int) -> None:
+        more = count - len(self.kinds)
+        if more > 0:
+            more = max(more, len(self.kinds) // 2)
+            self.kinds = np.concatenate([self.kinds, np.zeros(more, np.uint8)])
+            self.numbers = np.concatenate([self.numbers, np.full(more, np.nan)])
+            self.codes = np.concatenate([self.codes, np.full(more, NO_TEXT, np.int32)])
+
+    def _read(self, slots: list[int], bodies: Bodies) -> None:
+        where = np.array(slots, np.int64)
+        self.counts -= np.bincount(self.kinds[where], minlength=len(KINDS))
+        self.kinds[where] = ABSENT
+        self.numbers[where] = np.nan
+        self.codes[where] = NO_TEXT
+        found = [(slot, body) for slot in slots if (body := bodies[slot]) is not None]
+        if found:
+            values = self._decoder.columns([body for _, body in found])[0]
+            if len(found) < len(slots):
+                where = np.array([slot for slot, _ in found], np.int64)
+            self._store(where, values)
+        self.counts += np.bincount(self.kinds[np.array(slots)], minlength=len(KINDS))
+
+    def _store(self, where: NDArray[np.int64], values: Column) -> None:
+        types = set(map(type, values))
+        if types == {float} and isfinite(sum(values)):  # type: ignore[arg-type]
+            self.kinds[where] = NUMBER
+            self.numbers[where] = values
+            return
+        if types == {str} and "" not in values:
+            self.kinds[where] = TEXT
+            self.codes[where] = [self._code(value) for value in values]  # type: ignore[arg-type]
+            return
+        kinds = np.array([_kind(value) for value in values], np.uint8)
+        self.kinds[where] = kinds
+        numbers = np.flatnonzero(kinds == NUMBER)
+        self.numbers[where[numbers]] = [float(values[at]) for at in numbers]  # type: ignore[arg-type]
+        texts = np.flatnonzero(kinds == TEXT)
+        self.codes[where[texts]] = [self._code(values[at]) for at in texts]  # type: ignore[arg-type]
+
+    def _code(self, text: str) -> int:
+        code = self._code_of.get(text)
+        if code is None:
+            code = self._code_of[text] = len(self.texts)
+            self.texts.append(text)
+        return code
+
+    def _sweep(self) -> None:
+        """Give up the codes of texts that no record has any more."""
+        used = np.unique(self.codes)
+        used = used[used != NO_TEXT]
+        self._texts_max = 2 * len(used) + TEXTS_SPARE
+        if len(used) == len(self.texts):
+            return
+        renumbered = np.full(len(self.texts) + 1, NO_TEXT, np.int32)  # the last is for NO_TEXT
+        renumbered[used] = np.arange(len(used))
+        self.codes = renumbered[self.codes]
+        self.texts = [self.texts[code] for code in used]
+        self._code_of = {text: code for code, text in enumerate(self.texts)}
+        self._verdicts.clear()
+        self._ranks = np.zeros(0, np.float64)
+
+    def text_code(self, text: str) -> int | None:
+        """The code of a text, or None when no record has had it."""
+        return self._code_of.get(text)
+
+    def of_texts(self, test: object, verdicts: Verdicts) -> Mask:
+        """By code, which texts pass a test; remembered under `test`, worked out for new ones."""
+        known = self._verdicts.pop(test, np.zeros(0, np.bool_))
+        if len(known) < len(self.texts):
+            more = np.array(verdicts(self.texts[len(known) :]), np.bool_)
+            known = np.concatenate([known, more])
+        if len(self._verdicts) >= VERDICTS_MAX:
+            del self._verdicts[next(iter(self._verdicts))]
+        self._verdicts[test] = known
+        return known
+
+    def text_ranks(self) -> NDArray[np.float64]:
+        """By code, the place of each text among all of them in order."""
+        if len(self._ranks) != len(self.texts):
+            self._ranks = np.empty(len(self.texts), np.float64)
+            order = sorted(range(len(self.texts)), key=self.texts.__getitem__)
+            self._ranks[order] = np.arange(len(order))
+        return self._ranks
+
+
+def _kind(value: Value) -> int:
+    match value:
+        case None | "":
+            return NULL
+        case str():
+            return TEXT
+        case float():
+            return NUMBER if isfinite(value) else OTHER
+        case int():
+            return NUMBER if _is_double(value) else OTHER
+    return OTHER
+
+
+def _is_double(value: int) -> bool:
+    try:
+        return float(value) == value
+    except OverflowError:
+        return False

@@ -1,0 +1,76 @@
+"""What is asked and what is answered; plain data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.errors import ClientError
+from sow.expressions import Filter, OrderTerm
+
+SCAN = "scan"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to one topic. With both `filter` and `keys` a record must satisfy both.
+
+    `keys` are SowKeys as text. `top_n` limits how many records are returned after the first
+    `skip_n`; None is no limit. Raises ClientError for negative counts.
+    """
+
+    filter: Filter | None = None
+    keys: tuple[str, ...] | None = None
+    order_by: tuple[OrderTerm, ...] = ()
+    top_n: int | None = None
+    skip_n: int = 0
+
+    def __post_init__(self) -> None:
+        for name, count in (("top_n", self.top_n), ("skip_n", self.skip_n)):
+            if count is not None and count < 0:
+                raise ClientError(f"{name} is {count}; write 0 or a positive number of records")
+
+    @property
+    def end(self) -> int | None:
+        """How many records, from the first in order, decide the answer; None: all."""
+        return None if self.top_n is None else self.skip_n + self.top_n
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of the query, what served it, and how many records were left after it."""
+
+    expression: str
+    index: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`slots` in their final order, of `matches` records before paging.
+
+    `read` are the slots of the records whose bodies had to be read to decide.
+    """
+
+    slots: NDArray[np.int64]
+    matches: int
+    steps: tuple[Step, ...]
+    read: NDArray[np.int64]
+    advice: str
+
+    @property
+    def index(self) -> str:
+        """Which indexes served the query, such as ``hash(/symbol), memo(/px)``, or ``scan``."""
+        used = dict.fromkeys(step.index for step in self.steps if step.index != SCAN)
+        return ", ".join(used) or SCAN
+
+    @property
+    def explain(self) -> dict[str, object]:
+        """How the query was answered, as `explain=true` shows it."""
+        terms = [
+            {"expression": step.expression, "index": step.index, "rows": step.rows}
+            for step in self.steps
+        ]
+        # Each record once, whether read to decide or to be returned.
+        touched = len(np.union1d(self.read, self.slots))
+        return {"terms": terms, "rows_touched": touched, "advice": self.advice}

@@ -1,0 +1,200 @@
+"""The search: from a filter to the slots of the records that match it.
+
+Each term of the filter's topmost AND narrows down what the terms before it have left. First the
+most selective way in: SowKeys, key fields, or the hash index with the fewest candidates. Then
+memo columns, for many records at once. What no index can decide is read from the bodies of the
+records that are left, by the filter itself; so indexes never change an answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.expressions import Node
+from sow.indexes import MEMO_COLUMNS_MAX, HashIndex, Indexes
+from sow.indexes.judge import Judge, compiled, is_columnar, paths_of
+from sow.paths import Path, Scalar
+from sow.query.query import SCAN, Query, Step
+
+# Reading this many bodies costs less than making a column.
+FEW_ROWS = 1_000
+ADVISE_ROWS = 1_000
+
+Slots = NDArray[np.int64]
+NOTHING: Slots = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A term that pins a field to literals."""
+
+    term: Node
+    literals: Sequence[Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A hash index that serves some of the terms, and the codes to look under."""
+
+    index: HashIndex
+    terms: tuple[Node, ...]
+    codes: list[int]
+
+
+class Search:
+    """One run of a query over the indexes of a topic."""
+
+    def __init__(self, indexes: Indexes, query: Query) -> None:
+        self._indexes = indexes
+        self._query = query
+        self._slots: Slots | None = None
+        """The records still in question; None: all of the topic."""
+        self._doubtful = NOTHING
+        """Records that a column could not decide on."""
+        self._terms = list(query.filter.conjuncts) if query.filter else []
+        self.read = NOTHING
+        """Records whose bodies were read."""
+        self.steps: list[Step] = []
+        self.advice = ""
+
+    def run(self) -> Slots | None:
+        """The matching records, each once, in no particular order; None: all of the topic."""
+        if self._query.keys is not None:
+            self._by_sow_keys(self._query.keys)
+        self._by_constants()
+        if self._slots is not None or not self._by_key_fields():
+            self._by_hash_indexes()
+            self._by_columns()
+        self._by_bodies()
+        if not self.steps:
+            self._step("", SCAN)
+        return self._slots
+
+    def _step(self, expression: str, index: str) -> None:
+        rows = len(self._indexes.table) if self._slots is None else len(self._slots)
+        self.steps.append(Step(expression, index, rows + len(self._doubtful)))
+
+    def _served(self, terms: Sequence[Node], index: str) -> None:
+        self._terms = [term for term in self._terms if term not in terms]
+        self._step(" AND ".join(map(str, terms)), index)
+
+    # Ways in.
+
+    def _by_sow_keys(self, keys: tuple[str, ...]) -> None:
+        found = map(self._indexes.table.find, keys)
+        self._slots = np.array(sorted({slot for slot in found if slot is not None}), np.int64)
+        self._step(f"{len(set(keys))} SowKeys", "key")
+
+    def _by_constants(self) -> None:
+        """Terms that name no field hold for all records or for none."""
+        for term in [term for term in self._terms if not paths_of(term)]:
+            if not compiled(term, True).matches([], 1)[0]:
+                self._slots = NOTHING
+            self._served([term], SCAN)
+
+    def _pins(self) -> dict[Path, Pin]:
+        """For each field that a term pins to literals, the term that has the fewest."""
+        pins: dict[Path, Pin] = {}
+        for term in self._terms:
+            for path, literals in compiled(term, True).equalities().items():
+                if path not in pins or len(literals) < len(pins[path].literals):
+                    pins[path] = Pin(term, literals)
+        return pins
+
+    def _by_key_fields(self) -> bool:
+        key, pins = self._indexes.key, self._pins()
+        if key is None or not all(path in pins for path in key.paths):
+            return False
+        slots = key.find([pins[path].literals for path in key.paths])
+        if slots is None:
+            return False
+        self._slots = np.array(slots, np.int64)
+        pinning = [pins[path].term for path in key.paths]
+        # A key lookup may find too much: the terms stay, to be checked by the bodies.
+        self._step(" AND ".join(map(str, pinning)), _name("hash", key.paths))
+        return True
+
+    def _by_hash_indexes(self) -> None:
+        """The index with the fewest candidates first; others then only thin them out."""
+        ways = self._ways()
+        if not ways:
+            self._advise()
+        for way in sorted(ways, key=lambda way: way.index.estimate(way.codes)):
+            if self._slots is None:
+                self._slots = way.index.slots(way.codes)
+            else:
+                self._slots = self._slots[way.index.among(self._slots, way.codes)]
+            self._served(way.terms, _name("hash", way.index.paths))
+
+    def _ways(self) -> list[Way]:
+        pins = self._pins()
+        ways = []
+        for index in self._indexes.hashes:
+            if all(path in pins for path in index.paths):
+                codes = index.look_up([pins[path].literals for path in index.paths])
+                if codes is not None:
+                    terms = tuple(pins[path].term for path in index.paths)
+                    ways.append(Way(index, terms, codes))
+        return ways
+
+    def _advise(self) -> None:
+        pinned = [str(path) for path in self._pins()]
+        if pinned and len(self._indexes.table) >= ADVISE_ROWS:
+            self.advice = f"a HashIndex on {', '.join(pinned)} would serve this"
+
+    # Narrowing down.
+
+    def _by_columns(self) -> None:
+        for term in list(self._terms):
+            if is_columnar(term) and self._columns_pay(term):
+                self._judge(term)
+
+    def _columns_pay(self, term: Node) -> bool:
+        """Whether to ask the columns of a term, rather than read the bodies that are left."""
+        paths = paths_of(term)
+        if self._slots is None or len(self._slots) > FEW_ROWS:
+            return len(paths) <= MEMO_COLUMNS_MAX
+        return all(self._indexes.has_memo(path, len(self._slots)) for path in paths)
+
+    def _judge(self, term: Node) -> None:
+        paths = paths_of(term)
+        self._advise_on_new(paths)
+        judge = Judge({path: self._indexes.memo(path) for path in paths}, self._slots)
+        true = judge.where(term)
+        if judge.unsure is not None:
+            doubtful = self._pick(judge.unsure & ~true)
+            self._doubtful = np.concatenate([self._doubtful, doubtful])
+        self._slots = self._pick(true)
+        self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
+
+    def _pick(self, mask: NDArray[np.bool_]) -> Slots:
+        picked: Slots = np.flatnonzero(mask) if self._slots is None else self._slots[mask]
+        return picked
+
+    def _advise_on_new(self, paths: tuple[Path, ...]) -> None:
+        new = [str(path) for path in paths if not self._indexes.has_memo(path)]
+        if new and not self.advice and len(self._indexes.table) >= ADVISE_ROWS:
+            self.advice = f"the column of {', '.join(new)} was made just now; the next use is fast"
+
+    def _by_bodies(self) -> None:
+        """Read what is left to decide: all records if a term is left, else the doubtful ones."""
+        condition = self._query.filter
+        if condition is None:
+            return
+        undecided = self._doubtful
+        if self._terms:
+            slots = self._indexes.table.live() if self._slots is None else self._slots
+            self._slots, undecided = NOTHING, np.concatenate([slots, undecided])
+        if len(undecided):
+            passing = undecided[self._indexes.passing(condition, undecided)]
+            self._slots = passing if self._slots is None else np.append(self._slots, passing)
+            self.read = undecided
+            self._doubtful = NOTHING
+        if self._terms:
+            self._served(list(self._terms), SCAN)
+
+
+def _name(kind: str, paths: Sequence[Path]) -> str:
+    return f"{kind}({', '.join(map(str, paths))})"

@@ -1,0 +1,234 @@
+"""A checkpoint on disk: one LMDB file per topic, holding its table in slices.
+
+A checkpoint is written beside the one before it, under the next *generation*; a last transaction
+replaces the table of *contents*, and from then on the new generation counts. What is left of any
+other generation, replaced or never finished, is removed in small transactions.
+
+The contents also hold the topic's *fingerprint*, so that a file is never read as the table of a
+topic whose records have other keys. One thread writes; loading happens before that.
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice, takewhile
+from pathlib import Path
+from secrets import randbits
+
+from sow.errors import Damaged, StoreError
+from sow.store.environment import (
+    MAP_BYTES,
+    Environment,
+    Statvfs,
+    Transaction,
+    repair_command,
+    structural_damage,
+    sync_directory,
+)
+from sow.store.layout import (
+    CONTENTS,
+    HEADER_BYTES,
+    SLICE,
+    Header,
+    decode_slice,
+    encode_slice,
+    seal,
+    unseal,
+)
+from sow.store.protocols import Slice
+
+SLICES_PER_COMMIT = 4
+SWEEP_SLICES = 64
+CONTENTS_KEY = b"contents"
+_SLICE_KEY = struct.Struct(">cQI")
+_FIRST_SLICE = _SLICE_KEY.pack(b"s", 0, 0)
+_CONTENTS = struct.Struct("=IQ")  # slices, records; the fingerprint follows
+
+
+def slice_key(generation: int, number: int) -> bytes:
+    """The key of a slice; keys sort by generation, then by number."""
+    return _SLICE_KEY.pack(b"s", generation, number)
+
+
+class LmdbCheckpoint:
+    """The stored table of topic `topic` in the file `path`, made if it is not there.
+
+    Raises StoreError when the file was written under another `fingerprint`, and Damaged when its
+    structure is not what was written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        topic: str,
+        fingerprint: str = "",
+        data_directory: Path | None = None,
+        map_bytes: int = MAP_BYTES,
+        statvfs: Statvfs = os.statvfs,
+    ) -> None:
+        self._path = path
+        self._topic = topic
+        self._fingerprint = fingerprint
+        self._data_directory = data_directory or path.parent
+        self._seq = self._generation = self._slices = self._records = self._mark = 0
+        if path.exists() and (problem := structural_damage(path)):
+            raise self._damaged(f"its pages are not as they were written ({problem})")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._env = Environment(path, subdir=False, map_bytes=map_bytes, statvfs=statvfs)
+        try:
+            self._begin()
+        except BaseException:
+            self._env.close()
+            raise
+        sync_directory(path.parent)
+
+    def _begin(self) -> None:
+        with self._env.read() as txn:
+            block: bytes | None = txn.get(CONTENTS_KEY)
+            empty = txn.stat()["entries"] == 0
+        if block is not None:
+            self._adopt(block)
+            self._sweep()
+        elif empty:
+            self._env.write(partial(_put, blocks={CONTENTS_KEY: seal_contents(self._fingerprint)}))
+        else:
+            raise self._damaged("its table of contents is missing")
+
+    def _adopt(self, block: bytes) -> None:
+        header = self._unseal(block, CONTENTS)
+        self._seq, self._generation, self._mark = header.seq, header.count, header.chain
+        self._slices, self._records = contents_sizes(block)
+        written_for = contents_fingerprint(block)
+        if written_for != self._fingerprint:
+            raise StoreError(
+                f"topic {self._topic}: {self._path} was written for a topic with another Key, "
+                f"KeyDomain or MessageType (then {written_for}, now {self._fingerprint}); "
+                "restore the old definition, give the topic another Name and FileName, or move "
+                "the file away to begin with an empty topic"
+            )
+
+    @property
+    def seq(self) -> int:
+        """Every log record up to here is contained; replay starts after it. 0: none yet."""
+        return self._seq
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the slices kept, in whole pages."""
+        return self._env.size_bytes
+
+    def load(self) -> Iterator[Slice]:
+        """The last complete checkpoint, in the slices it was written in; raises Damaged."""
+        records = 0
+        for number in range(self._slices):
+            with self._env.read() as txn:
+                block: bytes | None = txn.get(slice_key(self._generation, number))
+            if block is None:
+                raise self._damaged(f"slice {number + 1} of {self._slices} is missing")
+            header = self._unseal(block, SLICE, f"slice {number + 1} of {self._slices}: ")
+            place = (header.seq, header.count, header.chain)
+            if place != (self._generation, number, self._mark):
+                raise self._damaged(f"slice {number + 1} of {self._slices} belongs elsewhere")
+            part = decode_slice(block)
+            records += len(part.identities)
+            yield part
+        if records != self._records:
+            raise self._damaged(f"{records} of {self._records} records are there")
+
+    def write(self, seq: int, slices: Iterable[Slice]) -> None:
+        """Replace the checkpoint, atomically: until it is complete the old one stands.
+
+        Keep slices at about a MiB. Raises DiskFull, and then the old one stands too.
+        """
+        self._sweep()
+        generation, mark = self._generation + 1, randbits(32)
+        count = records = 0
+        source = iter(slices)
+        while batch := list(islice(source, SLICES_PER_COMMIT)):
+            blocks = {
+                slice_key(generation, number): seal_slice(part, generation, number, mark)
+                for number, part in enumerate(batch, count)
+            }
+            self._env.write(partial(_put, blocks=blocks))
+            count += len(batch)
+            records += sum(len(part.identities) for part in batch)
+        contents = seal_contents(self._fingerprint, seq, generation, count, records, mark)
+        self._env.write(partial(_put, blocks={CONTENTS_KEY: contents}))
+        self._adopt(contents)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove every slice of another generation, a few at a time."""
+        while stale := self._stale():
+            self._env.write(partial(_delete, keys=stale))
+
+    def _stale(self) -> list[bytes]:
+        """The first few keys of slices of older or, failing these, of newer generations."""
+        current, newer = slice_key(self._generation, 0), slice_key(self._generation + 1, 0)
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            if cursor.set_range(_FIRST_SLICE) and cursor.key() < current:
+                keys = takewhile(lambda key: key < current, cursor.iternext(values=False))
+            elif cursor.set_range(newer):
+                keys = cursor.iternext(values=False)
+            else:
+                return []
+            return list(islice(keys, SWEEP_SLICES))
+
+    def _unseal(self, block: bytes, kind: int, where: str = "") -> Header:
+        try:
+            return unseal(block, kind)
+        except ValueError as error:
+            raise self._damaged(f"{where}{error}") from error
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(
+            f"topic {self._topic}: the checkpoint {self._path} is not safe to read: {what}. To "
+            "keep what is whole and set the rest aside, stop the server and run: "
+            + repair_command(self._data_directory, self._path)
+        )
+
+    def close(self) -> None:
+        """Release the file."""
+        self._env.close()
+
+
+def seal_slice(part: Slice, generation: int, number: int, mark: int) -> bytes:
+    """The block of one slice; `mark` tells its writing from one that was given up."""
+    return seal(SLICE, encode_slice(part), seq=generation, count=number, chain=mark)[0]
+
+
+def seal_contents(
+    fingerprint: str,
+    seq: int = 0,
+    generation: int = 0,
+    slices: int = 0,
+    records: int = 0,
+    mark: int = 0,
+) -> bytes:
+    """The block that makes a generation the current one; by default, of an empty table."""
+    payload = _CONTENTS.pack(slices, records) + fingerprint.encode("utf-8", "surrogatepass")
+    return seal(CONTENTS, payload, seq=seq, count=generation, chain=mark)[0]
+
+
+def contents_sizes(block: bytes) -> tuple[int, int]:
+    """How many slices and records a table of contents promises."""
+    slices, records = _CONTENTS.unpack_from(block, HEADER_BYTES)
+    return slices, records
+
+
+def contents_fingerprint(block: bytes) -> str:
+    """The fingerprint in a table of contents."""
+    return block[HEADER_BYTES + _CONTENTS.size :].decode("utf-8", "surrogatepass")
+
+
+def _put(txn: Transaction, blocks: Mapping[bytes, bytes]) -> None:
+    for key, block in blocks.items():
+        txn.put(key, block)
+
+
+def _delete(txn: Transaction, keys: Iterable[bytes]) -> None:
+    for key in keys:
+        txn.delete(key)

@@ -1,0 +1,107 @@
+"""The data directory: who holds it, and what is where in it.
+
+One server at a time: a `lock` file is held while the directory is open, and names the process.
+Names in the configuration are relative to it and stay inside it.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from sow.errors import StoreError
+from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.journal import LmdbJournal
+from sow.topics import JournalSettings, Topic
+
+LOCK_FILE = "lock"
+
+
+class DataDirectory:
+    """The directory at `path`, made if it is not there, held until `close`.
+
+    Raises StoreError when another process holds it or it cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"the data directory {path} cannot be used: {error.strerror}; "
+                "choose another with --data-dir"
+            ) from error
+        self._take()
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise StoreError(
+                f"the data directory {self.path} is in use by process {holder}; "
+                "stop it, or choose another directory with --data-dir"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def resolve(self, name: str) -> Path:
+        """Where the file `name` of this directory is."""
+        path = self.path / name
+        assert path.resolve().is_relative_to(self.path.resolve()), f"{name} leads out of the data"
+        return path
+
+    def checkpoint(self, topic: Topic) -> LmdbCheckpoint:
+        """The checkpoint of a persistent topic; open all of them before the journal."""
+        path = self.resolve(file_name(topic))
+        with _reported(path):
+            return LmdbCheckpoint(
+                path,
+                topic=topic.name,
+                fingerprint=fingerprint(topic),
+                data_directory=self.path,
+            )
+
+    def journal(self, settings: JournalSettings, *, at_least_seq: int = 0) -> LmdbJournal:
+        """The journal; `at_least_seq` is the newest `seq` of any checkpoint."""
+        path = self.resolve(settings.directory)
+        with _reported(path):
+            return LmdbJournal(
+                path,
+                retention_bytes=settings.retention_bytes,
+                retention_age_us=settings.retention_age_us,
+                at_least_seq=at_least_seq,
+                data_directory=self.path,
+            )
+
+    def close(self) -> None:
+        """Let another process have the directory. Close the journal and checkpoints first."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a StoreError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path} cannot be used: {error.strerror}") from error
+
+
+def file_name(topic: Topic) -> str:
+    """A topic's FileName, or one made of its name and message type."""
+    return topic.file_name or quote(f"{topic.name}.{topic.message_type}.sow", safe="")
+
+
+def fingerprint(topic: Topic) -> str:
+    """What decides which record a message is: if it changes, stored identities mean nothing."""
+    parts = {"MessageType": topic.message_type, "Key": topic.keys, "KeyDomain": topic.domain}
+    return json.dumps(parts)

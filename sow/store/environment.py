@@ -1,0 +1,183 @@
+"""One LMDB environment that grows by itself and fails cleanly when the disk does.
+
+LMDB wants a maximum size in advance; here the map doubles whenever it is full, so there is no
+maximum. A write that the disk refuses raises DiskFull and leaves nothing behind. A reserve of
+free space is kept from clients, so that deleting and checkpointing still work on a full disk.
+
+One thread writes; any thread reads, in short transactions: a lock keeps the map in place while
+one is open. Before LMDB sees a file, its structure is verified without LMDB, for LMDB trusts its
+pages: a damaged or shortened file would otherwise end the process instead of raising.
+"""
+
+import errno
+import mmap
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import lmdb.verify
+
+from sow.errors import DiskFull, StoreError
+
+MAP_BYTES = 256 * 1024**2
+RESERVE_BYTES = 16 * 1024**2
+RESERVE_PART = 50  # a fiftieth of a small file system instead
+_PAGE_HEADER_BYTES = 16
+# LMDB reports a partial write, the usual face of a full disk, as EIO.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+Transaction = Any
+"""A py-lmdb transaction; its stubs are generic over the value type in ways we do not need."""
+
+Statvfs = Callable[[Path], os.statvfs_result]
+
+
+class Environment:
+    """The LMDB environment at `path`: a directory, or one file when `subdir` is false."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        subdir: bool,
+        map_bytes: int = MAP_BYTES,
+        statvfs: Statvfs = os.statvfs,
+    ) -> None:
+        self.path = path
+        self._subdir = subdir
+        self._map_bytes = map_bytes
+        self._statvfs = statvfs
+        self._map_lock = threading.Lock()
+        self._closed = False
+        self._env: lmdb.Environment | None = self._open()
+
+    def _open(self) -> lmdb.Environment:
+        try:
+            return lmdb.open(str(self.path), subdir=self._subdir, map_size=self._map_bytes)
+        except lmdb.Error as error:
+            raise StoreError(f"{self.path} cannot be opened: {error}") from error
+
+    def _opened(self) -> lmdb.Environment:
+        if self._closed:
+            raise StoreError(f"{self.path} has been closed")
+        if self._env is None:
+            self._env = self._open()
+        return self._env
+
+    def write(self, work: Callable[[Transaction], None]) -> None:
+        """Run `work` in one durable transaction, again from its start if the map had to grow.
+
+        Raises DiskFull when the disk has no room; then nothing of `work` is kept.
+        """
+        while True:
+            try:
+                with self._opened().begin(write=True, buffers=True) as txn:
+                    work(txn)
+                return
+            except lmdb.MapFullError:
+                self._grow()
+            except lmdb.Error as error:
+                self._release()  # after a failed commit only a fresh environment is trusted
+                raise self._failure(error) from error
+
+    def _grow(self) -> None:
+        with self._map_lock:
+            env = self._opened()
+            self._map_bytes = 2 * int(env.info()["map_size"])
+            env.set_mapsize(self._map_bytes)
+
+    def _failure(self, error: lmdb.Error) -> StoreError:
+        if error.code in _NO_ROOM:
+            return DiskFull(
+                f"{self.path}: the disk has no room or cannot be written ({error}); "
+                "nothing of the request was stored; free some space and send it again"
+            )
+        return StoreError(f"{self.path} cannot be written: {error}")
+
+    @contextmanager
+    def read(self, *, views: bool = False) -> Iterator[Transaction]:
+        """A short read transaction; the map cannot grow until it is closed.
+
+        With `views` it gives memoryviews that end with it, instead of bytes.
+        """
+        begin: Callable[..., Transaction] = self._opened().begin
+        with self._map_lock, begin(buffers=views) as txn:
+            yield txn
+
+    def has_room(self) -> bool:
+        """Is there more free space than the reserve? Costs one system call."""
+        try:
+            disk = self._statvfs(self.path)
+        except OSError:
+            return False
+        reserve_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
+        return disk.f_bavail * disk.f_frsize > reserve_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the pages in use; the file also holds pages free for reuse."""
+        with self.read() as txn:
+            return used_bytes(txn)
+
+    def close(self) -> None:
+        """Release the files, for good."""
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
+        with self._map_lock:
+            if self._env is not None:
+                self._env.close()
+            self._env = None
+
+
+def used_bytes(txn: Transaction) -> int:
+    """Bytes of the pages that hold the transaction's data."""
+    stat = txn.stat()
+    pages: int = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return pages * int(stat["psize"])
+
+
+def footprint_bytes(length: int) -> int:
+    """About what a value of `length` bytes takes: a large one has pages of its own."""
+    pages = -(-(length + _PAGE_HEADER_BYTES) // mmap.PAGESIZE)
+    return length if length < mmap.PAGESIZE // 2 else pages * mmap.PAGESIZE
+
+
+def structural_damage(data_file: Path) -> str:
+    """What is wrong with the pages of an LMDB file, or "" when it is safe to open.
+
+    Reads the file without LMDB. Contents are not looked at: the blocks have checksums.
+    """
+    find_problems: Callable[..., list[str]] = lmdb.verify.verify
+    try:
+        problems = find_problems(str(data_file), subdir=False)
+    except OSError as error:
+        raise StoreError(f"{data_file} cannot be read: {error.strerror}") from error
+    except lmdb.verify.VerifyError as error:
+        return str(error)
+    return "; ".join(problems[:3])
+
+
+def repair_command(data_directory: Path, path: Path, after_seq: int = 0) -> str:
+    """The command line that repairs `path`, for errors to recommend."""
+    words = [Path(sys.executable).name or "python", "-m", "sow.store.repair"]
+    words += [str(data_directory), str(path)]
+    if after_seq:
+        words += ["--after", str(after_seq)]
+    return shlex.join(words)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names of files just created or renamed in `directory` durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,307 @@
+"""The journal on disk: one LMDB record per group commit, in sequence order.
+
+A group is what one `append` makes durable. Its key is the sequence number of its first record,
+so groups are only ever added at the end and removed at the front. Key 0 holds the *base*: the
+last record that retention has removed. Each block carries the checksum of the one before it.
+
+Only the writer thread appends and trims; any thread reads. Repairing is `sow.store.repair`.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from sow.errors import Damaged, StoreError
+from sow.store.environment import (
+    MAP_BYTES,
+    Environment,
+    Statvfs,
+    Transaction,
+    footprint_bytes,
+    repair_command,
+    structural_damage,
+    sync_directory,
+    used_bytes,
+)
+from sow.store.layout import (
+    BASE,
+    GROUP,
+    Header,
+    decode_entries,
+    encode_entries,
+    read_header,
+    seal,
+    split,
+    unseal,
+)
+from sow.store.newest import Newest, read_newest
+from sow.store.protocols import Entry
+
+DATA_FILE = "data.mdb"
+NEWEST_FILE = "newest"
+GROUP_BYTES = 1024**2
+READ_BYTES = 1024**2
+TRIM_GROUPS = 64
+BASE_KEY = bytes(8)
+
+
+def key_of(seq: int) -> bytes:
+    """The key of the group that begins with record `seq`; keys sort as numbers do."""
+    return seq.to_bytes(8, "big")
+
+
+class LmdbJournal:
+    """The transaction log in `directory`, made if it is not there.
+
+    `at_least_seq` is the newest record any checkpoint contains: a journal that ends earlier is
+    Damaged. `retention_bytes` and `retention_age_us` are what `trim` goes by. `data_directory`
+    only completes the commands that errors recommend.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        retention_bytes: int = 4 * 1024**3,
+        retention_age_us: int | None = None,
+        at_least_seq: int = 0,
+        data_directory: Path | None = None,
+        group_bytes: int = GROUP_BYTES,
+        map_bytes: int = MAP_BYTES,
+        statvfs: Statvfs = os.statvfs,
+    ) -> None:
+        self._directory = directory
+        self._data_directory = data_directory or directory.parent
+        self._retention_bytes = retention_bytes
+        self._retention_age_us = retention_age_us
+        self._at_least_seq = at_least_seq
+        self._group_bytes = group_bytes
+        self._lock = threading.Lock()
+        self._replays: dict[object, int] = {}  # the next record each open `read` wants
+        self._check_files()
+        self._env = Environment(directory, subdir=True, map_bytes=map_bytes, statvfs=statvfs)
+        try:
+            self._begin()
+        except BaseException:
+            self._env.close()
+            raise
+        self._newest = Newest(directory / NEWEST_FILE)
+        self._newest.mark(self._last_seq)
+        sync_directory(directory)
+        sync_directory(directory.parent)
+
+    def _check_files(self) -> None:
+        """Refuse files that LMDB could not survive, and a journal that has gone missing."""
+        data_file = self._directory / DATA_FILE
+        self._expected_seq = max(self._at_least_seq, read_newest(self._directory / NEWEST_FILE))
+        self._base_seq = self._last_seq = self._chain = 0
+        if data_file.exists():
+            if problem := structural_damage(data_file):
+                raise self._damaged(f"its pages are not as they were written ({problem})")
+        elif self._expected_seq:
+            raise self._damaged(f"{data_file} is missing")
+        self._directory.mkdir(parents=True, exist_ok=True)
+
+    def _begin(self) -> None:
+        with self._env.read() as txn:
+            first: bytes | None = txn.get(BASE_KEY)
+            cursor = txn.cursor()
+            newest: bytes | None = cursor.value() if cursor.last() else None
+        if newest is None:
+            self._env.write(partial(_put_base, seq=0, chain=0))
+        elif first is None:
+            raise self._damaged("its first record is missing")
+        else:
+            self._base_seq = self._unseal(first, BASE).seq
+            header = self._unseal(newest, BASE if newest == first else GROUP)
+            self._last_seq = header.seq if newest == first else header.last_seq
+            self._chain = header.chain if newest == first else header.checksum
+        if self._last_seq < self._expected_seq:
+            raise self._damaged(f"it ends at record {self._last_seq}")
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record still kept, or `last_seq + 1` when there is none."""
+        return self._base_seq + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable record, 0 in a new journal."""
+        return self._last_seq
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the groups kept, in whole pages."""
+        return self._env.size_bytes
+
+    def has_room(self) -> bool:
+        """Whether to take more: False while free space is below the reserve."""
+        return self._env.has_room()
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Make `entries` durable, all or none; raises DiskFull (then none is kept).
+
+        Does not ask `has_room`: that is for the door, before a message is taken. What has been
+        taken may use the reserve.
+        """
+        blocks: list[tuple[bytes, bytes]] = []
+        last_seq, chain = self._last_seq, self._chain
+        for group in split(entries, self._group_bytes):
+            block, last_seq, chain = _seal_group(group, last_seq, chain)
+            blocks.append((key_of(group[0].seq), block))
+        self._env.write(partial(_put_groups, after_seq=self._last_seq, blocks=blocks))
+        self._last_seq, self._chain = last_seq, chain
+        self._newest.mark(self._last_seq)
+
+    def read(self, after_seq: int) -> Iterator[Entry]:
+        """Entries in order from the one holding record `after_seq + 1`; raises Damaged.
+
+        Ends when it has caught up. While it is open, nothing it has yet to read is trimmed.
+        Raises StoreError when retention has removed record `after_seq + 1` already.
+        """
+        replay = object()
+        with self._lock:
+            if after_seq < self._base_seq:
+                raise StoreError(
+                    f"{self._directory}: record {after_seq + 1} is no longer kept; the oldest is "
+                    f"{self.first_seq}"
+                )
+            self._replays[replay] = after_seq + 1
+        try:
+            for header, block in self._groups(after_seq):
+                yield from (e for e in decode_entries(block) if e.seq + len(e) - 1 > after_seq)
+                self._replays[replay] = header.last_seq + 1
+        finally:
+            with self._lock:
+                del self._replays[replay]
+
+    def _groups(self, after_seq: int) -> Iterator[tuple[Header, bytes]]:
+        """Verified groups from the one holding `after_seq + 1` to the newest."""
+        seq, before = after_seq, None
+        while seq < self._last_seq:
+            for key, block in self._fetch(seq + 1):
+                header = self._unseal(block, GROUP, after=seq)
+                expected = header.seq if before is None else seq + 1
+                if key != key_of(expected) or not header.seq <= seq + 1 <= header.last_seq:
+                    raise self._damaged("the group that follows is missing", after=seq)
+                if before is not None and header.chain != before.checksum:
+                    raise self._damaged("the group that follows belongs elsewhere", after=seq)
+                yield header, block
+                seq, before = header.last_seq, header
+
+    def _fetch(self, seq: int) -> list[tuple[bytes, bytes]]:
+        """The group holding record `seq` and some that follow, about READ_BYTES in all."""
+        found: list[tuple[bytes, bytes]] = []
+        room = READ_BYTES
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            if not cursor.set_range(key_of(seq)) or cursor.key() != key_of(seq):
+                cursor.prev() if cursor.key() else cursor.last()
+            for key, block in cursor:
+                if room <= 0 or key > key_of(self._last_seq):
+                    break
+                found.append((key, block))
+                room -= len(block)
+        if not found:
+            raise self._damaged("the group that follows is missing", after=seq - 1)
+        return found
+
+    def trim(self, now_us: int, keep_from_seq: int) -> bool:
+        """Remove a bounded number of the oldest groups that retention no longer wants.
+
+        Never removes record `keep_from_seq` or a later one, nor what an open `read` has yet to
+        read. True when there may be more to remove: call again. For the writer thread.
+        """
+        cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq))
+        with self._lock:
+            # A reader may have opened meanwhile; it goes first.
+            if not groups or cut_seq >= self._wanted_from(keep_from_seq):
+                return False
+            self._base_seq = cut_seq
+        self._env.write(partial(_drop_groups, up_to_seq=cut_seq))
+        return groups == TRIM_GROUPS
+
+    def _wanted_from(self, keep_from_seq: int) -> int:
+        return min([keep_from_seq, *self._replays.copy().values()])
+
+    def _cut(self, now_us: int, keep_from_seq: int) -> tuple[int, int]:
+        """The last record that can go now, and in how many groups."""
+        cut_seq = groups = 0
+        with self._env.read(views=True) as txn:
+            excess_bytes = used_bytes(txn) - self._retention_bytes
+            cursor = txn.cursor()
+            if cursor.set_range(key_of(1)):
+                for block in cursor.iternext(keys=False):
+                    header = read_header(block)
+                    unwanted = excess_bytes > 0 or self._too_old(header, now_us)
+                    last = header.last_seq
+                    if groups == TRIM_GROUPS or not unwanted or last >= keep_from_seq:
+                        break
+                    cut_seq, groups = header.last_seq, groups + 1
+                    excess_bytes -= footprint_bytes(len(block))
+        return cut_seq, groups
+
+    def _too_old(self, header: Header, now_us: int) -> bool:
+        age_us = self._retention_age_us
+        return age_us is not None and now_us - header.ts_us > age_us
+
+    def _unseal(self, block: bytes, kind: int, *, after: int | None = None) -> Header:
+        try:
+            return unseal(block, kind)
+        except ValueError as error:
+            raise self._damaged(str(error), after=after) from error
+
+    def _damaged(self, what: str, *, after: int | None = None) -> Damaged:
+        good = f"whole up to record {after}" if after is not None else "not safe to read"
+        known = max(self._expected_seq, self._last_seq)
+        newest = f"; records up to {known} were acknowledged" if known else ""
+        return Damaged(
+            f"the journal {self._directory} is {good}: {what}{newest}. To keep what is whole and "
+            f"set the rest aside, stop the server and run: "
+            + repair_command(self._data_directory, self._directory, self._at_least_seq)
+        )
+
+    def close(self) -> None:
+        """Release the files. Nothing is pending: every append was durable when it returned."""
+        self._env.close()
+        self._newest.close()
+
+
+def _seal_group(group: Sequence[Entry], last_seq: int, chain: int) -> tuple[bytes, int, int]:
+    """The block of a group that follows `last_seq`; also its own last record and checksum."""
+    first = last_seq + 1
+    for entry in group:
+        assert entry.seq == last_seq + 1, f"record {entry.seq} does not follow {last_seq}"
+        last_seq += len(entry)
+    payload = encode_entries(group)
+    ts_us = max(entry.ts_us for entry in group)
+    block, checksum = seal(
+        GROUP, payload, seq=first, count=last_seq - first + 1, ts_us=ts_us, chain=chain
+    )
+    return block, last_seq, checksum
+
+
+def _put_base(txn: Transaction, seq: int, chain: int) -> None:
+    block, _ = seal(BASE, b"", seq=seq, count=0, chain=chain)
+    txn.put(BASE_KEY, block)
+
+
+def _put_groups(txn: Transaction, after_seq: int, blocks: Sequence[tuple[bytes, bytes]]) -> None:
+    cursor = txn.cursor()
+    # A commit that was reported as failed may be there all the same; it was not acknowledged.
+    while cursor.last() and bytes(cursor.key()) > key_of(after_seq):
+        cursor.delete()
+    for key, block in blocks:
+        txn.put(key, block, append=True)
+
+
+def _drop_groups(txn: Transaction, up_to_seq: int) -> None:
+    cursor = txn.cursor()
+    chain = 0
+    found = cursor.set_range(key_of(1))
+    while found and bytes(cursor.key()) <= key_of(up_to_seq):
+        chain = read_header(cursor.value()).checksum
+        found = cursor.delete() and bool(cursor.key())
+    _put_base(txn, seq=up_to_seq, chain=chain)

@@ -1,0 +1,225 @@
+"""The bytes of the files: how log entries and checkpoint slices are laid out.
+
+Every stored value is a *block*: a fixed header (magic, checksum, length, kind, and numbers that
+place the block among its neighbours) and a payload of columns. The checksum covers everything
+after itself, and a journal block also carries the checksum of the block before it, so that a
+missing or foreign block is as visible as a flipped bit. Columns are written whole: one array of
+lengths and one joined text, never a loop over records.
+
+Numbers are in the machine's byte order, as LMDB's own are. Nothing here opens a file.
+"""
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import get_args
+
+from sow.store.protocols import Entry, Op, Slice
+
+MAGIC = b"SOW1"
+GROUP, BASE, SLICE, CONTENTS = 1, 2, 3, 4
+
+# magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
+_HEADER = struct.Struct("=4sIIB3xIqqq")
+HEADER_BYTES = _HEADER.size
+_CHECKED_FROM = 8
+
+# op, has identities, bytes of the topic's name, records, seq, ts_us, expires_us,
+# bytes of the identities, bytes of the bodies
+_ENTRY = struct.Struct("=BBHIqqqQQ")
+_SLICE = struct.Struct("=IQQ")
+_OPS: tuple[Op, ...] = get_args(Op)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a block says of itself before its payload.
+
+    `seq` and `count` are, by kind: of a group, its first record and how many it holds; of a base,
+    the last record no longer kept and 0; of a slice, the generation and its place in it; of
+    contents, the checkpoint's seq and its generation. `ts_us` is the newest record's time.
+    """
+
+    checksum: int
+    length: int
+    kind: int
+    chain: int
+    seq: int
+    count: int
+    ts_us: int
+
+    @property
+    def last_seq(self) -> int:
+        """The last record of a group."""
+        return self.seq + self.count - 1
+
+
+def read_header(block: bytes | memoryview, offset: int = 0) -> Header:
+    """The header at `offset`, unverified; raises ValueError where there is none."""
+    if len(block) - offset < HEADER_BYTES:
+        raise ValueError("the block is cut short")
+    magic, *fields = _HEADER.unpack_from(block, offset)
+    if magic != MAGIC:
+        raise ValueError("the block does not begin like one")
+    return Header(*fields)
+
+
+def seal(
+    kind: int, payload: bytes, *, seq: int, count: int, ts_us: int = 0, chain: int = 0
+) -> tuple[bytes, int]:
+    """A whole block, and its checksum."""
+    length = HEADER_BYTES + len(payload)
+    header = _HEADER.pack(MAGIC, 0, length, kind, chain, seq, count, ts_us)
+    checksum = zlib.crc32(payload, zlib.crc32(header[_CHECKED_FROM:]))
+    header = _HEADER.pack(MAGIC, checksum, length, kind, chain, seq, count, ts_us)
+    return header + payload, checksum
+
+
+def unseal(block: bytes, kind: int) -> Header:
+    """The verified header of `block`; raises ValueError saying what is wrong with it."""
+    header = read_header(block)
+    if header.length != len(block):
+        raise ValueError(f"the block has {len(block)} of {header.length} bytes")
+    if zlib.crc32(memoryview(block)[_CHECKED_FROM:]) != header.checksum:
+        raise ValueError("the checksum does not match: bytes were changed")
+    if header.kind != kind:
+        raise ValueError(f"a block of kind {header.kind} stands where {kind} belongs")
+    return header
+
+
+def split(entries: Sequence[Entry], bytes_max: int) -> Iterator[list[Entry]]:
+    """Groups of about `bytes_max` bytes; a large entry is cut into several of the same meaning."""
+    group: list[Entry] = []
+    room = bytes_max
+    for entry in entries:
+        for piece, size in _pieces(entry, bytes_max):
+            if group and size > room:
+                yield group
+                group, room = [], bytes_max
+            group.append(piece)
+            room -= size
+    if group:
+        yield group
+
+
+def _sizes(entry: Entry) -> list[int]:
+    if not entry.bodies:
+        return list(map(len, entry.identities or ()))
+    if entry.identities is None:
+        return list(map(len, entry.bodies))
+    return [len(b) + len(i) for b, i in zip(entry.bodies, entry.identities, strict=True)]
+
+
+def _pieces(entry: Entry, bytes_max: int) -> Iterator[tuple[Entry, int]]:
+    sizes = _sizes(entry)
+    total = sum(sizes)
+    if total <= bytes_max:
+        if sizes:
+            yield entry, total
+        return
+    start = filled = 0
+    for index, size in enumerate(sizes):
+        if index > start and filled + size > bytes_max:
+            yield _part(entry, start, index), filled
+            start, filled = index, 0
+        filled += size
+    yield _part(entry, start, len(sizes)), filled
+
+
+def _part(entry: Entry, start: int, end: int) -> Entry:
+    identities = None if entry.identities is None else entry.identities[start:end]
+    return replace(
+        entry, seq=entry.seq + start, identities=identities, bodies=entry.bodies[start:end]
+    )
+
+
+def encode_entries(entries: Sequence[Entry]) -> bytes:
+    """The payload of a group."""
+    parts: list[bytes] = []
+    for entry in entries:
+        topic = entry.topic.encode("utf-8", "surrogatepass")
+        identities = _encode_texts(entry.identities or ())
+        bodies = _encode_bodies(entry.bodies)
+        parts += (
+            _ENTRY.pack(
+                _OPS.index(entry.op), entry.identities is not None, len(topic), len(entry),
+                entry.seq, entry.ts_us, entry.expires_us, len(identities), len(bodies),
+            ),
+            topic, identities, bodies,
+        )  # fmt: skip
+    return b"".join(parts)
+
+
+def decode_entries(block: bytes) -> Iterator[Entry]:
+    """The entries of a verified group."""
+    at = HEADER_BYTES
+    while at < len(block):
+        op, named, topic_bytes, count, seq, ts_us, expires_us, texts_bytes, bodies_bytes = (
+            _ENTRY.unpack_from(block, at)
+        )
+        topic_at = at + _ENTRY.size
+        texts_at = topic_at + topic_bytes
+        bodies_at = texts_at + texts_bytes
+        at = bodies_at + bodies_bytes
+        yield Entry(
+            op=_OPS[op],
+            topic=block[topic_at:texts_at].decode("utf-8", "surrogatepass"),
+            seq=seq,
+            ts_us=ts_us,
+            identities=_decode_texts(block[texts_at:bodies_at], count) if named else None,
+            bodies=_decode_bodies(block, bodies_at, count) if bodies_bytes else [],
+            expires_us=expires_us,
+        )
+
+
+def encode_slice(part: Slice) -> bytes:
+    """The payload of a checkpoint's slice."""
+    identities = _encode_texts(part.identities)
+    bodies = _encode_bodies(part.bodies)
+    numbers = [array("q", c).tobytes() for c in (part.seqs, part.ts_us, part.born, part.expires_us)]
+    sizes = _SLICE.pack(len(part.identities), len(identities), len(bodies))
+    return b"".join((sizes, *numbers, identities, bodies))
+
+
+def decode_slice(block: bytes) -> Slice:
+    """The records of a verified slice."""
+    count, texts_bytes, _ = _SLICE.unpack_from(block, HEADER_BYTES)
+    at = HEADER_BYTES + _SLICE.size
+    columns = []
+    for _ in range(4):
+        columns.append(array("q", block[at : at + 8 * count]).tolist())
+        at += 8 * count
+    seqs, ts_us, born, expires_us = columns
+    return Slice(
+        identities=_decode_texts(block[at : at + texts_bytes], count),
+        bodies=_decode_bodies(block, at + texts_bytes, count),
+        seqs=seqs,
+        ts_us=ts_us,
+        born=born,
+        expires_us=expires_us,
+    )
+
+
+def _encode_texts(texts: Sequence[str]) -> bytes:
+    """Lengths in characters, then all characters: cut again after one decode of the whole."""
+    joined = "".join(texts).encode("utf-8", "surrogatepass")
+    return array("I", map(len, texts)).tobytes() + joined
+
+
+def _decode_texts(column: bytes, count: int) -> list[str]:
+    joined = column[4 * count :].decode("utf-8", "surrogatepass")
+    ends = accumulate(array("I", column[: 4 * count]), initial=0)
+    return [joined[start:end] for start, end in pairwise(ends)]
+
+
+def _encode_bodies(bodies: Sequence[bytes]) -> bytes:
+    return array("I", map(len, bodies)).tobytes() + b"".join(bodies)
+
+
+def _decode_bodies(block: bytes, at: int, count: int) -> list[bytes]:
+    first = at + 4 * count
+    ends = accumulate(array("I", block[at:first]), initial=first)
+    return [block[start:end] for start, end in pairwise(ends)]

@@ -1,0 +1,273 @@
+"""Saves what is whole of a damaged journal or checkpoint: ``python -m sow.store.repair``.
+
+Blocks carry their own length, checksum and place, so they are found by looking through the raw
+bytes of the file, whatever state LMDB's own pages are in, and without LMDB. Whole blocks that
+belong together are copied to a new file; the damaged one is set aside, never deleted.
+"""
+
+import argparse
+import mmap
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sow.errors import SowError, StoreError
+from sow.store.checkpoint import (
+    CONTENTS_KEY,
+    contents_fingerprint,
+    contents_sizes,
+    seal_contents,
+    seal_slice,
+    slice_key,
+)
+from sow.store.directory import DataDirectory
+from sow.store.environment import Environment, Transaction, sync_directory
+from sow.store.journal import BASE_KEY, DATA_FILE, NEWEST_FILE, key_of
+from sow.store.layout import (
+    BASE,
+    CONTENTS,
+    GROUP,
+    MAGIC,
+    SLICE,
+    Header,
+    decode_slice,
+    read_header,
+    seal,
+    unseal,
+)
+from sow.store.newest import Newest, read_newest
+
+COPY_BLOCKS = 16
+
+Found = tuple[Header, int]
+"""A whole block: its header, and its offset in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a repair kept, what it could not, and where the damaged file is now."""
+
+    kept: str
+    lost: str
+    set_aside: Path | None
+
+    def __str__(self) -> str:
+        aside = f"The damaged one is now {self.set_aside}." if self.set_aside else ""
+        return f"Kept {self.kept}. Lost: {self.lost}. {aside}".rstrip()
+
+
+def scan(data_file: Path) -> Iterator[Found]:
+    """Every whole block in the file, in file order, stale ones in free pages included."""
+    if not data_file.exists() or not data_file.stat().st_size:
+        return
+    with data_file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        at = raw.find(MAGIC)
+        while at >= 0:
+            header = _whole_block(raw, at)
+            if header is not None:
+                yield header, at
+            at = raw.find(MAGIC, at + (header.length if header else 1))
+
+
+def _whole_block(raw: mmap.mmap, at: int) -> Header | None:
+    try:
+        header = read_header(raw[at : at + 64])
+        return unseal(raw[at : at + header.length], header.kind)
+    except ValueError:
+        return None
+
+
+def repair_journal(directory: Path, after_seq: int = 0) -> Report:
+    """Keep the unbroken run of groups around record `after_seq + 1`, set the journal aside.
+
+    `after_seq` is the newest record any checkpoint contains; what came before is kept as far as
+    it connects. If record `after_seq + 1` itself is lost, the new journal goes on from there.
+    """
+    data_file = directory / DATA_FILE
+    groups: list[Found] = []
+    base_seq = 0
+    for header, offset in scan(data_file):
+        if header.kind == GROUP:
+            groups.append((header, offset))
+        elif header.kind == BASE:
+            base_seq = max(base_seq, header.seq)
+    groups = [found for found in groups if found[0].last_seq > base_seq]
+    run = unbroken_run(groups, max(after_seq, base_seq))
+    fresh = directory.with_name(directory.name + ".repairing")
+    base = run[0][0].seq - 1 if run else max(after_seq, base_seq)
+    _write_journal(fresh, base, data_file, run)
+    last_seq = run[-1][0].last_seq if run else base
+    newest_seq = max([read_newest(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)])
+    aside = _replace(directory, fresh)
+    return Report(
+        kept=f"records {base + 1} to {last_seq}" if run else f"no record, going on from {base}",
+        lost=_spans([(base_seq + 1, base), (last_seq + 1, newest_seq)]),
+        set_aside=aside,
+    )
+
+
+def unbroken_run(groups: Sequence[Found], after_seq: int) -> list[Found]:
+    """The longest chain of groups that holds or touches `after_seq + 1`, in order."""
+    following: dict[tuple[int, int], list[Found]] = defaultdict(list)
+    preceding: dict[tuple[int, int], Found] = {}
+    for found in groups:
+        header = found[0]
+        following[header.seq, header.chain].append(found)
+        preceding[header.last_seq + 1, header.checksum] = found
+
+    def after(header: Header) -> list[Found]:
+        return following[header.last_seq + 1, header.checksum]
+
+    def touching(found: Found) -> tuple[bool, bool]:
+        """Prefer the group that holds the record, then one that is followed by another."""
+        return found[0].last_seq > after_seq, bool(after(found[0]))
+
+    starts = [f for f in groups if f[0].seq <= after_seq + 1 <= f[0].last_seq + 1]
+    if not starts:
+        return []
+    run = [max(starts, key=touching)]
+    while candidates := after(run[-1][0]):
+        run.append(max(candidates, key=touching))
+    history = []
+    first = run[0][0]
+    while before := preceding.get((first.seq, first.chain)):
+        history.append(before)
+        first = before[0]
+    return history[::-1] + run
+
+
+def _write_journal(directory: Path, base_seq: int, data_file: Path, run: Sequence[Found]) -> None:
+    _clear(directory)
+    directory.mkdir()
+    env = Environment(directory, subdir=True)
+    base, _ = seal(BASE, b"", seq=base_seq, count=0, chain=run[0][0].chain if run else 0)
+    env.write(partial(_put, blocks=[(BASE_KEY, base)]))
+    for start in range(0, len(run), COPY_BLOCKS):
+        blocks = list(_read_blocks(data_file, run[start : start + COPY_BLOCKS]))
+        env.write(partial(_put, blocks=[(key_of(h.seq), block) for h, block in blocks]))
+    env.close()
+    newest = Newest(directory / NEWEST_FILE)
+    newest.mark(run[-1][0].last_seq if run else base_seq)
+    newest.close()
+    sync_directory(directory)
+
+
+def repair_checkpoint(path: Path) -> Report:
+    """Keep the whole slices of the newest checkpoint in `path`, set the file aside."""
+    found = list(scan(path))
+    tables = [f for f in found if f[0].kind == CONTENTS]
+    if not tables:
+        return Report(
+            kept="nothing: the table of contents is damaged",
+            lost="the whole checkpoint",
+            set_aside=_set_aside(path),
+        )
+    table, contents = next(_read_blocks(path, [max(tables, key=lambda f: f[0].count)]))
+    place = (table.count, table.chain)
+    slices = {h.count: (h, at) for h, at in found if h.kind == SLICE and (h.seq, h.chain) == place}
+    fresh = path.with_name(path.name + ".repairing")
+    kept = _write_checkpoint(fresh, path, contents, [slices[n] for n in sorted(slices)])
+    slice_count, record_count = contents_sizes(contents)
+    aside = _replace(path, fresh)
+    lost = f"{record_count - kept} records in {slice_count - len(slices)} slices"
+    return Report(
+        f"{kept} records as of record {table.seq}",
+        lost if record_count > kept else "nothing",
+        aside,
+    )
+
+
+def _write_checkpoint(fresh: Path, path: Path, contents: bytes, slices: Sequence[Found]) -> int:
+    """Write the kept slices as a complete checkpoint; returns how many records they hold."""
+    _clear(fresh)
+    env = Environment(fresh, subdir=False)
+    table = read_header(contents)
+    records = 0
+    for number, (_, block) in enumerate(_read_blocks(path, slices)):
+        part = decode_slice(block)
+        records += len(part.identities)
+        copied = seal_slice(part, table.count, number, table.chain)
+        env.write(partial(_put, blocks=[(slice_key(table.count, number), copied)]))
+    fingerprint = contents_fingerprint(contents)
+    block = seal_contents(fingerprint, table.seq, table.count, len(slices), records, table.chain)
+    env.write(partial(_put, blocks=[(CONTENTS_KEY, block)]))
+    env.close()
+    return records
+
+
+def _put(txn: Transaction, blocks: Iterable[tuple[bytes, bytes]]) -> None:
+    for key, block in blocks:
+        txn.put(key, block)
+
+
+def _read_blocks(data_file: Path, found: Iterable[Found]) -> Iterator[tuple[Header, bytes]]:
+    with data_file.open("rb") as file:
+        for header, offset in found:
+            file.seek(offset)
+            yield header, file.read(header.length)
+
+
+def _replace(path: Path, fresh: Path) -> Path | None:
+    """Put `fresh` in the place of `path`, which is set aside."""
+    aside = _set_aside(path) if path.exists() else None
+    fresh.rename(path)
+    _clear(fresh)
+    sync_directory(path.parent)
+    return aside
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    sync_directory(path.parent)
+    return aside
+
+
+def _clear(fresh: Path) -> None:
+    """Remove what an interrupted repair, or LMDB's lock, left under a temporary name."""
+    for name in (DATA_FILE, NEWEST_FILE, "lock.mdb"):
+        (fresh / name).unlink(missing_ok=True) if fresh.is_dir() else None
+    if fresh.is_dir():
+        fresh.rmdir()
+    fresh.unlink(missing_ok=True)
+    fresh.with_name(fresh.name + "-lock").unlink(missing_ok=True)
+
+
+def _spans(spans: Iterable[tuple[int, int]]) -> str:
+    texts = [f"records {first} to {last}" for first, last in spans if first <= last]
+    return " and ".join(texts) or "nothing"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0 when repaired, 1 when it could not be."""
+    parser = argparse.ArgumentParser(prog="python -m sow.store.repair", description=__doc__)
+    parser.add_argument("data_directory", type=Path)
+    parser.add_argument("path", type=Path, help="the journal's directory or a topic's file")
+    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="what checkpoints hold")
+    options = parser.parse_args(arguments)
+    try:
+        held = DataDirectory(options.data_directory)
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    try:
+        if options.path.is_file():
+            report = repair_checkpoint(options.path)
+        else:
+            report = repair_journal(options.path, options.after)
+    except (SowError, OSError) as error:
+        sys.stderr.write(f"{options.path} could not be repaired: {error}\n")
+        return 1
+    finally:
+        held.close()
+    sys.stdout.write(f"{report}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""A journal and a checkpoint that forget everything with the process: for tests and simulations.
+
+They keep the promises of `sow.store.journal` and `sow.store.checkpoint` without files, threads or
+chance. A crash is simulated by giving the same objects to a new engine; a full disk by a hook.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from sow.errors import DiskFull, StoreError
+from sow.store.protocols import Entry, Slice
+
+Hook = Callable[[Sequence[Entry]], None]
+
+
+class MemoryJournal:
+    """A journal in a list. `before_append` sees every group first and may raise to refuse it."""
+
+    def __init__(
+        self,
+        *,
+        retention_bytes: int = 4 * 1024**3,
+        retention_age_us: int | None = None,
+        before_append: Hook | None = None,
+    ) -> None:
+        self.full = False
+        """Set to behave as on a full disk."""
+        self._retention_bytes = retention_bytes
+        self._retention_age_us = retention_age_us
+        self._before_append = before_append
+        self._entries: list[Entry] = []
+        self._base_seq = self._last_seq = self._size_bytes = 0
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest record still kept, or `last_seq + 1` when there is none."""
+        return self._base_seq + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The newest record, 0 in a new journal."""
+        return self._last_seq
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the bodies and identities kept."""
+        return self._size_bytes
+
+    def has_room(self) -> bool:
+        """False while `full` is set."""
+        return not self.full
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Keep `entries`, all or none; raises DiskFull while `full` is set."""
+        if self.full:
+            raise DiskFull("the journal has no room; nothing of the request was stored")
+        if self._before_append is not None:
+            self._before_append(entries)
+        seq = self._last_seq
+        for entry in entries:
+            assert entry.seq == seq + 1, f"record {entry.seq} does not follow {seq}"
+            seq += len(entry)
+        self._entries += (_copy(entry) for entry in entries if len(entry))
+        self._size_bytes += sum(map(_bytes, entries))
+        self._last_seq = seq
+
+    def read(self, after_seq: int) -> Iterator[Entry]:
+        """Entries in order from the one holding record `after_seq + 1`."""
+        if after_seq < self._base_seq:
+            raise StoreError(
+                f"record {after_seq + 1} is no longer kept; the oldest is {self.first_seq}"
+            )
+        yield from (_copy(e) for e in tuple(self._entries) if e.seq + len(e) - 1 > after_seq)
+
+    def trim(self, now_us: int, keep_from_seq: int) -> bool:
+        """Remove the oldest entries that retention no longer wants; never more to do after."""
+        while self._entries and self._unwanted(self._entries[0], now_us, keep_from_seq):
+            oldest = self._entries.pop(0)
+            self._base_seq += len(oldest)
+            self._size_bytes -= _bytes(oldest)
+        return False
+
+    def _unwanted(self, entry: Entry, now_us: int, keep_from_seq: int) -> bool:
+        age_us = self._retention_age_us
+        too_old = age_us is not None and now_us - entry.ts_us > age_us
+        too_many = self._size_bytes > self._retention_bytes
+        return entry.seq + len(entry) - 1 < keep_from_seq and (too_old or too_many)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryCheckpoint:
+    """A checkpoint in a list."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._slices: list[Slice] = []
+
+    @property
+    def seq(self) -> int:
+        """Every log record up to here is contained. 0: none yet."""
+        return self._seq
+
+    def load(self) -> Iterator[Slice]:
+        """The last complete checkpoint, in the slices it was written in."""
+        return iter(self._slices)
+
+    def write(self, seq: int, slices: Iterable[Slice]) -> None:
+        """Replace the checkpoint; if `slices` raises, the old one stands."""
+        complete = [replace(part) for part in slices]
+        self._seq, self._slices = seq, complete
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _copy(entry: Entry) -> Entry:
+    """The entry with columns of its own, as if read back from a disk."""
+    identities = None if entry.identities is None else list(entry.identities)
+    return replace(entry, identities=identities, bodies=list(entry.bodies))
+
+
+def _bytes(entry: Entry) -> int:
+    return sum(map(len, entry.bodies)) + sum(map(len, entry.identities or ()))

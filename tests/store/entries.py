@@ -1,0 +1,76 @@
+"""Entries and slices for the tests of the store."""
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+
+from sow.store.protocols import Entry, Slice
+
+texts = st.text(st.characters(codec=None), max_size=8)
+bodies = st.binary(max_size=40)
+times = st.integers(0, 2**62)
+
+
+def publish(seq, *bodies, topic="orders", ts_us=1):
+    return Entry("publish", topic, seq, ts_us, [f"k{i}" for i, _ in enumerate(bodies)], bodies)
+
+
+def group(seq, count, size=100, ts_us=1):
+    """One publish of `count` bodies that differ from all others."""
+    return [publish(seq, *(b"%08d" % (seq + i) * (size // 8) for i in range(count)), ts_us=ts_us)]
+
+
+def records(entries: Iterable[Entry]):
+    """What the entries say, one record at a time, however they were cut."""
+    return [
+        (e.op, e.topic, e.seq + i, e.ts_us, e.expires_us,
+         None if e.identities is None else e.identities[i], e.bodies[i] if e.bodies else None)
+        for e in entries
+        for i in range(len(e))
+    ]  # fmt: skip
+
+
+def part(first, count, size=100):
+    """A slice of `count` records."""
+    numbers = list(range(first, first + count))
+    return Slice(
+        identities=[f"k{n}" for n in numbers],
+        bodies=[b"%08d" % n * (size // 8) for n in numbers],
+        seqs=numbers,
+        ts_us=numbers,
+        born=numbers,
+        expires_us=[0] * count,
+    )
+
+
+@st.composite
+def entry_lists(draw):
+    entries, seq = [], draw(st.integers(1, 2**40))
+    for _ in range(draw(st.integers(1, 4))):
+        op = draw(st.sampled_from(["publish", "delete", "expire"]))
+        names = draw(st.lists(texts, min_size=1, max_size=6))
+        columns = st.lists(bodies, min_size=len(names), max_size=len(names))
+        entry = Entry(
+            op=op,
+            topic=draw(texts),
+            seq=seq,
+            ts_us=draw(times),
+            identities=None if op == "publish" and draw(st.booleans()) else names,
+            bodies=draw(columns) if op == "publish" else [],
+            expires_us=draw(times),
+        )
+        entries.append(entry)
+        seq += len(entry)
+    return entries
+
+
+@st.composite
+def slices(draw):
+    count = draw(st.integers(0, 6))
+
+    def column(values):
+        return draw(st.lists(values, min_size=count, max_size=count))
+
+    return Slice(
+        column(texts), column(bodies), column(times), column(times), column(times), column(times)
+    )

@@ -1,0 +1,116 @@
+"""What every checkpoint promises, and what the one on disk leaves behind."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sow.errors import DiskFull, StoreError
+from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.environment import structural_damage
+from sow.store.volatile import MemoryCheckpoint
+from tests.store.entries import part, slices
+
+
+def on_disk(tmp_path, **options):
+    return LmdbCheckpoint(tmp_path / "t.sow", topic="t", **options)
+
+
+@pytest.fixture(params=["disk", "memory"])
+def checkpoint(request, tmp_path):
+    made = on_disk(tmp_path) if request.param == "disk" else MemoryCheckpoint()
+    yield made
+    made.close()
+
+
+def interrupted(*parts):
+    yield from parts
+    raise InterruptedError
+
+
+def test_a_new_checkpoint_is_empty(checkpoint):
+    assert (checkpoint.seq, list(checkpoint.load())) == (0, [])
+
+
+def test_what_was_written_is_loaded(checkpoint):
+    checkpoint.write(7, iter([part(0, 3), part(3, 2)]))
+    assert (checkpoint.seq, list(checkpoint.load())) == (7, [part(0, 3), part(3, 2)])
+
+
+def test_the_next_checkpoint_replaces_the_last(checkpoint):
+    checkpoint.write(7, [part(0, 3), part(3, 2)])
+    checkpoint.write(9, [part(5, 1)])
+    assert (checkpoint.seq, list(checkpoint.load())) == (9, [part(5, 1)])
+
+
+def test_an_empty_table_can_be_checkpointed(checkpoint):
+    checkpoint.write(7, [part(0, 3)])
+    checkpoint.write(9, [])
+    assert (checkpoint.seq, list(checkpoint.load())) == (9, [])
+
+
+def test_an_interrupted_write_leaves_the_old_checkpoint(checkpoint):
+    checkpoint.write(7, [part(0, 3)])
+    with pytest.raises(InterruptedError):
+        checkpoint.write(9, interrupted(*(part(n, 1) for n in range(20))))
+    assert (checkpoint.seq, list(checkpoint.load())) == (7, [part(0, 3)])
+
+
+def test_a_write_after_an_interrupted_one_is_whole(checkpoint):
+    with pytest.raises(InterruptedError):
+        checkpoint.write(9, interrupted(*(part(n, 1) for n in range(20))))
+    checkpoint.write(11, [part(50, 2)])
+    assert (checkpoint.seq, list(checkpoint.load())) == (11, [part(50, 2)])
+
+
+@given(st.lists(slices(), max_size=12))
+@settings(max_examples=15, deadline=None)
+def test_any_slices_survive_reopening(tmp_path_factory, parts):
+    directory = tmp_path_factory.mktemp("c")
+    first = on_disk(directory)
+    first.write(3, parts)
+    first.close()
+    again = on_disk(directory)
+    assert (again.seq, list(again.load())) == (3, parts)
+    again.close()
+    assert structural_damage(directory / "t.sow") == ""
+
+
+def test_leftovers_of_an_interrupted_write_are_cleared_on_opening(tmp_path):
+    first = on_disk(tmp_path)
+    first.write(7, [part(0, 3)])
+    size_bytes = first.size_bytes
+    with pytest.raises(InterruptedError):
+        first.write(9, interrupted(*(part(n, 200) for n in range(200))))
+    assert first.size_bytes > size_bytes
+    first.close()
+    again = on_disk(tmp_path)
+    assert (again.size_bytes, list(again.load())) == (size_bytes, [part(0, 3)])
+    again.close()
+
+
+def test_checkpoints_reuse_the_room_of_those_they_replaced(tmp_path):
+    checkpoint = on_disk(tmp_path, map_bytes=100_000)
+    for seq in range(1, 30):
+        checkpoint.write(seq, [part(n, 100) for n in range(20)])
+    checkpoint.close()
+    assert (tmp_path / "t.sow").stat().st_size < 4 * 20 * 20_000
+
+
+def test_another_fingerprint_is_refused_with_what_to_do(tmp_path):
+    on_disk(tmp_path, fingerprint="Key /id").close()
+    with pytest.raises(StoreError, match=r"topic t: .*then Key /id, now Key /a.*move the file"):
+        on_disk(tmp_path, fingerprint="Key /a")
+
+
+def test_a_disk_that_refuses_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    checkpoint = on_disk(tmp_path)
+    checkpoint.write(7, [part(0, 3)])
+
+    def refuse(work):
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(checkpoint._env, "write", refuse)
+    with pytest.raises(DiskFull):
+        checkpoint.write(9, [part(1, 1)])
+    assert (checkpoint.seq, list(checkpoint.load())) == (7, [part(0, 3)])
+    checkpoint.close()

@@ -1,0 +1,175 @@
+"""What every journal promises, on disk or in memory."""
+
+import pytest
+
+from sow.errors import DiskFull, StoreError
+from sow.store.journal import LmdbJournal
+from sow.store.volatile import MemoryJournal
+from tests.store.entries import group, publish, records
+
+
+@pytest.fixture(params=["disk", "memory"])
+def make(request, tmp_path):
+    made = []
+
+    def build(**options):
+        disk = request.param == "disk"
+        journal = LmdbJournal(tmp_path / "j", **options) if disk else MemoryJournal(**options)
+        made.append(journal)
+        return journal
+
+    yield build
+    for journal in made:
+        journal.close()
+
+
+@pytest.fixture
+def journal(make):
+    return make()
+
+
+def fill(journal, groups, count=10, size=100):
+    for _ in range(groups):
+        journal.append(group(journal.last_seq + 1, count, size, ts_us=journal.last_seq))
+
+
+def seqs(journal, after_seq):
+    return [seq for _, _, seq, *_ in records(journal.read(after_seq))]
+
+
+def test_a_new_journal_is_empty(journal):
+    assert (journal.first_seq, journal.last_seq, list(journal.read(0))) == (1, 0, [])
+
+
+def test_what_was_appended_is_read_back(journal):
+    entries = [publish(1, b"a", b"b"), publish(3, b"c", topic="quotes")]
+    journal.append(entries)
+    assert records(journal.read(0)) == records(entries)
+
+
+def test_reading_starts_within_a_group(journal):
+    fill(journal, 3)
+    assert [e.seq for e in journal.read(10)] == [11, 21]
+    assert [e.seq for e in journal.read(14)] == [11, 21]
+    assert [e.seq for e in journal.read(30)] == []
+
+
+def test_a_gap_in_the_sequence_is_refused(journal):
+    fill(journal, 1)
+    with pytest.raises(AssertionError, match="12 does not follow 10"):
+        journal.append([publish(12, b"x")])
+    assert journal.last_seq == 10
+
+
+def test_trimming_keeps_what_no_checkpoint_covers(make):
+    journal = make(retention_bytes=0)
+    fill(journal, 10)
+    while journal.trim(0, 51):
+        pass
+    assert (journal.first_seq, seqs(journal, 50)) == (51, list(range(51, 101)))
+
+
+def test_trimming_stops_at_the_bytes_to_keep(make):
+    journal = make(retention_bytes=200_000)
+    fill(journal, 50, size=1000)
+    while journal.trim(0, 501):
+        pass
+    assert 150_000 < journal.size_bytes <= 200_000
+    assert seqs(journal, journal.first_seq - 1) == list(range(journal.first_seq, 501))
+
+
+def test_trimming_goes_by_age(make):
+    journal = make(retention_age_us=50)
+    fill(journal, 10)
+    journal.trim(85, 101)
+    assert journal.first_seq == 41
+
+
+def test_a_journal_trimmed_to_nothing_goes_on_counting(make):
+    journal = make(retention_bytes=0)
+    fill(journal, 2)
+    journal.trim(0, 21)
+    assert (journal.first_seq, journal.last_seq) == (21, 20)
+    fill(journal, 1)
+    assert seqs(journal, 20) == list(range(21, 31))
+
+
+def test_reading_what_was_trimmed_is_refused_with_the_oldest_kept(make):
+    journal = make(retention_bytes=0)
+    fill(journal, 2)
+    journal.trim(0, 11)
+    with pytest.raises(StoreError, match="the oldest is 11"):
+        list(journal.read(5))
+
+
+def test_an_open_reader_never_meets_a_gap(make):
+    journal = make(retention_bytes=0)
+    fill(journal, 3)
+    reader = journal.read(0)
+    seen = records([next(reader)])
+    journal.trim(0, 31)
+    assert [r[2] for r in seen + records(reader)] == list(range(1, 31))
+
+
+def test_a_full_disk_is_seen_before_a_message_is_taken_and_passes(make):
+    journal = make()
+    refuse(journal)
+    assert not journal.has_room()
+    allow(journal)
+    assert journal.has_room()
+
+
+def test_what_has_been_taken_may_use_the_reserve(tmp_path):
+    journal = LmdbJournal(tmp_path / "journal")
+    refuse(journal)
+    fill(journal, 1)
+    assert seqs(journal, 0) == list(range(1, 11))
+    journal.close()
+
+
+def test_a_refused_append_keeps_nothing():
+    journal = MemoryJournal()
+    fill(journal, 1)
+    refuse(journal)
+    with pytest.raises(DiskFull, match="nothing of the request was stored"):
+        fill(journal, 1)
+    allow(journal)
+    fill(journal, 1)
+    assert seqs(journal, 0) == list(range(1, 21))
+
+
+def refuse(journal):
+    if isinstance(journal, MemoryJournal):
+        journal.full = True
+    else:
+        journal._env._statvfs = lambda path: NO_ROOM
+
+
+def allow(journal):
+    if isinstance(journal, MemoryJournal):
+        journal.full = False
+    else:
+        journal._env._statvfs = lambda path: ROOM
+
+
+class Disk:
+    """A file system of 100 MB, so that the reserve is 2 MB."""
+
+    f_frsize = 1000
+    f_blocks = 100_000
+
+    def __init__(self, available_bytes):
+        self.f_bavail = available_bytes // self.f_frsize
+
+
+NO_ROOM, ROOM = Disk(2_000_000), Disk(2_001_000)
+
+
+def test_a_hook_may_refuse_a_group():
+    def fail(entries):
+        raise DiskFull("by order")
+
+    journal = MemoryJournal(before_append=fail)
+    with pytest.raises(DiskFull, match="by order"):
+        fill(journal, 1)
+    assert journal.last_seq == 0

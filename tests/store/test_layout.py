@@ -1,0 +1,75 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.store.layout import (
+    GROUP,
+    SLICE,
+    decode_entries,
+    decode_slice,
+    encode_entries,
+    encode_slice,
+    seal,
+    split,
+    unseal,
+)
+from tests.store.entries import entry_lists, group, publish, records, slices
+
+
+def sealed(entries):
+    return seal(GROUP, encode_entries(entries), seq=1, count=1)[0]
+
+
+@given(entry_lists())
+def test_entries_come_back_as_they_were(entries):
+    assert records(decode_entries(sealed(entries))) == records(entries)
+
+
+@given(entry_lists())
+def test_decoding_keeps_how_entries_were_cut(entries):
+    assert [len(e) for e in decode_entries(sealed(entries))] == [len(e) for e in entries]
+
+
+@given(slices())
+def test_a_slice_comes_back_as_it_was(part):
+    assert decode_slice(seal(SLICE, encode_slice(part), seq=1, count=0)[0]) == part
+
+
+@given(entry_lists(), st.integers(1, 100))
+def test_splitting_changes_no_record(entries, bytes_max):
+    pieces = [e for group in split(entries, bytes_max) for e in group]
+    assert records(pieces) == records(entries)
+
+
+@given(entry_lists(), st.integers(1, 100))
+def test_no_group_is_over_the_bound_unless_it_is_one_record(entries, bytes_max):
+    for pieces in split(entries, bytes_max):
+        size = sum(sum(map(len, e.bodies)) + sum(map(len, e.identities or ())) for e in pieces)
+        assert size <= bytes_max or sum(map(len, pieces)) == 1
+
+
+def test_adjacent_surrogates_stay_apart():
+    entries = [publish(1, b"x", b"y")]
+    entries[0].identities = ["\ud83d", "\ude00"]
+    (back,) = decode_entries(sealed(entries))
+    assert back.identities == ["\ud83d", "\ude00"]
+
+
+@given(st.integers(0), st.integers(1, 255))
+def test_any_changed_byte_is_noticed(position, change):
+    block = bytearray(sealed(group(1, 3)))
+    block[position % len(block)] ^= change
+    with pytest.raises(ValueError, match=r"block|checksum"):
+        unseal(bytes(block), GROUP)
+
+
+@given(st.integers(0, 10_000))
+def test_a_shortened_block_is_noticed(length):
+    block = sealed(group(1, 3))
+    with pytest.raises(ValueError, match="block"):
+        unseal(block[: length % len(block)], GROUP)
+
+
+def test_a_block_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="kind 1 stands where 3"):
+        unseal(sealed(group(1, 3)), SLICE)
