@@ -10,8 +10,9 @@ The copy itself, what records are and who hears of a release are the caller's.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import compress, repeat
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from itertools import compress
+from typing import Generic, TypeVar
 
 from conflated_topics.conflator import Conflator
 from conflated_topics.schedules import PerKey
@@ -20,7 +21,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Removal(NamedTuple, Generic[K, V]):
+@dataclass(frozen=True, slots=True)
+class Removal(Generic[K, V]):
     """A record that leaves the copy: why, and the value that made it leave."""
 
     key: K
@@ -32,7 +34,7 @@ class ConflatedTopic(Generic[K, V]):
     """Conflation with focus. `holds(key)` says whether the copy holds a record now."""
 
     def __init__(self, interval_us: int, holds: Callable[[K], bool]) -> None:
-        self._conflator: Conflator[K, tuple[V, str | None]] = Conflator(PerKey(interval_us))
+        self._conflator: Conflator[K, V | Removal[K, V]] = Conflator(PerKey(interval_us))
         self._holds = holds
         self.updates_in = 0
         self.updates_out = 0
@@ -66,7 +68,7 @@ class ConflatedTopic(Generic[K, V]):
                 return
             keys, values = list(compress(keys, passes)), list(compress(values, passes))
         self.updates_in += len(keys)
-        self._conflator.offer(keys, zip(values, repeat(None)), now_us)
+        self._conflator.offer(keys, values, now_us)
 
     def _is_told(self, key: K, inside: bool) -> bool:
         """Whether a record that fails the filter is one the copy holds or is about to."""
@@ -79,7 +81,7 @@ class ConflatedTopic(Generic[K, V]):
         for key, value, inside in zip(keys, values, passes, strict=True):
             if inside:
                 self.updates_in += 1
-                self._conflator.offer((key,), ((value, None),), now_us)
+                self._conflator.offer((key,), (value,), now_us)
             else:
                 self.remove((key,), (value,), "match", now_us)
 
@@ -88,17 +90,17 @@ class ConflatedTopic(Generic[K, V]):
         for key, value in zip(keys, values, strict=True):
             if self._holds(key) or key in self._conflator:
                 self.updates_in += 1
-                self._conflator.offer((key,), ((value, reason),), now_us)
+                self._conflator.offer((key,), (Removal(key, value, reason),), now_us)
 
     def take(self, now_us: int) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
         """What is released by now: records that enter or change, and records that leave."""
         updates: list[tuple[K, V]] = []
         removals: list[Removal[K, V]] = []
-        for key, (value, reason) in self._conflator.take(now_us).items():
-            if reason is None:
+        for key, value in self._conflator.take(now_us).items():
+            if not isinstance(value, Removal):
                 updates.append((key, value))
             elif self._holds(key):
-                removals.append(Removal(key, value, reason))
+                removals.append(value)
         self.updates_out += len(updates) + len(removals)
         self.releases += 1
         return updates, removals

@@ -224,13 +224,13 @@ class Engine:
 
     def due_us(self) -> int | None:
         """When `advance` next has something to do."""
-        dues = [
-            due
-            for topic in self.topics.values()
-            for source in (topic.expirations, topic.copy and topic.copy.conflation)
-            if source is not None and (due := source.due_us()) is not None
-        ]
-        return min(dues, default=None)
+        dues: list[int | None] = []
+        for topic in self.topics.values():
+            if topic.expirations is not None:
+                dues.append(topic.expirations.due_us())
+            if topic.copy is not None:
+                dues.append(topic.copy.conflation.due_us())
+        return min((due for due in dues if due is not None), default=None)
 
     def advance(self, now_us: int) -> None:
         """Carry out what is due: records expire, conflated topics release their updates."""

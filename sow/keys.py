@@ -42,8 +42,11 @@ def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> lis
 
 
 def _texts(path: Path, column: Sequence[Value]) -> list[str]:
-    if set(map(type, column)) == {str}:
+    kinds = set(map(type, column))
+    if kinds == {str}:
         return list(column)  # type: ignore[arg-type]  # just checked, in the quickest way
+    if kinds == {int}:
+        return list(map(str, column))
     return [
         value if type(value) is str else _text(value, path, index)
         for index, value in enumerate(column)

@@ -120,7 +120,7 @@ def read_frame(frame: bytes) -> Iterator[Command | Refused]:
                 bodies = (bytes(header.d),)
             yield _command(header, bodies)
         except SowError as error:
-            yield Refused(header and _cid(header) if header else _cid_of(line), error)
+            yield Refused(_cid(header) if header else _cid_of(line), error)
             if header is None and b'"n"' in line:
                 return  # what follows may be bodies, and bodies are never commands
             if header is not None and header.n is not None and at + header.n > len(lines):

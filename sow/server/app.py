@@ -50,8 +50,7 @@ class Server:
         try:
             journal, checkpoints = self._open_store()
             self._restore(journal, checkpoints)
-            flush_us = self.configuration.journal.flush_interval_us
-            self.driver = Driver(self.engine, journal, self._clock, flush_us)
+            self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
             self.executor = Executor(self.engine)
             self.checkpointer = Checkpointer(self.driver, checkpoints, journal.trim)
             address = await self._listen()
@@ -96,6 +95,15 @@ class Server:
         finally:
             gc.freeze()
             gc.enable()
+
+    def _windows_us(self) -> dict[str, int]:
+        """Each topic's group commit window; a topic without one takes the journal's."""
+        default_us = self.configuration.journal.flush_interval_us
+        return {
+            topic.name: topic.flush_interval_us or default_us
+            for topic in self.configuration.topics
+            if isinstance(topic, Topic)
+        }
 
     async def _listen(self) -> str:
         app = web.Application(

@@ -12,7 +12,7 @@ The alarm wakes the engine when it is next due. Nothing here knows what a topic 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -32,16 +32,24 @@ RETRY_S = 0.5
 
 
 class Driver:
-    """Turns the engine on one event loop. `flush_interval_us` is the least time of a commit."""
+    """Turns the engine on one event loop.
+
+    `windows_us` says for each topic how long a commit may wait for more to store with it; the
+    most impatient topic of a commit decides. A topic that is not named does not wait.
+    """
 
     def __init__(
-        self, engine: Engine, journal: Journal, clock: Clock, flush_interval_us: int = 0
+        self,
+        engine: Engine,
+        journal: Journal,
+        clock: Clock,
+        windows_us: Mapping[str, int] | None = None,
     ) -> None:
         self.engine = engine
         self.clock = clock
         self.journal = journal
         self.failure: SowError | None = None
-        self._flush_interval_s = flush_interval_us / 1e6
+        self._windows_us = {name: us for name, us in (windows_us or {}).items() if us}
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._groups: deque[Group] = deque()
@@ -106,14 +114,18 @@ class Driver:
     async def _commit_groups(self) -> None:
         try:
             while self._groups or self._entries:
-                if self._flush_interval_s:
-                    await asyncio.sleep(self._flush_interval_s)
+                if self._windows_us:
+                    await asyncio.sleep(self._window_s())
                 groups = list(self._groups)
                 self._groups.clear()
                 self._entries += [entry for group in groups for entry in group.entries]
                 await self._store(groups)
         finally:
             self._commit = None
+
+    def _window_s(self) -> float:
+        topics = {entry.topic for group in self._groups for entry in group.entries}
+        return min((self._windows_us.get(topic, 0) for topic in topics), default=0) / 1e6
 
     async def _store(self, groups: list[Group]) -> None:
         entries = list(self._entries)

@@ -29,9 +29,9 @@ class Copy:
             for key, value in updates:
                 self.records[key] = value
                 self.said.append((due, "p", key, value))
-            for key, _, reason in removals:
-                del self.records[key]
-                self.said.append((due, reason, key))
+            for removal in removals:
+                del self.records[removal.key]
+                self.said.append((due, removal.reason, removal.key))
 
 
 def test_a_record_enters_at_the_end_of_its_window():
