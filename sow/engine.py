@@ -297,11 +297,11 @@ class Engine:
             reached[name] = checkpoint.seq
             for part in checkpoint.load():
                 records.index(records.table.restore(part))
-            records.table.settle()
         for entry in log:
             self._replay(entry, reached)
         self.seq = last_seq
         for topic in self.topics.values():
+            topic.records.table.settle()
             if topic.expirations is not None:
                 topic.expirations.restore(topic.records.table.slots)
             if topic.copy is not None:

@@ -202,7 +202,7 @@ class Table:
     def restore(self, part: Slice) -> list[int]:
         """Put back records of a checkpoint and return their slots; the newest of each one stays.
 
-        `born` is set as it was; call `settle` once all parts are back.
+        `born` is set as it was; call `settle` once everything is back.
         """
         kept: list[int] = []
         for at, identity in enumerate(part.identities):

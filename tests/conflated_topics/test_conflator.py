@@ -1,10 +1,12 @@
 """The laws of conflation, on random logs under a clock that is moved by hand."""
 
 from collections import defaultdict
+from itertools import pairwise
 
-from conflated_topics import Conflator, PerKey
 from hypothesis import given
 from hypothesis import strategies as st
+
+from conflated_topics import Conflator, PerKey
 
 INTERVAL = 1_000_000
 GATHER = 20_000
@@ -95,7 +97,7 @@ def test_rate_no_key_is_released_twice_within_an_interval(log):
     for now, key, _ in run(timed(log)):
         times[key].append(now)
     for moments in times.values():
-        assert all(b - a >= INTERVAL for a, b in zip(moments, moments[1:], strict=False))
+        assert all(b - a >= INTERVAL for a, b in pairwise(moments))
 
 
 @given(logs)

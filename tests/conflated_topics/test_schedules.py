@@ -1,8 +1,9 @@
 """Windows: when they open, close and are released. Times in microseconds."""
 
-from conflated_topics import PerKey
 from hypothesis import given
 from hypothesis import strategies as st
+
+from conflated_topics import PerKey
 
 SECOND = 1_000_000
 

@@ -1,8 +1,9 @@
 """A conflated topic's focus: what enters, changes and leaves the copy (contract S1, S2)."""
 
-from conflated_topics import ConflatedTopic
 from hypothesis import given
 from hypothesis import strategies as st
+
+from conflated_topics import ConflatedTopic
 
 INTERVAL = 1_000_000
 

@@ -1,0 +1,140 @@
+"""A whole engine under a clock moved by hand: no sockets, no threads, no sleeping.
+
+`World` is the engine with a journal in memory; `World.client()` a session whose lines are read
+back as dictionaries. `advance` moves time from one due moment to the next, as a server would.
+"""
+
+import json
+
+from sow.clock import VirtualClock
+from sow.engine import Engine
+from sow.executor import Executor
+from sow.store.volatile import MemoryCheckpoint, MemoryJournal
+from sow.topics import Configuration, ConflatedTopic, SessionSettings, Topic
+from sow.wire import LINES, read_frame
+
+MS = 1000
+SECOND = 1_000_000
+
+ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/symbol",),))
+SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
+
+
+class World:
+    """An engine, its journal and its clock."""
+
+    def __init__(self, *topics, journal=None, checkpoints=None, sessions=None):
+        self.clock = VirtualClock(1_000 * SECOND)
+        self.journal = journal or MemoryJournal()
+        self.configuration = Configuration(
+            "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
+        )
+        self.engine = Engine(self.configuration, self.journal.has_room)
+        self.executor = Executor(self.engine)
+        if checkpoints is None:
+            checkpoints = {
+                topic.name: MemoryCheckpoint()
+                for topic in self.configuration.topics
+                if isinstance(topic, Topic) and topic.durability == "persistent"
+            }
+        self.checkpoints = checkpoints
+        after = min((c.seq for c in checkpoints.values()), default=0)
+        self.engine.restore(checkpoints, self.journal.read(after), self.journal.last_seq)
+
+    @property
+    def now(self):
+        return self.clock.now_us()
+
+    def restart(self):
+        """A new process on the same store."""
+        return World(*self.configuration.topics, journal=self.journal, checkpoints=self.checkpoints)
+
+    def client(self):
+        return Client(self)
+
+    def settle(self):
+        """What a server does between events: store the group, then let its words leave."""
+        group = self.engine.flush()
+        if group.entries:
+            self.journal.append(group.entries)
+        self.engine.release(group)
+
+    def advance(self, by_us):
+        """Let time pass, stopping wherever the engine is due."""
+        target = self.now + by_us
+        while (due := self.engine.due_us()) is not None and due <= target:
+            self.clock.advance(max(0, due - self.now))
+            self.engine.advance(self.now)
+            self.settle()
+        self.clock.advance(target - self.now)
+
+    def publish(self, topic, *documents, **options):
+        bodies = [json.dumps(document, separators=(",", ":")).encode() for document in documents]
+        bookmark = self.engine.publish(topic, bodies, self.now, **options)
+        self.settle()
+        return bookmark
+
+    def delete(self, topic, condition):
+        client = self.client()
+        client.say(c="sow_delete", t=topic, filter=condition)
+        return client
+
+    def records(self, topic):
+        """The documents of a topic in order of first publication."""
+        table = self.engine.topics[topic].records.table
+        return [json.loads(table.bodies[slot]) for slot in table.live().tolist()]
+
+    def sow_key(self, topic, identity):
+        table = self.engine.topics[topic].records.table
+        return table.sow_key(table.slots[identity])
+
+    def check(self):
+        """Every invariant of every part."""
+        for topic in self.engine.topics.values():
+            topic.records.table.check()
+            for index in topic.records.indexes.hashes:
+                index.check()
+        for session in self.executor.sessions.values():
+            session.outbox.check()
+
+
+class Client:
+    """A session that reads whatever it may."""
+
+    def __init__(self, world):
+        self.world = world
+        self.session = world.executor.open(LINES, world.now)
+
+    def say(self, **header):
+        """Send one line; returns the lines that came back, its acks among them."""
+        return self.send(json.dumps(header).encode())
+
+    def send(self, frame):
+        for command in read_frame(frame):
+            self.world.executor.execute(self.session, command, self.world.now)
+        self.world.settle()
+        return self.lines()
+
+    def raw(self):
+        """Frames that may leave, without their WebSocket heads."""
+        frames = []
+        while (frame := self.session.outbox.pull(self.world.engine.released)) is not None:
+            size = frame[1]
+            frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
+        return frames
+
+    def lines(self):
+        """Everything that has come since the last call, as dictionaries."""
+        return [json.loads(line) for frame in self.raw() for line in frame.split(b"\n")]
+
+    def data(self):
+        """The record lines since the last call, shortened to (kind, document)."""
+        return short(self.lines())
+
+
+def short(lines):
+    """Record lines as (kind or oof reason, document)."""
+    return [(line.get("reason", line["c"]), line["d"]) for line in lines if line["c"] in DATA_LINES]
+
+
+DATA_LINES = ("sow", "p", "oof")

@@ -1,0 +1,161 @@
+"""Conflated topics end to end, under a clock moved by hand (contract S1-S3)."""
+
+import pytest
+
+from sow.topics import ConflatedTopic, Topic
+from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+
+FAST = ConflatedTopic("orders-F", "json", "orders", interval_us=100 * MS)
+BIG = ConflatedTopic("big", "json", "orders", interval_us=SECOND, filter="/px > 5")
+CHAIN = ConflatedTopic("chain", "json", "orders-C", interval_us=2 * SECOND)
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS, SLOW, FAST, BIG, CHAIN)
+
+
+@pytest.fixture
+def follower(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders-C", opts="oof")
+    return client
+
+
+def test_an_update_appears_one_interval_later(world, follower):
+    world.publish("orders", {"id": 1})
+    world.advance(SECOND - 1)
+    assert follower.data() == []
+    world.advance(1)
+    assert follower.data() == [("p", {"id": 1})]
+
+
+def test_a_burst_becomes_its_last_update(world, follower):
+    for px in range(100):
+        world.publish("orders", {"id": 1, "px": px})
+        world.advance(5 * MS)
+    world.advance(SECOND)
+    assert follower.data() == [("p", {"id": 1, "px": 99})]
+
+
+def test_each_key_has_its_own_window(world, follower):
+    world.publish("orders", {"id": 1})
+    world.advance(500 * MS)
+    world.publish("orders", {"id": 2})
+    world.advance(500 * MS)
+    assert follower.data() == [("p", {"id": 1})]
+    world.advance(500 * MS)
+    assert follower.data() == [("p", {"id": 2})]
+
+
+def test_a_copy_is_queried_like_any_topic(world):
+    world.publish("orders", {"id": 1, "symbol": "A"}, {"id": 2, "symbol": "B"})
+    world.advance(SECOND)
+    client = world.client()
+    client.say(c="sow", t="orders-C", filter="/symbol = 'B'")
+    assert world.records("orders-C") == world.records("orders")
+
+
+def test_a_copy_keeps_the_sow_keys(world):
+    world.publish("orders", {"id": 1})
+    world.advance(SECOND)
+    assert world.sow_key("orders-C", "1") == world.sow_key("orders", "1")
+
+
+def test_a_delete_leaves_at_the_end_of_the_window(world, follower):
+    world.publish("orders", {"id": 1})
+    world.advance(SECOND)
+    follower.data()
+    world.delete("orders", "/id = 1")
+    assert world.records("orders-C") == [{"id": 1}]
+    world.advance(SECOND)
+    assert follower.data() == [("deleted", {"id": 1})]
+    assert world.records("orders-C") == []
+
+
+def test_a_record_that_stops_matching_leaves_with_its_new_state(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="big", opts="oof")
+    world.publish("orders", {"id": 1, "px": 9})
+    world.advance(SECOND)
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(SECOND)
+    assert client.data() == [("p", {"id": 1, "px": 9}), ("match", {"id": 1, "px": 1})]
+
+
+def test_a_record_that_came_and_went_is_never_seen(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="big", opts="oof")
+    world.publish("orders", {"id": 1, "px": 9})
+    world.advance(500 * MS)
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(2 * SECOND)
+    assert client.data() == []
+    assert world.records("big") == []
+
+
+def test_deleted_and_published_again_in_one_window_is_one_update(world, follower):
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(SECOND)
+    follower.data()
+    world.delete("orders", "/id = 1")
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(SECOND)
+    assert follower.data() == [("p", {"id": 1, "px": 2})]
+
+
+def test_delays_of_a_chain_add_up(world):
+    world.publish("orders", {"id": 1})
+    world.advance(3 * SECOND - 1)
+    assert world.records("chain") == []
+    world.advance(1)
+    assert world.records("chain") == [{"id": 1}]
+
+
+def test_a_removal_passes_down_a_chain(world):
+    world.publish("orders", {"id": 1})
+    world.advance(3 * SECOND)
+    world.delete("orders", "/id = 1")
+    world.advance(3 * SECOND)
+    assert world.records("chain") == []
+
+
+def test_expiry_in_the_underlying_topic_reaches_the_copy():
+    topic = Topic("t", "json", keys=("/id",), expires=True, expiration_us=5 * SECOND)
+    world = World(topic, ConflatedTopic("t-C", "json", "t", interval_us=SECOND))
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="t-C", opts="oof")
+    world.publish("t", {"id": 1})
+    world.advance(6 * SECOND)
+    assert client.data() == [("p", {"id": 1}), ("expired", {"id": 1})]
+
+
+def test_the_snapshot_never_waits_for_the_timer(world):
+    world.publish("orders", {"id": 1})
+    world.advance(SECOND)
+    world.publish("orders", {"id": 1, "px": 2})
+    client = world.client()
+    lines = client.say(c="sow_and_subscribe", t="orders-C")
+    assert [line["c"] for line in lines] == ["group_begin", "sow", "group_end"]
+
+
+def test_after_one_quiet_interval_every_copy_equals_its_original(world):
+    for number in range(500):
+        world.publish("orders", {"id": number % 37, "px": number % 11})
+        if number % 7 == 0:
+            world.delete("orders", f"/id = {number % 13}")
+        world.advance(17 * MS)
+    world.advance(3 * SECOND)
+    everything = {document["id"]: document for document in world.records("orders")}
+    for name in ("orders-C", "orders-F", "chain"):
+        assert {document["id"]: document for document in world.records(name)} == everything
+    big = {key: document for key, document in everything.items() if document["px"] > 5}
+    assert {document["id"]: document for document in world.records("big")} == big
+    world.check()
+
+
+def test_a_restart_finds_the_copies_as_full_as_the_original(world):
+    world.publish("orders", {"id": 1, "px": 9}, {"id": 2, "px": 1})
+    again = world.restart()
+    assert again.records("orders-C") == again.records("orders")
+    assert again.records("big") == [{"id": 1, "px": 9}]

@@ -1,0 +1,165 @@
+"""Publish and delete: records, keys, bookmarks, all or nothing."""
+
+import pytest
+
+from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
+from sow.topics import Topic
+from tests.engine.harness import ORDERS, SECOND, World
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_publish_inserts_a_record(world):
+    world.publish("orders", {"id": 1, "symbol": "A"})
+    assert world.records("orders") == [{"id": 1, "symbol": "A"}]
+
+
+def test_a_publish_with_the_same_key_replaces_the_record_in_its_place(world):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2})
+    world.publish("orders", {"id": 1, "px": 2})
+    assert world.records("orders") == [{"id": 1, "px": 2}, {"id": 2}]
+
+
+def test_a_key_twice_in_one_batch_keeps_the_later_message(world):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 1, "px": 2})
+    assert world.records("orders") == [{"id": 1, "px": 2}]
+
+
+def test_a_record_deleted_and_published_again_comes_last(world):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    world.delete("orders", "/id = 1")
+    world.publish("orders", {"id": 1})
+    assert world.records("orders") == [{"id": 2}, {"id": 1}]
+    world.check()
+
+
+def test_bookmarks_count_every_record(world):
+    assert world.publish("orders", {"id": 1}, {"id": 2}) == 2
+    assert world.publish("orders", {"id": 1}) == 3
+
+
+def test_one_bad_message_refuses_the_whole_batch(world):
+    with pytest.raises(BadMessage) as refused:
+        world.publish("orders", {"id": 1}, {"no": "key"}, {"id": 3})
+    assert refused.value.index == 1
+    assert world.records("orders") == []
+    assert world.engine.seq == 0
+
+
+def test_an_unknown_topic_is_named_with_the_nearest(world):
+    with pytest.raises(UnknownTopic, match="did you mean orders"):
+        world.publish("order", {"id": 1})
+
+
+def test_publishing_to_a_conflated_topic_says_where_to_publish(world):
+    with pytest.raises(InvalidTopic, match="publish to orders"):
+        world.publish("orders-C", {"id": 1})
+
+
+def test_a_full_disk_refuses_at_the_door_and_reads_go_on(world):
+    world.publish("orders", {"id": 1})
+    world.journal.full = True
+    with pytest.raises(DiskFull):
+        world.publish("orders", {"id": 2})
+    assert world.records("orders") == [{"id": 1}]
+    world.journal.full = False
+    world.publish("orders", {"id": 2})
+    assert len(world.records("orders")) == 2
+
+
+def test_a_delete_by_filter_tells_how_many(world):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 5}, {"id": 3, "px": 7})
+    (ack,) = world.client().say(c="sow_delete", t="orders", filter="/px > 4", cid="d")
+    assert ack["deleted"] == 2
+    assert world.records("orders") == [{"id": 1, "px": 1}]
+
+
+def test_a_delete_by_body_goes_by_the_key_fields(world):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    world.client().say(c="sow_delete", t="orders", d={"id": 2, "other": "field"})
+    assert world.records("orders") == [{"id": 1}]
+
+
+def test_a_delete_by_bodies_that_follow(world):
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    world.client().send(b'{"c":"sow_delete","t":"orders","n":2}\n{"id":3}\n{"id":1}')
+    assert world.records("orders") == [{"id": 2}]
+
+
+def test_a_delete_by_sow_key(world):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    world.client().say(c="sow_delete", t="orders", k=world.sow_key("orders", "2"))
+    assert world.records("orders") == [{"id": 1}]
+
+
+@pytest.mark.parametrize("header", [{}, {"filter": "/id = 1", "k": "5"}])
+def test_a_delete_takes_exactly_one_selector(world, header):
+    (ack,) = world.client().say(c="sow_delete", t="orders", **header)
+    assert "exactly one" in ack["detail"]
+
+
+def test_explicit_keys_are_the_records_names():
+    world = World(Topic("blobs", "binary"))
+    world.engine.publish("blobs", [b"\x00\x01"], world.now, key="a")
+    world.engine.publish("blobs", [b"\x02"], world.now, key="a")
+    table = world.engine.topics["blobs"].records.table
+    assert (len(table), table.bodies[table.find("a")]) == (1, b"\x02")
+
+
+def test_equal_values_of_different_json_types_are_one_key(world):
+    world.publish("orders", {"id": 1})
+    world.publish("orders", {"id": "1", "new": True})
+    assert len(world.records("orders")) == 1
+
+
+def test_records_expire_after_the_default_lifetime():
+    world = World(Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND))
+    world.publish("t", {"id": 1})
+    world.advance(9 * SECOND)
+    assert len(world.records("t")) == 1
+    world.advance(SECOND)
+    assert world.records("t") == []
+
+
+def test_a_publish_renews_the_lifetime():
+    world = World(Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND))
+    world.publish("t", {"id": 1})
+    world.advance(9 * SECOND)
+    world.publish("t", {"id": 1})
+    world.advance(9 * SECOND)
+    assert len(world.records("t")) == 1
+
+
+def test_a_message_may_carry_its_own_lifetime():
+    world = World(Topic("t", "json", keys=("/id",), expires=True))
+    world.publish("t", {"id": 1}, expires_s=2)
+    world.publish("t", {"id": 2})
+    world.advance(2 * SECOND)
+    assert world.records("t") == [{"id": 2}]
+
+
+def test_a_lifetime_is_refused_where_records_do_not_expire(world):
+    (ack,) = world.client().say(c="publish", t="orders", d={"id": 1}, x=5)
+    assert "Expiration" in ack["detail"]
+
+
+def test_the_log_holds_every_change_in_order(world):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    world.delete("orders", "/id = 1")
+    entries = list(world.journal.read(0))
+    assert [(entry.op, entry.seq, len(entry)) for entry in entries] == [
+        ("publish", 1, 2),
+        ("delete", 3, 1),
+    ]
+
+
+def test_a_transient_topic_keeps_its_place_in_the_log_but_not_its_bodies():
+    world = World(Topic("t", "json", keys=("/id",), durability="transient"), ORDERS)
+    world.publish("t", {"id": 1})
+    assert [list(entry.bodies) for entry in world.journal.read(0)] == [[b""]]
+    again = world.restart()
+    assert again.records("t") == []
+    assert again.publish("orders", {"id": 1}) == 2

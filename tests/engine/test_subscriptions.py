@@ -1,0 +1,288 @@
+"""Snapshots, live updates and out-of-focus messages, line by line."""
+
+import json
+
+import pytest
+
+from sow.topics import SessionSettings, Topic
+from tests.engine.harness import ORDERS, SECOND, World, short
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def client(world):
+    return world.client()
+
+
+def kinds(lines):
+    return [line["c"] for line in lines]
+
+
+def test_a_query_answers_with_a_group(world, client):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    lines = client.say(c="sow", t="orders", cid="q", a="processed,completed")
+    assert kinds(lines) == ["ack", "group_begin", "sow", "sow", "group_end", "ack"]
+    assert (lines[-1]["matches"], lines[-1]["returned"]) == (2, 2)
+    assert len({line["s"] for line in lines}) == 1
+
+
+def test_a_query_is_filtered_ordered_and_paged(world, client):
+    world.publish("orders", *({"id": i, "px": i % 5} for i in range(10)))
+    lines = client.say(
+        c="sow", t="orders", filter="/px > 1", order_by="/px DESC,/id", top_n=2, skip_n=1
+    )
+    assert [document["id"] for _, document in short(lines)] == [9, 3]
+
+
+def test_a_subscription_says_only_what_comes_after_it(world, client):
+    world.publish("orders", {"id": 1})
+    client.say(c="subscribe", t="orders")
+    world.publish("orders", {"id": 2})
+    assert client.data() == [("p", {"id": 2})]
+
+
+def test_a_snapshot_and_what_follows_have_no_gap_and_no_repeat(world, client):
+    world.publish("orders", {"id": 1})
+    other = world.client()
+    for line in ({"c": "publish", "t": "orders", "d": {"id": 2}},):
+        other.say(**line)
+    lines = client.say(c="sow_and_subscribe", t="orders")
+    world.publish("orders", {"id": 3})
+    assert [d["id"] for _, d in short(lines) + client.data()] == [1, 2, 3]
+
+
+def test_joining_a_feed_in_the_middle_of_a_group_repeats_nothing(world):
+    first, second = world.client(), world.client()
+    first.say(c="sow_and_subscribe", t="orders")
+    second.send(
+        b'{"c":"publish","t":"orders","d":{"id":1}}\n'
+        b'{"c":"sow_and_subscribe","t":"orders"}\n'
+        b'{"c":"publish","t":"orders","d":{"id":2}}'
+    )
+    second_saw = second.session.name and world.publish("orders", {"id": 3}) and second.data()
+    assert [d["id"] for _, d in second_saw] == [3]
+    assert [d["id"] for _, d in first.data()] == [1, 2, 3]
+
+
+def test_a_group_end_carries_the_bookmark_of_the_state(world, client):
+    bookmark = world.publish("orders", {"id": 1})
+    (end,) = [x for x in client.say(c="sow_and_subscribe", t="orders") if x["c"] == "group_end"]
+    assert end["bm"] == str(bookmark)
+
+
+def test_updates_carry_key_and_bookmark(world, client):
+    client.say(c="subscribe", t="orders")
+    world.publish("orders", {"id": 7})
+    (line,) = client.lines()
+    assert line["k"] == world.sow_key("orders", "7")
+    assert line["bm"] == "1"
+
+
+def test_equal_subscriptions_share_the_bytes_of_their_frames(world):
+    first, second = world.client(), world.client()
+    for client in (first, second):
+        client.say(c="subscribe", t="orders", filter="/px > 1")
+    world.publish("orders", {"id": 1, "px": 5})
+    assert first.session.outbox._waiting[0].frame is second.session.outbox._waiting[0].frame
+
+
+def test_the_same_subscription_twice_in_a_session_has_two_names(world, client):
+    names = {client.say(c="subscribe", t="orders", cid="1")[0]["s"] for _ in range(2)}
+    world.publish("orders", {"id": 1})
+    assert {line["s"] for line in client.lines()} == names
+    assert len(names) == 2
+
+
+def test_a_filter_lets_only_matching_records_through(world, client):
+    client.say(c="subscribe", t="orders", filter="/symbol = 'A'")
+    world.publish("orders", {"id": 1, "symbol": "A"}, {"id": 2, "symbol": "B"})
+    assert client.data() == [("p", {"id": 1, "symbol": "A"})]
+
+
+def test_unsubscribe_ends_the_updates(world, client):
+    name = client.say(c="subscribe", t="orders", cid="1")[0]["s"]
+    client.say(c="unsubscribe", s=name)
+    world.publish("orders", {"id": 1})
+    assert client.lines() == []
+
+
+def test_unsubscribing_hands_out_what_came_before(world, client):
+    name = client.say(c="subscribe", t="orders", cid="1")[0]["s"]
+    lines = client.send(
+        b'{"c":"publish","t":"orders","d":{"id":1}}\n'
+        + json.dumps({"c": "unsubscribe", "s": name, "cid": "u"}).encode()
+    )
+    assert sorted(kinds(lines)) == ["ack", "p"]
+
+
+@pytest.mark.parametrize("name", ["nope", "f99,all"])
+def test_unsubscribing_from_nothing_is_refused(client, name):
+    (ack,) = client.say(c="unsubscribe", s=name)
+    assert ack["reason"] == "subscription does not exist"
+
+
+def test_unsubscribe_all(world, client):
+    for _ in range(3):
+        client.say(c="subscribe", t="orders")
+    client.say(c="unsubscribe", s="all")
+    world.publish("orders", {"id": 1})
+    assert client.lines() == []
+    assert list(world.engine.topics["orders"].router.feeds()) == []
+
+
+def test_a_large_snapshot_is_made_as_it_is_pulled(world, client):
+    world.publish("orders", *({"id": i} for i in range(1700)))
+    frames = client.session.outbox
+    client.session.outbox.pull(0)
+    lines = client.say(c="sow_and_subscribe", t="orders")
+    assert [d["id"] for _, d in short(lines)] == list(range(1700))
+    assert frames.messages == 0
+
+
+def test_a_large_snapshot_is_of_one_moment(world):
+    world.publish("orders", *({"id": i, "v": 1} for i in range(1200)))
+    client = world.client()
+    for command in ({"c": "sow", "t": "orders"},):
+        from sow.wire import read_frame
+
+        for parsed in read_frame(json.dumps(command).encode()):
+            world.executor.execute(client.session, parsed, world.now)
+    world.engine.publish("orders", [b'{"id":1100,"v":2}'], world.now)
+    world.settle()
+    assert {document["v"] for _, document in client.data()} == {1}
+
+
+# Out of focus.
+
+
+def follow(world, client, **more):
+    client.say(c="sow_and_subscribe", t="orders", opts="oof", filter="/px > 5", **more)
+
+
+def test_oof_match_carries_the_new_state(world, client):
+    world.publish("orders", {"id": 1, "px": 9})
+    follow(world, client)
+    world.publish("orders", {"id": 1, "px": 1})
+    assert client.data() == [("match", {"id": 1, "px": 1})]
+
+
+def test_oof_deleted_carries_the_last_state(world, client):
+    world.publish("orders", {"id": 1, "px": 9})
+    follow(world, client)
+    world.delete("orders", "/id = 1")
+    assert client.data() == [("deleted", {"id": 1, "px": 9})]
+
+
+def test_oof_expired_carries_the_last_state():
+    world = World(Topic("t", "json", keys=("/id",), expires=True, expiration_us=SECOND))
+    client = world.client()
+    world.publish("t", {"id": 1})
+    client.say(c="sow_and_subscribe", t="t", opts="oof")
+    world.advance(SECOND)
+    assert client.data() == [("expired", {"id": 1})]
+
+
+def test_no_oof_of_a_record_that_never_matched(world, client):
+    world.publish("orders", {"id": 1, "px": 1})
+    follow(world, client)
+    world.publish("orders", {"id": 1, "px": 2})
+    world.delete("orders", "/id = 1")
+    assert client.data() == []
+
+
+def test_coming_into_focus_is_an_update(world, client):
+    world.publish("orders", {"id": 1, "px": 1})
+    follow(world, client)
+    world.publish("orders", {"id": 1, "px": 6})
+    assert client.data() == [("p", {"id": 1, "px": 6})]
+
+
+def test_in_and_out_within_one_batch_are_said_in_order(world, client):
+    follow(world, client)
+    world.publish("orders", {"id": 1, "px": 6}, {"id": 1, "px": 1}, {"id": 1, "px": 7})
+    assert [kind for kind, _ in client.data()] == ["p", "match", "p"]
+
+
+def test_without_oof_leaving_is_silent(world, client):
+    client.say(c="subscribe", t="orders", filter="/px > 5")
+    world.publish("orders", {"id": 1, "px": 6}, {"id": 1, "px": 1})
+    world.delete("orders", "1=1")
+    assert client.data() == [("p", {"id": 1, "px": 6})]
+
+
+# Acks and refusals.
+
+
+def test_a_command_with_a_cid_is_acknowledged(client):
+    assert kinds(client.say(c="flush", cid="1")) == ["ack"]
+
+
+def test_a_command_without_a_cid_is_not(client):
+    assert client.say(c="flush") == []
+
+
+def test_a_failure_is_acknowledged_asked_for_or_not(client):
+    (ack,) = client.say(c="sow", t="nope")
+    assert (ack["status"], ack["reason"]) == ("failure", "invalid topic")
+
+
+def test_a_broken_filter_is_refused_with_its_position(client):
+    (ack,) = client.say(c="subscribe", t="orders", filter="/px >", cid="1")
+    assert (ack["reason"], ack["position"]) == ("bad filter", 5)
+
+
+def test_one_bad_line_does_not_cost_its_neighbours(world, client):
+    lines = client.send(
+        b'{"c":"publish","t":"orders","d":{"id":1},"cid":"1"}\nnonsense\n'
+        b'{"c":"publish","t":"orders","d":{"id":2},"cid":"2"}'
+    )
+    assert [line["status"] for line in lines] == ["success", "failure", "success"]
+    assert len(world.records("orders")) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ({"c": "delta_publish", "t": "orders", "d": {"id": 1}}, "delta_publish"),
+        ({"c": "delta_subscribe", "t": "orders"}, "delta_subscribe"),
+        ({"c": "subscribe", "t": "orders", "opts": "no_empties"}, "no_empties"),
+        ({"c": "subscribe", "t": "orders", "opts": "conflation=1s"}, "conflation=1s"),
+        ({"c": "subscribe", "t": "orders", "opts": "select=[-/,+/a]"}, "select"),
+        ({"c": "subscribe", "t": "orders", "bm": "17"}, "bookmark"),
+        ({"c": "subscribe", "t": "ord.*"}, "pattern"),
+        ({"c": "sow", "t": "orders", "select": "/a"}, "select"),
+        ({"c": "sow_and_subscribe", "t": "orders", "top_n": 5, "skip_n": 0}, "paginated"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(client, command, named):
+    (ack,) = client.say(**command)
+    assert ack["reason"] == "not available yet"
+    assert named in ack["detail"]
+
+
+def test_nothing_leaves_before_it_is_durable(world, client):
+    client.say(c="subscribe", t="orders")
+    world.engine.publish("orders", [b'{"id":1}'], world.now)
+    group = world.engine.flush()
+    assert client.raw() == []
+    world.engine.release(group)
+    assert len(client.raw()) == 1
+
+
+def test_a_client_that_never_reads_is_bounded_and_told_why():
+    world = World(ORDERS, sessions=SessionSettings(queue_messages_max=10))
+    stuck, lively = world.client(), world.client()
+    for client in (stuck, lively):
+        client.say(c="subscribe", t="orders")
+    heard = 0
+    for number in range(30):
+        world.publish("orders", {"id": number})
+        heard += len(lively.data())
+    (line,) = stuck.lines()
+    assert (line["c"], heard) == ("close", 30)
+    assert stuck.session.outbox.messages == 0
+    world.check()

@@ -1,0 +1,137 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sow.expressions import compare
+from sow.indexes import HashIndex, hash
+from sow.paths import parse_path
+
+A, B = parse_path("/a"), parse_path("/b")
+LITERALS = ["5", "05", "5.0", "a", "true", "", 5, 5.5, 1, 0, 2**53 + 1, None, "1e400", 10**30]
+SCALARS = st.sampled_from([*LITERALS, True, False, 5.0, "5e0", "b", float(2**53), 1e30])
+VALUES = st.one_of(SCALARS, SCALARS, st.lists(SCALARS, max_size=3))
+SLOTS = st.integers(0, 9)
+
+
+def found(index: HashIndex, *literals: object) -> list[int]:
+    slots = index.find([[literal] for literal in literals])
+    assert slots is not None
+    return sorted(slots.tolist())
+
+
+def equal_slots(records: dict[int, tuple], literals: tuple) -> list[int]:
+    return sorted(
+        slot
+        for slot, values in records.items()
+        if all(
+            compare("=", value, literal) for value, literal in zip(values, literals, strict=True)
+        )
+    )
+
+
+def apply(index: HashIndex, records: dict[int, tuple], step: object) -> None:
+    match step:
+        case int():
+            index.refresh(step or None)
+        case [int(), *_]:
+            index.drop(step)
+            for slot in step:
+                records.pop(slot, None)
+        case [*changes]:
+            slots = [slot for slot, *_ in changes]
+            columns = [list(column) for column in zip(*[c[1:] for c in changes], strict=True)]
+            index.put(slots, columns)
+            records.update({slot: tuple(values) for slot, *values in changes})
+
+
+def steps(*values: st.SearchStrategy) -> st.SearchStrategy:
+    puts = st.lists(st.tuples(SLOTS, *values), min_size=1, max_size=8)
+    drops = st.lists(SLOTS, min_size=1, max_size=4)
+    return st.lists(st.one_of(puts, puts, drops, st.integers(0, 4)), max_size=10)
+
+
+@pytest.fixture(autouse=True, params=[(1 / 64, 1 / 4, 1024), (9.0, 9.0, 0)], ids=["all", "chains"])
+def _ways(request, monkeypatch) -> None:
+    """Small indexes compare all codes; with high limits they follow chains, and sweep."""
+    monkeypatch.setattr(hash, "CHAIN_SHARE_MAX", request.param[0])
+    monkeypatch.setattr(hash, "NOTES_SHARE_MAX", request.param[1])
+    monkeypatch.setattr(hash, "CODES_SPARE", request.param[2])
+
+
+@given(steps(VALUES))
+@settings(max_examples=150, deadline=None)
+def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
+    index, records = HashIndex((A,)), {}
+    for step in changes:
+        apply(index, records, step)
+        index.check()
+    for literal in LITERALS:
+        assert found(index, literal) == equal_slots(records, (literal,)), literal
+
+
+@given(steps(VALUES, VALUES), st.sampled_from(LITERALS))
+@settings(max_examples=150, deadline=None)
+def test_two_fields_must_both_equal_theirs(changes: list, second: object) -> None:
+    index, records = HashIndex((A, B)), {}
+    for step in changes:
+        apply(index, records, step)
+        index.check()
+    for literal in LITERALS:
+        assert found(index, literal, second) == equal_slots(records, (literal, second))
+
+
+def test_a_number_is_found_in_all_its_spellings() -> None:
+    index = HashIndex((A,))
+    index.put(range(6), [[5, 5.0, "5", "05", "5e0", "5x"]])
+    assert found(index, 5) == [0, 1, 2, 3, 4]
+
+
+def test_a_text_is_found_as_itself_and_as_a_number() -> None:
+    index = HashIndex((A,))
+    index.put(range(4), [[5, "5", "05", "5.0"]])
+    assert found(index, "5") == [0, 1]
+
+
+def test_a_list_is_found_by_every_element() -> None:
+    index = HashIndex((A,))
+    index.put([0, 1], [[["x", "05"], ["y", None]]])
+    assert [found(index, literal) for literal in ("x", 5, "y", None)] == [[0], [0], [1], []]
+
+
+def test_a_value_that_returns_to_where_it_was_needs_no_move() -> None:
+    index = HashIndex((A,))
+    index.put([0], [["x"]])
+    index.refresh()
+    index.put([0, 0], [["y", "x"]])
+    index.refresh()
+    index.check()
+    assert (found(index, "x"), found(index, "y")) == ([0], [])
+
+
+def test_an_unchanged_value_leaves_nothing_to_do() -> None:
+    index = HashIndex((A,))
+    index.put([0], [["x"]])
+    index.refresh()
+    index.put([0], [["x"]])
+    assert index.dirty_count == 0
+
+
+def test_notes_stay_in_proportion_to_the_records() -> None:
+    index = HashIndex((A,))
+    for turn in range(5000):
+        index.put([0], [[turn % 2]])
+    assert index.dirty_count < 3000
+
+
+def test_codes_of_values_that_are_gone_are_given_up() -> None:
+    index = HashIndex((A,))
+    for turn in range(5000):
+        index.put([0], [[turn]])
+    assert len(index._heads) < 3000
+    assert found(index, 4999) == [0]
+
+
+def test_too_many_combinations_are_declined() -> None:
+    index = HashIndex((A, B))
+    many = [f"v{number}" for number in range(1000)]
+    assert index.find([many, many]) is None

@@ -1,0 +1,146 @@
+import json
+
+import numpy as np
+
+from sow.indexes import MemoColumn, memo
+from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT
+from sow.messages import message_type
+from sow.paths import parse_path
+
+A = parse_path("/a")
+
+
+def column(*values: object) -> tuple[MemoColumn, list[bytes | None]]:
+    made = MemoColumn(A, message_type("json").decoder((A,)))
+    bodies: list[bytes | None] = [body(value) for value in values]
+    made.fill(bodies)
+    return made, bodies
+
+
+def body(value: object) -> bytes:
+    return json.dumps({"a": value}).encode()
+
+
+def kinds(*values: object) -> list[int]:
+    made, _ = column(*values)
+    return made.kinds[: len(values)].tolist()
+
+
+def test_values_are_kept_by_kind() -> None:
+    assert kinds(None, "", 1.5, 2, True, "x") == [NULL, NULL, NUMBER, NUMBER, NUMBER, TEXT]
+
+
+def test_what_a_double_cannot_hold_is_left_to_the_bodies() -> None:
+    assert kinds([1, 2], 2**53 + 1, 10**400) == [OTHER, OTHER, OTHER]
+
+
+def test_a_large_integer_that_is_a_double_is_a_number() -> None:
+    assert kinds(2**60, 10**20) == [NUMBER, NUMBER]
+
+
+def test_containers_and_absent_fields_are_null() -> None:
+    made, _ = column({"b": 1})
+    assert made.kinds[0] == NULL
+
+
+def test_a_touched_slot_is_read_again() -> None:
+    made, bodies = column(1, 2)
+    bodies[1] = body(7)
+    made.touch([1, 1])
+    made.refresh(bodies)
+    assert made.numbers[:2].tolist() == [1, 7]
+
+
+def test_an_untouched_slot_is_not() -> None:
+    made, bodies = column(1, 2)
+    bodies[0] = body(7)
+    made.touch([1])
+    made.refresh(bodies)
+    assert made.numbers[0] == 1
+
+
+def test_a_freed_slot_is_absent() -> None:
+    made, bodies = column("x", 1)
+    bodies[0] = bodies[1] = None
+    made.touch([0, 1])
+    made.refresh(bodies)
+    assert made.kinds[:2].tolist() == [ABSENT, ABSENT]
+    assert np.isnan(made.numbers[1])
+    assert made.codes[0] == -1
+
+
+def test_a_refresh_can_be_limited() -> None:
+    made, bodies = column(*range(10))
+    made.touch(range(10))
+    assert made.refresh(bodies, 4) == 4
+    assert made.dirty_count == 6
+    assert made.refresh(bodies) == 6
+
+
+def test_a_table_that_grew_is_covered() -> None:
+    made, bodies = column(1)
+    bodies.extend([body("x")] * 5)
+    made.touch(range(1, 6))
+    made.refresh(bodies)
+    assert made.codes[:6].tolist() == [-1, 0, 0, 0, 0, 0]
+
+
+def test_counts_follow_every_change() -> None:
+    made, bodies = column(1, "x", None, [1])
+    bodies[0], bodies[3] = body("y"), None
+    made.touch([3, 0, 0])
+    made.refresh(bodies)
+    seen = np.bincount(made.kinds, minlength=5).tolist()
+    assert made.counts[1:].tolist() == seen[1:] == [1, 0, 2, 0]
+
+
+def test_notes_stay_in_proportion_to_the_records() -> None:
+    made, _ = column(1)
+    for _ in range(5000):
+        made.touch([0])
+    assert made.dirty_count < 3000
+
+
+def test_texts_that_are_gone_are_given_up(monkeypatch) -> None:
+    monkeypatch.setattr(memo, "TEXTS_SPARE", 2)
+    made, bodies = column("keep", None, "old")
+    made.of_texts("test", lambda texts: [text == "keep" for text in texts])
+    for turn in range(2000):
+        bodies[2] = body(f"v{turn}")
+        made.touch([2])
+        made.refresh(bodies)
+    assert len(made.texts) < 1100
+    assert [made.texts[code] for code in made.codes[[0, 2]]] == ["keep", "v1999"]
+    assert made.of_texts("test", lambda texts: [text == "keep" for text in texts]).sum() == 1
+
+
+def test_a_test_sees_each_text_once() -> None:
+    seen: list[str] = []
+
+    def verdicts(texts: list[str]) -> list[bool]:
+        seen.extend(texts)
+        return [text > "b" for text in texts]
+
+    made, bodies = column("a", "b", "a")
+    made.of_texts("test", verdicts)
+    bodies[0] = body("c")
+    made.touch([0])
+    made.refresh(bodies)
+    assert made.of_texts("test", verdicts).tolist() == [False, False, True]
+    assert seen == ["a", "b", "c"]
+
+
+def test_verdicts_of_tests_long_unused_are_forgotten() -> None:
+    made, _ = column("a")
+    for test in range(100):
+        made.of_texts(test, lambda texts: [True])
+    assert len(made._verdicts) == memo.VERDICTS_MAX
+
+
+def test_ranks_are_those_of_the_sorted_texts() -> None:
+    made, bodies = column("b", "c", "a")
+    assert made.text_ranks().tolist() == [1, 2, 0]
+    bodies[0] = body("0")
+    made.touch([0])
+    made.refresh(bodies)
+    assert made.text_ranks()[made.codes[:3]].tolist() == [0, 3, 1]

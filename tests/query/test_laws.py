@@ -1,0 +1,124 @@
+"""The one law of indexes: whatever they are, the answer is that of looking at every record."""
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from sow.query import search
+from tests.query.topic import Topic, naive, query
+
+SCALARS = st.sampled_from(
+    [None, "", "5", "05", "5.0", 5, 5.0, True, False, 0, 1, -2, 7.25, "a", "ab", "true", "1e400",
+     2**53, 2**53 + 1, float(2**53), 10**30, 1e30, "9007199254740993", "-2"]
+)  # fmt: skip
+VALUES = st.one_of(SCALARS, SCALARS, st.lists(SCALARS, max_size=3), st.just({"c": 1}))
+LITERALS = st.sampled_from(
+    ["5", "'5'", "'05'", "5.0", "'5.0'", "0", "1", "-2", "7.25", "'a'", "'ab'", "'true'", "NULL",
+     "''", "TRUE_VALUE()", "9007199254740992", "9007199254740993", "1e30", "1e999", "'1e400'",
+     "1000000000000000000000000000000"]
+)  # fmt: skip
+FIELDS = st.sampled_from(["/a", "/b", "/id", "/a[1]"])
+OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> str:
+    field, literal, other = draw(FIELDS), draw(LITERALS), draw(LITERALS)
+    members = ", ".join(draw(st.lists(LITERALS, min_size=1, max_size=4)))
+    return draw(
+        st.sampled_from(
+            [
+                f"{field} = {literal}",
+                f"{literal} = {field}",
+                f"{field} {draw(OPERATORS)} {literal}",
+                f"{literal} {draw(OPERATORS)} {field}",
+                f"{field} BETWEEN {literal} AND {other}",
+                f"{field} IN ({members})",
+                f"{field} IS NULL",
+                f"{field} LIKE '{draw(st.sampled_from(['a', '5', '^a$', '[0-9]']))}'",
+                f"{field} {draw(OPERATORS)} {draw(FIELDS)}",
+                "1 = 1",
+            ]
+        )
+    )
+
+
+FILTERS = st.recursive(
+    conditions(),
+    lambda inner: st.one_of(
+        inner.map(lambda text: f"NOT ({text})"),
+        st.tuples(inner, st.sampled_from(["AND", "AND", "OR"]), inner).map(
+            lambda three: f"({three[0]}) {three[1]} ({three[2]})"
+        ),
+    ),
+    max_leaves=5,
+)
+ORDERS = st.one_of(
+    st.none(),
+    st.lists(
+        st.tuples(FIELDS, st.sampled_from(["", " DESC", " TEXT", " DESC TEXT"])).map("".join),
+        min_size=1,
+        max_size=2,
+    ).map(", ".join),
+)
+RECORDS = st.fixed_dictionaries(
+    {"id": st.sampled_from([1, 2, 3, 5, "5", "05", True, "1.0", 7.25, "x"])},
+    optional={"a": VALUES, "b": VALUES},
+)
+HASHES = st.lists(st.sampled_from(["/a", "/b", "/a,/b", "/a,/id", "/a[1]"]), unique=True)
+STEPS = st.lists(
+    st.one_of(
+        st.lists(RECORDS, min_size=1, max_size=6),
+        st.lists(st.sampled_from(["1", "2", "3", "5", "05", "true"]), min_size=1),
+        st.tuples(FILTERS, ORDERS, st.integers(0, 3), st.none() | st.integers(0, 5)),
+        st.integers(0, 5),
+    ),
+    max_size=14,
+)
+
+
+def run(topic: Topic, steps: list) -> None:
+    for step in steps:
+        match step:
+            case int():
+                topic.indexes.refresh(step or None)
+            case tuple():
+                agree(topic, *step)
+            case [str(), *_]:
+                topic.drop(*step)
+            case _:
+                topic.put(*step)
+
+
+def agree(topic: Topic, filter_: str, order: str | None, skip_n: int, top_n: int | None) -> None:
+    asked = query(filter_, order, skip_n=skip_n, top_n=top_n)
+    answer = topic.indexes.answer(asked)
+    event(answer.index.split("(")[0])
+    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
+
+
+@given(HASHES, STEPS, st.tuples(FILTERS, ORDERS, st.integers(0, 3), st.none() | st.integers(0, 5)))
+@settings(max_examples=250, deadline=None)
+def test_indexes_never_change_an_answer(hashes: list, steps: list, last: tuple) -> None:
+    topic = Topic(*hashes)
+    run(topic, steps)
+    agree(topic, *last)
+    for index in topic.indexes.hashes:
+        index.check()
+
+
+def test_nor_when_few_means_none(monkeypatch) -> None:
+    monkeypatch.setattr(search, "FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
+    test_indexes_never_change_an_answer()
+
+
+@given(st.lists(RECORDS, min_size=1), st.lists(st.integers(0, 30)), FILTERS)
+@settings(max_examples=50, deadline=None)
+def test_sow_keys_and_a_filter_must_both_hold(records: list, chosen: list, filter_: str) -> None:
+    topic = Topic("/a")
+    topic.put(*records)
+    keys = [topic.table.sow_key(slot) for slot in topic.table.slots.values()]
+    some = tuple(keys[at % len(keys)] for at in chosen)
+    asked = query(filter_, keys=(*some, "12345", "no key"))
+    answer = topic.indexes.answer(asked)
+    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)

@@ -1,0 +1,93 @@
+"""A small topic for query tests: a table with indexes, and the naive answer to compare with."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from sow.expressions import compile_filter, parse_order_by
+from sow.indexes import Indexes
+from sow.keys import identities, sow_key
+from sow.messages import message_type
+from sow.paths import Path, parse_path
+from sow.query import Answer, Query, execute
+from sow.store.memory import Table
+
+JSON = message_type("json")
+decoder = cache(JSON.decoder)
+
+
+def paths(text: str) -> tuple[Path, ...]:
+    return tuple(map(parse_path, text.split(",")))
+
+
+class Topic:
+    """Records keyed by `/id`, `hashes` being hash indexes such as "/a" or "/a,/b"."""
+
+    def __init__(self, *hashes: str, keys: str = "/id", memos: str = "") -> None:
+        self.keys = paths(keys)
+        self.table = Table(lambda identity: sow_key("topic", identity))
+        self.indexes = Indexes(
+            self.table,
+            decoder,
+            self.keys,
+            [paths(text) for text in hashes],
+            paths(memos) if memos else (),
+        )
+        self.seq = 0
+
+    def put(self, *records: dict[str, object]) -> None:
+        bodies = [json.dumps(record).encode() for record in records]
+        names = identities(self.keys, decoder(self.keys).columns(bodies))
+        seqs = range(self.seq + 1, self.seq + 1 + len(bodies))
+        self.seq = seqs[-1]
+        slots, _ = self.table.put(names, bodies, seqs, [0] * len(bodies))
+        watched = self.indexes.watched
+        columns = decoder(watched).columns(bodies) if watched else []
+        self.indexes.put(slots, dict(zip(watched, columns, strict=True)))
+
+    def drop(self, *names: str) -> None:
+        self.indexes.drop(self.table.drop(names)[1])
+
+    def ask(self, filter_: str | None = None, order: str | None = None, **more: object) -> Answer:
+        return execute(self.indexes, query(filter_, order, **more))
+
+    def found(self, filter_: str | None = None, order: str | None = None, **more: object) -> list:
+        return self.ids(self.ask(filter_, order, **more).slots.tolist())
+
+    def ids(self, slots: Iterable[int]) -> list:
+        return [json.loads(self.table.bodies[slot] or b"")["id"] for slot in slots]
+
+
+def query(filter_: str | None, order: str | None = None, **more: object) -> Query:
+    return Query(
+        filter=None if filter_ is None else compile_filter(filter_),
+        order_by=() if order is None else parse_order_by(order),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def naive(table: Table, asked: Query) -> tuple[list[int], int]:
+    """The slots of the page and the number of matches, by looking at every record."""
+    slots = sorted(table.slots.values(), key=lambda slot: table.born[slot])
+    if asked.keys is not None:
+        slots = [slot for slot in slots if table.sow_key(slot) in asked.keys]
+    if asked.filter is not None:
+        slots = [slot for slot in slots if _is_true(table, slot, asked)]
+    for term in reversed(asked.order_by):
+        slots.sort(
+            key=lambda slot: term.key(_values(table, slot, [term.path])[0]),
+            reverse=term.descending,
+        )
+    return slots[asked.skip_n : asked.end], len(slots)
+
+
+def _is_true(table: Table, slot: int, asked: Query) -> bool:
+    assert asked.filter is not None
+    return asked.filter.truth(_values(table, slot, asked.filter.paths)) is True
+
+
+def _values(table: Table, slot: int, wanted: Sequence[Path]) -> list:
+    if not wanted:
+        return []
+    columns = decoder(tuple(wanted)).columns([table.bodies[slot] or b""])
+    return [column[0] for column in columns]
