@@ -250,6 +250,14 @@ class Engine:
         """Which records a query names, as slots valid until the next change."""
         return self.topic(name).records.indexes.answer(query)
 
+    def refresh_indexes(self, notes: int) -> bool:
+        """Bring indexes up to date by a bounded piece of work; True when there is more."""
+        for topic in self.topics.values():
+            notes -= topic.records.indexes.refresh(notes)
+            if notes <= 0:
+                return True
+        return False
+
     # Groups.
 
     @property

@@ -84,6 +84,7 @@ class HashIndex:
 
     def drop(self, slots: Sequence[int]) -> None:
         """These records are gone."""
+        self._reserve(max(slots, default=NONE) + 1)
         for slot in slots:
             if self._standing[slot] != NONE:
                 self._standing[slot] = NONE

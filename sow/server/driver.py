@@ -29,6 +29,9 @@ Result = TypeVar("Result")
 BEHIND_BYTES_MAX = 64 * 1024**2
 """Not yet durable bytes beyond which publishers have to wait for the disk."""
 RETRY_S = 0.5
+TIDY_S = 0.05
+TIDY_NOTES = 1000
+"""Index upkeep while there is time: half a millisecond of work at most, then the loop again."""
 
 
 class Driver:
@@ -60,6 +63,7 @@ class Driver:
         self._turning = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us: int | None = None
+        self._tidying: asyncio.TimerHandle | None = None
         self._behind_bytes = 0
         self.bytes_logged = 0
         """Bytes of bodies given to the journal since the server started."""
@@ -99,6 +103,12 @@ class Driver:
             if self._commit is None:
                 self._commit = self._loop.create_task(self._commit_groups())
         self._set_alarm()
+        if self._tidying is None:
+            self._tidying = self._loop.call_later(TIDY_S, self._tidy)
+
+    def _tidy(self) -> None:
+        more = self.engine.refresh_indexes(TIDY_NOTES)
+        self._tidying = self._loop.call_later(0, self._tidy) if more else None
 
     def _release(self, group: Group) -> None:
         self.engine.release(group)
@@ -215,14 +225,14 @@ class Driver:
             self.wake()
 
     async def close(self) -> None:
-        """Store everything, stop the alarm and the thread."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        """Store everything, stop the timers and the thread."""
         if self.failure is None:
             await self.durable()
         if self._commit is not None:
             self._commit.cancel()
+        for timer in (self._alarm, self._tidying):
+            if timer is not None:
+                timer.cancel()
         await self._loop.run_in_executor(None, self._thread.shutdown)
 
 

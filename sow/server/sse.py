@@ -85,4 +85,3 @@ class EventDoor:
         """End every stream, because the server stops."""
         for ended in list(self._open):
             ended.set()
-

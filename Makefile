@@ -1,0 +1,47 @@
+# `make demo` and `make test` are all a newcomer needs; `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint types unit crash fuzz bench serve clean help
+
+demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
+	$(BIN)/sow demo
+
+test: lint types unit  ## everything that must hold before a change lands
+
+lint: $(INSTALLED)  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)  ## types, strictly
+	$(BIN)/mypy
+
+unit: $(INSTALLED)  ## all tests of the default run
+	$(BIN)/python -m pytest
+
+crash: $(INSTALLED)  ## kill the server 500 times at random moments
+	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash
+
+fuzz: $(INSTALLED)  ## a long run of every fuzz test
+	SOW_FUZZ_EXAMPLES=5000 $(BIN)/python -m pytest tests/fuzz
+
+bench: $(INSTALLED)  ## measure, each figure beside its floor, and rewrite docs/performance.md
+	$(BIN)/python -m tests.benchmarks --write
+
+serve: $(INSTALLED)  ## run the shipped configuration
+	$(BIN)/sow serve config.xml
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/'
