@@ -1,0 +1,106 @@
+"""From what a server reports, or fails to, to the error a caller catches.
+
+A problem document and a failure ack say the same things (`reason`, `detail`, and where); both
+become the error that the server raised, so that one `except` serves either way of asking.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+
+from sow.errors import (
+    BadFilter,
+    BadMessage,
+    ClientError,
+    Damaged,
+    DiskFull,
+    InvalidTopic,
+    NotAvailable,
+    SowError,
+    StoreError,
+    TooLarge,
+    UnknownRecord,
+    UnknownTopic,
+)
+
+
+class Unreachable(SowError):
+    """No server answers at the address."""
+
+    reason = "unreachable"
+    status = 503
+
+
+class Disconnected(SowError):
+    """The connection ended before its time; `reason` is the server's when it gave one."""
+
+    reason = "disconnected"
+    status = 503
+
+
+BY_REASON: dict[str, type[SowError]] = {
+    kind.reason: kind
+    for kind in (
+        ClientError,
+        Damaged,
+        DiskFull,
+        InvalidTopic,
+        NotAvailable,
+        StoreError,
+        TooLarge,
+        UnknownRecord,
+    )
+}
+
+
+def failure(report: Mapping[str, Any]) -> SowError:
+    """The error that a problem document, or a failure ack as a mapping, stands for."""
+    reason = str(report.get("reason") or SowError.reason)
+    detail = str(report.get("detail") or reason)
+    error: SowError
+    if report.get("index") is not None:
+        error = BadMessage(detail, index=int(report["index"]), reason=reason)
+    elif report.get("position") is not None:
+        error = BadFilter(
+            detail,
+            position=int(report["position"]),
+            expected=str(report.get("expected") or ""),
+            reason=reason,
+        )
+    else:
+        error = _kind(report, reason, detail)(detail, reason=reason)
+    if report.get("status") is not None and isinstance(report["status"], int):
+        error.status = report["status"]
+    return error
+
+
+def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]:
+    status = report.get("status")
+    # An ack carries no HTTP status: there the words tell a missing topic from an unsuitable one.
+    missing = status == 404 or (not isinstance(status, int) and detail.startswith("no topic "))
+    if reason == UnknownTopic.reason and missing:
+        return UnknownTopic
+    default = SowError if isinstance(status, int) and status >= 500 else ClientError
+    return BY_REASON.get(reason, default)
+
+
+@contextmanager
+def reported(url: str) -> Iterator[None]:
+    """Turn what the network throws into errors that name the server."""
+    try:
+        yield
+    except aiohttp.ClientConnectorError as error:
+        why = error.os_error.strerror or str(error.os_error)
+        raise Unreachable(
+            f"no server answers at {url} ({why.lower()}); start one with sow serve, "
+            "or give its address as url"
+        ) from error
+    except aiohttp.InvalidURL as error:
+        raise ClientError(f"{url} is not an address such as http://127.0.0.1:8080") from error
+    except aiohttp.WSServerHandshakeError as error:
+        raise Unreachable(f"{url} does not speak SOW: it answered {error.status}") from error
+    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+        what = str(error) or type(error).__name__
+        raise Disconnected(f"the connection to {url} was lost: {what}") from error

@@ -1,0 +1,144 @@
+"""Questions and answers over HTTP: one request, one answer or one error.
+
+Query answers are read line by line as they arrive, so a large one never has to fit in memory.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+import orjson
+from yarl import URL
+
+from sow.client.failures import failure, reported
+from sow.errors import SowError
+
+LINES = "application/x-ndjson"
+FRAMES = "application/vnd.sow.frames"
+CONNECT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole query answer: `records` are decoded bodies, of `matches` before paging."""
+
+    records: list[Any]
+    matches: int
+    index: str
+    bookmark: str
+
+
+class Rows:
+    """A query answer while it arrives; iterate it for the rows as JSON texts.
+
+    `matches` counts the records that match before paging, `index` names what served the query,
+    `bookmark` is the moment it shows.
+    """
+
+    def __init__(self, url: str, response: aiohttp.ClientResponse) -> None:
+        self._url = url
+        self._response = response
+        self.matches = int(response.headers.get("SOW-Matches", 0))
+        self.index = response.headers.get("SOW-Index", "")
+        self.bookmark = response.headers.get("SOW-Bookmark", "")
+
+    async def chunks(self) -> AsyncIterator[list[bytes]]:
+        """The rows in groups, as they come off the network."""
+        rest: list[bytes] = []
+        with reported(self._url):
+            async for data in self._response.content.iter_any():
+                first, *others = data.split(b"\n")
+                rest.append(first)
+                if others:
+                    yield [b"".join(rest), *others[:-1]]
+                    rest = [others[-1]]
+        if last := b"".join(rest):
+            yield [last]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for rows in self.chunks():
+            for row in rows:
+                yield row
+
+    async def all(self) -> Answer:
+        """Everything, decoded."""
+        records = [msgspec.json.decode(row) async for row in self]
+        return Answer(records, self.matches, self.index, self.bookmark)
+
+
+class Http:
+    """The HTTP side of one server."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self._session = session
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        path: str,
+        asked: Mapping[str, object] | None = None,
+        *,
+        accept: str = "application/json",
+        body: bytes | None = None,
+        content_type: str | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response that is no error; parameters that are None are left out."""
+        params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
+        headers = {"Accept": accept}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        with reported(self.url):
+            address = URL(self.url + path, encoded=True).update_query(params)
+            async with self._session.request(
+                method, address, headers=headers, data=body
+            ) as response:
+                if response.status >= 400:
+                    raise await _problem(self.url, response)
+                yield response
+
+    async def json(
+        self, method: str, path: str, asked: Mapping[str, object] | None = None, **more: Any
+    ) -> Any:
+        """The decoded answer of a request."""
+        async with self.request(method, path, asked, **more) as response:
+            return orjson.loads(await response.read())
+
+    @asynccontextmanager
+    async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
+        """A query answer that is read as it arrives."""
+        async with self.request("GET", records_of(topic), asked, accept=LINES) as response:
+            yield Rows(self.url, response)
+
+
+def topic_path(topic: str) -> str:
+    """The path of a topic, its name percent-encoded."""
+    return f"/v1/topics/{quote(topic, safe='')}"
+
+
+def records_of(topic: str) -> str:
+    """The path of a topic's records."""
+    return f"{topic_path(topic)}/records"
+
+
+def length_prefixed(bodies: list[bytes]) -> bytes:
+    """Bodies of any bytes in one request, each after its length."""
+    return b"".join([len(body).to_bytes(4, "big") + body for body in bodies])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _problem(url: str, response: aiohttp.ClientResponse) -> SowError:
+    try:
+        report = orjson.loads(await response.read())
+        assert isinstance(report, dict)
+    except (orjson.JSONDecodeError, AssertionError):
+        return SowError(f"{url} does not speak SOW: it answered {response.status}")
+    return failure({"status": response.status, **report})

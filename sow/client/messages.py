@@ -1,0 +1,79 @@
+"""The lines a server sends, typed; bodies stay the JSON text they came as until asked for."""
+
+import base64
+from typing import Any
+
+import msgspec
+
+from sow.client.failures import failure
+from sow.errors import SowError
+
+NO_BODY = msgspec.Raw(b"")
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """One line: `c` says what it is, and which of the other fields it has.
+
+    ``sow`` a record of the snapshot, ``p`` an update, ``oof`` a record that left focus (`reason`
+    says why), ``group_begin`` and ``group_end`` around the snapshot, ``unsubscribed`` when the
+    server ends the subscription. `k` is the SowKey, `bm` the bookmark, `d` the body.
+    """
+
+    c: str
+    s: str = ""
+    t: str = ""
+    k: str | None = None
+    reason: str | None = None
+    d: msgspec.Raw = NO_BODY
+    enc: str | None = None
+    delta: bool = False
+    bm: str | None = None
+    ts: str | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The record as it is stored: JSON text, or the bytes or text of another type."""
+        text = bytes(self.d)
+        if self.enc == "base64":
+            return base64.b64decode(msgspec.json.decode(text, type=str))
+        if text.startswith(b'"'):
+            return msgspec.json.decode(text, type=str).encode()
+        return text
+
+    def document(self) -> Any:
+        """The record as Python objects: a dict for JSON, str or bytes for other types."""
+        if self.enc == "base64":
+            return self.body
+        return msgspec.json.decode(self.d)
+
+
+class Line(Message, omit_defaults=True):
+    """Any line: a message, an ack, or the last word of a connection."""
+
+    cid: str | None = None
+    a: str | None = None
+    status: str | None = None
+    detail: str | None = None
+    index: int | None = None
+    position: int | None = None
+    expected: str | None = None
+    matches: int | None = None
+    returned: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        """An ack that says no."""
+        return self.status == "failure"
+
+    def error(self) -> SowError:
+        """What a failure ack reports."""
+        names = ("reason", "detail", "index", "position", "expected")
+        return failure({name: getattr(self, name) for name in names})
+
+
+LINES = msgspec.json.Decoder(Line)
+
+
+def read_lines(frame: bytes | str) -> list[Line]:
+    """The lines of one frame."""
+    return LINES.decode_lines(frame)

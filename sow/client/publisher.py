@@ -1,0 +1,138 @@
+"""The fast way in: frames of many bodies, several on their way, each acknowledged once durable.
+
+A frame is all or nothing. Up to `window` frames may be unacknowledged; `send` waits beyond that,
+so a publisher never runs ahead of the server's disk by more. After a failure nothing more is
+sent, but frames that were already on their way may have been stored: `published` counts exactly
+what was acknowledged.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from sow.client.messages import Line
+from sow.client.socket import Socket, framed
+from sow.errors import BadMessage, SowError
+
+WINDOW_FRAMES = 64
+
+
+class Sent(NamedTuple):
+    """A frame that waits for its ack: `first` is the place of its first message overall."""
+
+    cid: str
+    first: int
+    messages: int
+
+
+class Publisher:
+    """Publishes raw bodies to one topic over its own connection."""
+
+    def __init__(self, socket: Socket, topic: str, window: int = WINDOW_FRAMES) -> None:
+        self.topic = topic
+        self.sent = 0
+        """Messages handed to the socket."""
+        self.published = 0
+        """Messages that the server has made durable."""
+        self.bookmark = ""
+        """The bookmark of the newest acknowledged message."""
+        self._socket = socket
+        self._window = window
+        self._waiting: deque[Sent] = deque()
+        self._failure: SowError | None = None
+        self._moved = asyncio.Event()
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+
+    async def send(
+        self, bodies: Sequence[bytes], *, key: str | None = None, expires_s: float | None = None
+    ) -> None:
+        """Send bodies as one frame, waiting while the window is full.
+
+        Raises what an earlier frame failed with; a BadMessage's index then counts all messages
+        sent on this publisher.
+        """
+        if not bodies:
+            return
+        cid = self._socket.next_cid()
+        head = {"c": "publish", "t": self.topic, "n": len(bodies), "cid": cid, "a": "persisted"}
+        frame = framed({**head, "k": key, "x": expires_s}, bodies)
+        if frame.count(b"\n") != len(bodies):
+            index = next(at for at, body in enumerate(bodies) if b"\n" in body)
+            raise BadMessage(
+                "a body with a line break cannot stand in a frame; take it out, or use "
+                "Client.publish",
+                index=self.sent + index,
+            )
+        await self._until_below(self._window)
+        self._waiting.append(Sent(cid, self.sent, len(bodies)))
+        self.sent += len(bodies)
+        await self._socket.send(frame)
+
+    async def drain(self) -> None:
+        """Wait until everything sent is durable; raises what any frame failed with."""
+        await self._until_below(1)
+
+    async def _until_below(self, count: int) -> None:
+        while len(self._waiting) >= count and not self._reader.done():
+            self._moved.clear()
+            await self._moved.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                for line in await self._socket.receive():
+                    self._hear(line)
+                self._moved.set()
+        except SowError as error:
+            self._failure = self._failure or error
+        finally:
+            self._moved.set()
+
+    def _hear(self, line: Line) -> None:
+        if line.c != "ack" or line.cid is None or not self._waiting:
+            return
+        # The server answers a session's commands in order.
+        frame = self._waiting.popleft()
+        if line.cid != frame.cid:
+            self._failure = self._failure or SowError(f"ack {line.cid} came before {frame.cid}")
+        elif line.failed:
+            error = line.error()
+            if isinstance(error, BadMessage):
+                error.index += frame.first
+            self._failure = self._failure or error
+        else:
+            self.published += frame.messages
+            self.bookmark = line.bm or self.bookmark
+
+    async def settle(self) -> None:
+        """Wait until every frame has been answered, whatever the answers are."""
+        while self._waiting and not self._reader.done():
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def close(self) -> None:
+        """Give the connection back; does not wait for acks."""
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        await self._socket.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.drain()
+        finally:
+            await self.close()

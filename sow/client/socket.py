@@ -1,0 +1,74 @@
+"""One WebSocket to a server: frames out, lines in; knows nothing of what they mean."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+import orjson
+
+from sow.client.failures import Disconnected, reported
+from sow.client.messages import Line, read_lines
+from sow.errors import SowError
+
+HEARTBEAT_S = 30.0
+
+
+class Socket:
+    """A session of the server's, open from `connect` to `close`."""
+
+    def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.url = url
+        self._socket = socket
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    async def connect(cls, http: aiohttp.ClientSession, url: str, name: str) -> "Socket":
+        """Open a session under the client name `name`; raises Unreachable."""
+        with reported(url):
+            raw = await http.ws_connect(f"{url}/v1/ws", max_msg_size=0, heartbeat=HEARTBEAT_S)
+        socket = cls(url, raw)
+        await socket.send(orjson.dumps({"c": "logon", "client": name}))
+        return socket
+
+    def next_cid(self) -> str:
+        """A name for a command, new on this socket."""
+        return str(next(self._numbers))
+
+    async def send(self, frame: bytes) -> None:
+        """Send one frame; waits while the socket is full."""
+        with reported(self.url):
+            await self._socket.send_bytes(frame)
+
+    async def command(self, name: str, **fields: object) -> str:
+        """Send one command without bodies, fields that are None left out; returns its cid."""
+        cid = self.next_cid()
+        given = {key: value for key, value in fields.items() if value is not None}
+        await self.send(orjson.dumps({"c": name, "cid": cid, **given}))
+        return cid
+
+    async def receive(self) -> Sequence[Line]:
+        """The lines of the next frame; raises Disconnected when there will be none."""
+        with reported(self.url):
+            frame = await self._socket.receive()
+        if frame.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
+            lines = read_lines(frame.data)
+            for line in lines:
+                if line.c == "close":
+                    raise closed(self.url, line.reason or "")
+            return lines
+        raise closed(self.url, str(frame.extra or frame.data or "no reason given"))
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._socket.close()
+
+
+def closed(url: str, why: str) -> SowError:
+    """The error of a connection that the server ended."""
+    return Disconnected(f"the server at {url} closed the connection: {why}", reason=why or None)
+
+
+def framed(fields: Mapping[str, object], bodies: Sequence[bytes]) -> bytes:
+    """A command line and its bodies, byte for byte, as one frame."""
+    head = orjson.dumps({key: value for key, value in fields.items() if value is not None})
+    return b"%b\n%b" % (head, b"\n".join(bodies))
