@@ -13,9 +13,8 @@ from sow.commands import Command
 from sow.engine import Engine, RunningTopic
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic
 from sow.expressions import parse_order_by
-from sow.feeds import Feed, Shape
+from sow.feeds import Feed, FeedKey, Shape
 from sow.query import Query
-from sow.router import FeedKey
 from sow.sessions import Session
 from sow.snapshot import CHUNK_ROWS, Snapshot
 from sow.wire import Encoding, Refused, comma_list

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sow.changes import Changes
 from sow.expressions import Filter
 from sow.messages.base import Column
-from sow.paths import Path
+from sow.paths import Path, Value
 from sow.sessions import Session
 from sow.wire import Encoding, quoted, record_lines
 
@@ -35,6 +35,15 @@ class Shape(NamedTuple):
     timestamps: bool = False
 
 
+class FeedKey(NamedTuple):
+    """What makes two subscriptions of a topic equal."""
+
+    filter: str | None
+    oof: bool
+    shape: Shape
+    encoding: str
+
+
 class Batch:
     """Changes of one topic while they are routed; everything derived is derived once."""
 
@@ -45,6 +54,7 @@ class Batch:
         self._old_columns: dict[Path, Column] = {}
         self._keys: list[bytes] | None = None
         self._tails: dict[tuple[str, Shape], list[bytes]] = {}
+        self._single_tails: dict[tuple[str, Shape, int], bytes] = {}
 
     def __len__(self) -> int:
         return len(self.changes)
@@ -94,16 +104,24 @@ class Batch:
         """Record lines of all changes but for their head, which names the subscription."""
         tails = self._tails.get((kind, shape))
         if tails is None:
-            changes = self.changes
-            tails = record_lines(
-                b"",
-                self.keys() if shape.sow_keys else None,
-                self.topic.line_bodies(self._bodies(kind)),
-                changes.seqs if kind == "p" else None,
-                changes.ts_us if shape.timestamps else None,
-            )
-            self._tails[kind, shape] = tails
+            tails = self._tails[kind, shape] = self._render(kind, shape, range(len(self)))
         return tails
+
+    def tail(self, kind: str, shape: Shape, at: int) -> bytes:
+        """One record's line but for its head, for feeds that want few of a batch."""
+        tails = self._tails.get((kind, shape))
+        if tails is not None:
+            return tails[at]
+        cached = self._single_tails.get((kind, shape, at))
+        if cached is None:
+            cached = self._render(kind, shape, [at])[0]
+            self._single_tails[kind, shape, at] = cached
+        return cached
+
+    def row(self, paths: Sequence[Path], at: int, old: bool = False) -> list[Value]:
+        """Values of some fields of one record."""
+        column = self.old_column if old else self.column
+        return [column(path)[at] for path in paths]
 
     def keys(self) -> list[bytes]:
         """SowKeys as JSON text."""
@@ -111,6 +129,17 @@ class Batch:
             changes = self.changes
             self._keys = quoted(self.topic.table.sow_keys(changes.slots, changes.identities))
         return self._keys
+
+    def _render(self, kind: str, shape: Shape, places: Sequence[int]) -> list[bytes]:
+        changes = self.changes
+        keys, bodies = self.keys(), self._bodies(kind)
+        return record_lines(
+            b"",
+            [keys[at] for at in places] if shape.sow_keys else None,
+            self.topic.line_bodies([bodies[at] for at in places]),
+            [changes.seqs[at] for at in places] if kind == "p" else None,
+            [changes.ts_us[at] for at in places] if shape.timestamps else None,
+        )
 
     def _bodies(self, kind: str) -> Sequence[bytes]:
         """What a line carries: the new state; in an oof of a record that left, the last one."""
@@ -128,16 +157,16 @@ class Feed:
         self,
         name: str,
         topic: "KeyedTopic",
+        key: FeedKey,
         condition: Filter | None,
-        oof: bool,
-        shape: Shape,
         encoding: Encoding,
     ) -> None:
         self.name = name
         self.topic = topic
+        self.key = key
         self.condition = condition
-        self.oof = oof
-        self.shape = shape
+        self.oof = key.oof
+        self.shape = key.shape
         self.encoding = encoding
         self.members: dict[Session, None] = {}
         self._lines: list[bytes] = []
@@ -176,15 +205,36 @@ class Feed:
     def _hear_focus(self, batch: Batch) -> None:
         before = batch.old_focus(self.condition)
         after = batch.new_focus(self.condition)
-        seqs = batch.changes.seqs
-        reason = batch.changes.reason or "match"
         for at, (was, now) in enumerate(zip(before, after, strict=True)):
-            if not (was or now):
-                continue
-            kind = "p" if now else "oof"
-            head = self._publish_head if now else self._oof_heads[reason]
-            line = head + batch.tails(kind, self.shape)[at]
-            self._lines += self.encoding.records(kind, [line], [seqs[at]])
+            self._say(batch, at, was, now)
+
+    def hear_at(self, batch: Batch, places: Sequence[int]) -> bool:
+        """Take in the records at these places; no other record of the batch concerns this feed."""
+        condition = self.condition
+        assert condition is not None
+        changes = batch.changes
+        for at in places:
+            now = changes.news is not None and (
+                condition.truth(batch.row(condition.paths, at)) is True
+            )
+            was = (
+                self.oof
+                and changes.olds[at] is not None
+                and condition.truth(batch.row(condition.paths, at, old=True)) is True
+            )
+            self._say(batch, at, was, now)
+        return bool(self._lines)
+
+    def _say(self, batch: Batch, at: int, was: bool, now: bool) -> None:
+        """The table at the top of this module, for one record."""
+        if now:
+            kind, head = "p", self._publish_head
+        elif was:
+            kind, head = "oof", self._oof_heads[batch.changes.reason or "match"]
+        else:
+            return
+        line = head + batch.tail(kind, self.shape, at)
+        self._lines += self.encoding.records(kind, [line], [batch.changes.seqs[at]])
 
     def flush(self, group: int) -> None:
         """Hand the gathered lines to every member as one shared frame."""

@@ -2,26 +2,19 @@
 
 Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
 conflated copies made from the topic. A session that joins a feed late must not be handed lines
-gathered before it came, so a feed is flushed whenever its membership changes.
+gathered before it came, so a feed is flushed whenever its membership changes. Feeds that want
+certain values of a field are found by the attribute index, all others hear every batch.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from sow.attributes import AttributeIndex
 from sow.expressions import Filter
-from sow.feeds import Batch, Feed, Shape
+from sow.feeds import Batch, Feed, FeedKey
 from sow.keyed_topic import KeyedTopic
 from sow.sessions import Session
 from sow.wire import Encoding
-
-
-class FeedKey(NamedTuple):
-    """What makes two subscriptions of a topic equal."""
-
-    filter: str | None
-    oof: bool
-    shape: Shape
-    encoding: str
 
 
 class Listener(Protocol):
@@ -39,6 +32,9 @@ class Router:
         self.topic = topic
         self.listeners: list[Listener] = []
         self._feeds: dict[FeedKey, list[Feed]] = {}
+        self._attributes = AttributeIndex()
+        self._filed = 0
+        self._unfiled: dict[Feed, None] = {}
 
     def feeds(self) -> Iterator[Feed]:
         """All feeds."""
@@ -49,7 +45,11 @@ class Router:
         """Tell everyone of a batch; returns the feeds that have something to flush."""
         for listener in self.listeners:
             listener.hear(batch, now_us)
-        return [feed for feed in self.feeds() if feed.hear(batch)]
+        waiting = [feed for feed in self._unfiled if feed.hear(batch)]
+        if self._filed:
+            candidates = self._attributes.candidates(batch)
+            waiting += [feed for feed, at in candidates.items() if feed.hear_at(batch, at)]
+        return waiting
 
     def join(
         self, session: Session, key: FeedKey, condition: Filter | None, name: str, group: int
@@ -67,12 +67,16 @@ class Router:
         feed = self._make(name, key, condition, session.encoding)
         feed.members[session] = None
         equal.append(feed)
+        if self._attributes.add(feed):
+            self._filed += 1
+        else:
+            self._unfiled[feed] = None
         return feed
 
     def _make(self, name: str, key: FeedKey, condition: Filter | None, encoding: Encoding) -> Feed:
         if condition is not None:
             self.topic.watch(condition.paths)
-        return Feed(name, self.topic, condition, key.oof, key.shape, encoding)
+        return Feed(name, self.topic, key, condition, encoding)
 
     def leave(self, session: Session, feed: Feed, group: int) -> None:
         """Take a session out of a feed; the last one out ends the feed."""
@@ -80,10 +84,14 @@ class Router:
         feed.members.pop(session, None)
         if feed.members:
             return
-        for key, equal in list(self._feeds.items()):
-            if feed in equal:
-                equal.remove(feed)
-                if feed.condition is not None:
-                    self.topic.unwatch(feed.condition.paths)
-                if not equal:
-                    del self._feeds[key]
+        if feed in self._unfiled:
+            del self._unfiled[feed]
+        else:
+            self._attributes.remove(feed)
+            self._filed -= 1
+        if feed.condition is not None:
+            self.topic.unwatch(feed.condition.paths)
+        equal = self._feeds[feed.key]
+        equal.remove(feed)
+        if not equal:
+            del self._feeds[feed.key]

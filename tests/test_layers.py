@@ -18,6 +18,7 @@ LAYERS = {
         "sow.executor",
         "sow.query",
         "sow.indexes",
+        "sow.attributes",
         "sow.feeds",
         "sow.router",
         "sow.sessions",

@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from sow import __version__
+from sow.errors import NotAvailable
 from sow.executor import Executor
 from sow.server.driver import Driver
 from sow.server.http import HttpDoor
@@ -64,6 +65,9 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(description(table)), content_type="application/json")
 
+    async def console(_request: web.Request) -> web.Response:
+        raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
+
     http, topic = doors.http, "/v1/topics/{topic}"
     query = ("filter", "order_by", "top_n", "skip_n", "keys", "meta", "explain")
     table = [
@@ -93,6 +97,7 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
         Route("GET", "/v1/config", http.config, "The configuration as understood"),
         Route("GET", "/v1/ws", doors.websocket.handle, "WebSocket"),
+        Route("GET", "/", console, "The console (not available yet)"),
         Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),
         Route("GET", "/metrics", metrics, "Prometheus metrics"),
         Route("GET", "/healthz", alive, "The process is alive"),
