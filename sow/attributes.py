@@ -90,11 +90,12 @@ class FieldIndex:
         get = self._filed.get
         plain = not self._numbers
         for at, value in enumerate(column):
-            if value.__class__ is list:
+            wanted: Iterable[Feed]
+            if isinstance(value, list):
                 wanted = [feed for one in value for feed in get(filed_under(one), ())]
             else:
-                wanted = get(value if plain else filed_under(value))
-            for feed in wanted or ():
+                wanted = get(value if plain else filed_under(value), ())
+            for feed in wanted:
                 found.setdefault(feed, []).append(at)
 
 

@@ -1,0 +1,31 @@
+"""`sow delete`: removes records of a topic."""
+
+import click
+import orjson
+
+from sow.cli.options import filter_option, json_option, run, url_option
+from sow.client import Client
+
+
+@click.command()
+@click.argument("topic")
+@filter_option
+@click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
+@url_option
+@json_option
+def delete(topic: str, filter_text: str | None, keys: str | None, url: str, as_json: bool) -> None:
+    """Delete records of TOPIC by --filter ("1=1" for all) or by --keys."""
+    if (filter_text is None) == (keys is None):
+        raise click.UsageError("give exactly one of --filter ('1=1' for all records) and --keys")
+    deleted = run(_delete(url, topic, filter_text, keys.split(",") if keys is not None else None))
+    if as_json:
+        click.echo(orjson.dumps({"deleted": deleted}))
+    else:
+        click.echo(f"deleted {deleted:,} records from {topic}")
+
+
+async def _delete(url: str, topic: str, filter_text: str | None, keys: list[str] | None) -> int:
+    async with Client(url, name="sow delete") as client:
+        if keys is None:
+            return await client.delete(topic, filter=filter_text)
+        return await client.delete(topic, keys=keys)

@@ -1,0 +1,29 @@
+"""Commands that the contract has and this version does not: refused by name."""
+
+import click
+
+from sow.errors import NotAvailable
+
+ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def _later(name: str, purpose: str) -> click.Command:
+    """A command that takes whatever it is given and says that it is not there."""
+
+    def refuse(words: tuple[str, ...]) -> None:
+        raise NotAvailable(f"sow {name} is not available yet")
+
+    words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="...")
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[words],
+        context_settings=dict(ANYTHING),
+        help=f"{purpose} (not available yet).",
+    )
+
+
+top = _later("top", "Live rates, lag, conflation ratio and slow sessions")
+dump = _later("dump", "Write a topic's records to a file")
+load = _later("load", "Read a topic's records from a file")
+pipeline = _later("pipeline", "List and run Spark pipelines")

@@ -1,0 +1,70 @@
+"""The live table of `sow watch`: records by SowKey, updated in place.
+
+Messages only change a dictionary; the terminal is drawn a few times a second, and only the rows
+it has room for are read, so a fast topic costs little more than a slow one.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from sow.cli.flatten import cells
+from sow.cli.query import as_table, terminal_console
+from sow.client import Message
+
+REFRESHES_PER_S = 8
+OTHER_LINES = 3
+"""Heading, table header and the line that is left for the cursor."""
+
+
+class LiveTable:
+    """What is in focus; a context manager that draws it while it lasts."""
+
+    def __init__(self, topic: str, console: Console | None = None) -> None:
+        self._topic = topic
+        self._console = console or terminal_console()
+        self._records: dict[str, bytes] = {}
+        self._messages = 0
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.render,
+            refresh_per_second=REFRESHES_PER_S,
+            vertical_overflow="crop",
+        )
+
+    def show(self, messages: Sequence[Message]) -> None:
+        """Take in messages: a record is set or, when it left focus, removed."""
+        self._messages += len(messages)
+        for message in messages:
+            key = message.k or ""
+            if message.c == "oof":
+                self._records.pop(key, None)
+            else:
+                self._records[key] = bytes(message.d)
+
+    def render(self) -> RenderableType:
+        """The first records, as many as there is room for."""
+        # A copy made in one step: the table is drawn by another thread than it is filled by.
+        records = self._records.copy()
+        room = self._console.height - OTHER_LINES if self._console.is_terminal else len(records)
+        shown = [cells(record) for record in list(records.values())[: max(1, room)]]
+        rest = len(records) - len(shown)
+        heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
+        more = f", {rest:,} records below" if rest > 0 else ""
+        return Group(Text(heading + more, style="dim"), as_table(shown) if shown else Text(""))
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._live.stop()

@@ -1,0 +1,77 @@
+"""The group of all commands, and what becomes of an error in any of them.
+
+Commands are named in one table and imported when used, so that `sow check` loads no network.
+Whatever a user can cause ends in one sentence on stderr and exit 1 (or 2 for wrong usage, which
+is click's); only a mistake of ours shows a traceback.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from sow import __version__
+from sow.cli.report import show_error
+from sow.errors import SowError
+
+INTERRUPTED = 130
+
+COMMANDS = {
+    "serve": "sow.cli.serve",
+    "check": "sow.cli.check",
+    "demo": "sow.cli.demo",
+    "replay": "sow.cli.replay",
+    "query": "sow.cli.query",
+    "watch": "sow.cli.watch",
+    "publish": "sow.cli.publish",
+    "delete": "sow.cli.delete",
+    "top": "sow.cli.later",
+    "dump": "sow.cli.later",
+    "load": "sow.cli.later",
+    "pipeline": "sow.cli.later",
+    "repair": "sow.cli.repair",
+}
+"""Which module holds the command of this name, as an attribute of the same name."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is asked for, and reports what goes wrong in it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, imported now."""
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(import_module(module), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; its errors end here."""
+        try:
+            return super().invoke(ctx)
+        except SowError as error:
+            show_error(ctx, error)
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # The reader of our output has gone, as in `sow query … | head`; click ends quietly.
+            raise
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            click.echo(f"sow: {where}{error.strerror or error}", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sow", message="%(prog)s %(version)s")
+def main() -> None:
+    """SOW, a state-of-the-world server: serve topics, ask them, follow them."""
+    # Bodies are UTF-8 whatever the locale says; a terminal that is not shows what it can.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

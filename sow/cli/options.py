@@ -1,0 +1,114 @@
+"""Options that several commands have, declared once."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from sow.cli.report import AS_JSON, EXPRESSIONS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+Result = TypeVar("Result")
+
+URL_DEFAULT = "http://127.0.0.1:8080"
+
+
+def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+    ctx.meta[AS_JSON] = value
+    return value
+
+
+def _note_expression(reason: str) -> Callable[..., str | None]:
+    """Remember an expression, so that an error of this reason can point into it."""
+
+    def note(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+        ctx.meta.setdefault(EXPRESSIONS, {})[reason] = value
+        return value
+
+    return note
+
+
+def _refuse(_ctx: click.Context, parameter: click.Parameter, value: object) -> None:
+    if value:
+        raise click.UsageError(f"{parameter.opts[0]} is not available yet")
+
+
+def url_option(command: Command) -> Command:
+    """Which server to talk to."""
+    return click.option(
+        "--url",
+        envvar="SOW_URL",
+        default=URL_DEFAULT,
+        show_default=True,
+        show_envvar=True,
+        help="Address of the server.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Output and errors for programs."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        is_eager=True,
+        callback=_note_json,
+        help="Write JSON, errors included.",
+    )(command)
+
+
+def filter_option(command: Command) -> Command:
+    """Which records."""
+    return click.option(
+        "--filter",
+        "filter_text",
+        metavar="F",
+        callback=_note_expression("bad filter"),
+        help="Only records that match this expression, such as \"/symbol = 'IBM'\".",
+    )(command)
+
+
+def order_option(command: Command) -> Command:
+    """In which order."""
+    return click.option(
+        "--order-by",
+        metavar="O",
+        callback=_note_expression("bad orderby"),
+        help='Sort, such as "/px DESC, /id".',
+    )(command)
+
+
+def variables_option(command: Command) -> Command:
+    """What ${NAME} stands for in the configuration."""
+    return click.option(
+        "--set",
+        "variables",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_variables,
+        help="What ${NAME} in the file stands for; else the environment is asked.",
+    )(command)
+
+
+def _variables(
+    _ctx: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def later_option(name: str, **declared: Any) -> Decorator[Command]:
+    """An option of the contract that is refused by name until it is built."""
+    return click.option(name, callback=_refuse, expose_value=False, **declared)
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command's asynchronous part."""
+    return asyncio.run(work)

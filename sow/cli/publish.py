@@ -1,0 +1,132 @@
+"""`sow publish`: sends messages from a file or standard input to a topic."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress
+
+from sow.cli.options import json_option, later_option, run, url_option
+from sow.cli.reading import Places, chunks, documents, lines
+from sow.client import Client, Publisher
+from sow.errors import BadMessage, SowError
+
+FRAME_MESSAGES = 1000
+FRAME_BYTES = 1024**2
+BIG_BYTES = 8 * 1024**2
+BYTES_TYPES = frozenset({"binary", "bflat"})
+"""Message types in which a line break is a byte like any other."""
+
+Advance = Callable[[int], None]
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", type=click.File("rb"), default="-")
+@later_option("--delta", is_flag=True, help="Merge into the records (not available yet).")
+@click.option("--key", metavar="K", help="The record's key, for a topic without Key; one message.")
+@click.option(
+    "--expiration",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long the records live.",
+)
+@url_option
+@json_option
+def publish(
+    topic: str,
+    file: BinaryIO,
+    key: str | None,
+    expiration: float | None,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Publish the messages of FILE, or of standard input (-), to TOPIC.
+
+    A json topic takes JSON lines, one array, or one document; a text type takes lines; a binary
+    type takes the whole file as one message. Ends when all are on the server's disk.
+    """
+    name = "standard input" if file is click.get_binary_stream("stdin") else file.name
+    with progress(file) as advance:
+        count, bookmark = run(_publish(url, topic, file, name, key, expiration, advance))
+    if as_json:
+        click.echo(orjson.dumps({"published": count, "bookmark": bookmark}))
+    else:
+        at = f" (bookmark {bookmark})" if bookmark else ""
+        click.echo(f"published {count:,} messages to {topic}{at}")
+
+
+@contextmanager
+def progress(file: BinaryIO) -> Iterator[Advance]:
+    """Shows how far a big file has been read, where someone may be looking."""
+    size = _size(file)
+    if size < BIG_BYTES or not sys.stderr.isatty():
+        yield lambda _count: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("publishing", total=size)
+        yield lambda count: bar.advance(task, count)
+
+
+def _size(file: BinaryIO) -> int:
+    try:
+        return os.fstat(file.fileno()).st_size
+    except OSError:
+        return 0
+
+
+async def _publish(
+    url: str,
+    topic: str,
+    file: BinaryIO,
+    name: str,
+    key: str | None,
+    expires_s: float | None,
+    advance: Advance,
+) -> tuple[int, str]:
+    async with Client(url, name="sow publish") as client:
+        kind = (await client.topic(topic))["message_type"]
+        if kind in BYTES_TYPES:
+            body = b"".join([piece async for piece in chunks(file)])
+            return 1, await client.publish(topic, body, key=key, expires_s=expires_s)
+        places = Places()
+        cut = documents if kind == "json" else lines
+        publisher = await client.publisher(topic)
+        try:
+            async for found in cut(chunks(file), places):
+                for frame in frames(found):
+                    await publisher.send(frame, key=key, expires_s=expires_s)
+                    advance(sum(map(len, frame)) + len(frame))
+            await publisher.drain()
+        except SowError as error:
+            await _explain(error, publisher, places, name)
+            raise
+        finally:
+            await publisher.close()
+        return publisher.published, publisher.bookmark
+
+
+async def _explain(error: SowError, publisher: Publisher, places: Places, name: str) -> None:
+    """Add to an error where the message stands, and what was published all the same."""
+    await publisher.settle()
+    if isinstance(error, BadMessage):
+        error.detail = f"{places.name(error.index)} of {name}: {error.detail}"
+    if publisher.published:
+        error.detail += f"; {publisher.published:,} other messages were published"
+
+
+def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Cut bodies into frames that are bounded in messages and bytes."""
+    start = size = 0
+    for at, body in enumerate(bodies):
+        if at > start and (at - start == FRAME_MESSAGES or size + len(body) > FRAME_BYTES):
+            yield bodies[start:at]
+            start, size = at, 0
+        size += len(body)
+    if start < len(bodies):
+        yield bodies[start:]

@@ -1,0 +1,166 @@
+"""`sow query`: asks a topic, and writes the answer as a table or for programs."""
+
+import csv
+import io
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sow.cli.flatten import cells, columns
+from sow.cli.options import (
+    filter_option,
+    json_option,
+    later_option,
+    order_option,
+    run,
+    url_option,
+)
+from sow.client import Client, Rows
+from sow.client.questions import Question
+
+TABLE_ROWS = 1000
+PIPED_WIDTH = 10_000
+
+
+@click.command()
+@click.argument("topic")
+@filter_option
+@order_option
+@click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
+@click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
+@later_option("--select", metavar="S", help="Fields to return (not available yet).")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "ndjson", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to write the records; a table shows the first 1,000 unless --top says otherwise.",
+)
+@click.option("--explain", is_flag=True, help="Show how the query is answered, not its answer.")
+@url_option
+@json_option
+def query(
+    topic: str,
+    filter_text: str | None,
+    order_by: str | None,
+    top: int | None,
+    skip: int | None,
+    style: str,
+    explain: bool,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Write the records of TOPIC that match."""
+    style = "json" if as_json else style
+    question: Question = {
+        "filter": filter_text,
+        "order_by": order_by,
+        "top_n": top,
+        "skip_n": skip,
+    }
+    if explain:
+        run(_explain(url, topic, question, style != "table"))
+        return
+    if style == "table" and top is None:
+        question["top_n"] = TABLE_ROWS
+    run(_query(url, topic, question, style))
+
+
+async def _query(url: str, topic: str, question: Question, style: str) -> None:
+    async with Client(url, name="sow query") as client, client.rows(topic, **question) as rows:
+        if style == "ndjson":
+            await _write_lines(rows)
+        elif style == "json":
+            await _write_array(rows)
+        else:
+            records = [cells(row) async for row in rows]
+            if style == "csv":
+                _write_csv(records)
+            else:
+                _write_table(topic, rows, records)
+
+
+async def _write_lines(rows: Rows) -> None:
+    async for chunk in rows.chunks():
+        _write(b"".join([row + b"\n" for row in chunk]))
+
+
+async def _write_array(rows: Rows) -> None:
+    before = b"[\n  "
+    async for chunk in _not_empty(rows):
+        _write(before + b",\n  ".join(chunk))
+        before = b",\n  "
+    _write(b"[]\n" if before.startswith(b"[") else b"\n]\n")
+
+
+async def _not_empty(rows: Rows) -> AsyncIterator[list[bytes]]:
+    async for chunk in rows.chunks():
+        if chunk:
+            yield chunk
+
+
+def _write(text: bytes) -> None:
+    click.get_binary_stream("stdout").write(text)
+
+
+def _write_csv(records: Sequence[dict[str, str]]) -> None:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns(records), restval="", lineterminator="\n")
+    if records:
+        writer.writeheader()
+    writer.writerows(records)
+    _write(out.getvalue().encode())
+
+
+def _write_table(topic: str, rows: Rows, records: Sequence[dict[str, str]]) -> None:
+    served = f"by {rows.index}, bookmark {rows.bookmark}"
+    click.echo(f"{topic}: {len(records):,} of {rows.matches:,} records, {served}", err=True)
+    if records:
+        terminal_console().print(as_table(records))
+
+
+def as_table(records: Sequence[dict[str, str]]) -> Table:
+    """A table of rows; numbers are not told from text, as the records do not say more."""
+    names = columns(records)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(Text(name), overflow="ellipsis", no_wrap=True)
+    for record in records:
+        table.add_row(*(Text(_printable(record.get(name, ""))) for name in names))
+    return table
+
+
+def _printable(text: str) -> str:
+    """Text that cannot move the cursor or ring the bell of whoever looks at it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
+
+
+def terminal_console() -> Console:
+    """Standard output: as wide as the terminal, or as the table where there is none."""
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+
+
+async def _explain(url: str, topic: str, question: Question, raw: bool) -> None:
+    async with Client(url, name="sow query") as client:
+        found = await client.explain(topic, **question)
+    if raw:
+        click.echo(orjson.dumps(found))
+        return
+    steps: list[dict[str, Any]] = found["terms"]
+    terminal_console().print(
+        as_table([{name: str(value) for name, value in step.items()} for step in steps])
+    )
+    click.echo(f"rows touched: {found['rows_touched']:,}")
+    if found.get("advice"):
+        click.echo(found["advice"])

@@ -1,0 +1,158 @@
+"""Reading messages from a file or a pipe: bytes as they come, cut into messages.
+
+Lines are handed on as they arrive, so that ``tail -f feed | sow publish`` publishes at once. An
+array, or a JSON document over several lines, is read whole first.
+"""
+
+import asyncio
+import contextlib
+import os
+import stat
+import threading
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from sow.errors import BadMessage
+
+CHUNK_BYTES = 256 * 1024
+QUEUED_CHUNKS = 8
+WHITESPACE = b" \t\r\n"
+
+
+async def chunks(source: BinaryIO) -> AsyncIterator[bytes]:
+    """The bytes of a source in pieces. A pipe is waited for without holding up the loop."""
+    descriptor = _descriptor(source)
+    if descriptor is None:
+        while piece := source.read(CHUNK_BYTES):
+            yield piece
+        return
+    # A daemon thread, since nothing can wake a read of a terminal when Ctrl-C ends the loop.
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUED_CHUNKS)
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody reads on
+            while True:
+                piece = os.read(descriptor, CHUNK_BYTES)
+                asyncio.run_coroutine_threadsafe(queue.put(piece), loop).result()
+                if not piece:
+                    return
+
+    threading.Thread(target=read, daemon=True).start()
+    while piece := await queue.get():
+        yield piece
+
+
+def _descriptor(source: BinaryIO) -> int | None:
+    """What to wait on, or None when reading never has to wait."""
+    try:
+        descriptor = source.fileno()
+    except OSError:
+        return None
+    return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else descriptor
+
+
+class Places:
+    """Where in its source each message stood, for errors to name."""
+
+    def __init__(self) -> None:
+        self.by_line = True
+        self._messages = 0
+        self._skipped: list[int] = []
+
+    def message(self) -> None:
+        """The next line is a message."""
+        self._messages += 1
+
+    def blank(self) -> None:
+        """The next line is none."""
+        self._skipped.append(self._messages)
+
+    def name(self, index: int) -> str:
+        """The place of message `index`: its line, or its place in an array."""
+        if not self.by_line:
+            return f"message {index + 1}"
+        return f"line {index + 1 + bisect_right(self._skipped, index)}"
+
+
+async def lines(source: AsyncIterator[bytes], places: Places) -> AsyncIterator[list[bytes]]:
+    """Lines as they arrive, in lists, without blank ones."""
+    rest = b""
+    async for piece in source:
+        *whole, rest = (rest + piece).split(b"\n")
+        if found := _messages(whole, places):
+            yield found
+    if found := _messages([rest], places):
+        yield found
+
+
+def _messages(whole: Sequence[bytes], places: Places) -> list[bytes]:
+    found = []
+    for line in whole:
+        if line.strip():
+            places.message()
+            found.append(line.removesuffix(b"\r"))
+        else:
+            places.blank()
+    return found
+
+
+async def documents(source: AsyncIterator[bytes], places: Places) -> AsyncIterator[list[bytes]]:
+    """JSON documents as they arrive: NDJSON lines, one array, or one document."""
+    start = b""
+    async for piece in source:
+        start += piece
+        if not is_of_lines(start):
+            continue
+        async for found in lines(_again(start, source), places):
+            yield found
+        return
+    if start.strip():
+        yield whole_text(start, places)
+
+
+async def _again(start: bytes, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield start
+    async for piece in source:
+        yield piece
+
+
+def is_of_lines(start: bytes) -> bool:
+    """Whether the first line of a text is a message: then every line is one."""
+    line, end, _ = start.lstrip(WHITESPACE).partition(b"\n")
+    if not end or line.startswith(b"["):
+        return False
+    # A first line that opens no document is for the server to refuse, by its number.
+    return is_json(line) or not line.strip().startswith(b"{") or line.rstrip().endswith(b"}")
+
+
+def is_json(text: bytes) -> bool:
+    """Whether this is one JSON value."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def whole_text(text: bytes, places: Places) -> list[bytes]:
+    """The messages of a text that is complete: of an array its members, else one or its lines."""
+    text = text.strip(WHITESPACE)
+    if text.startswith(b"["):
+        places.by_line = False
+        try:
+            members = msgspec.json.decode(text, type=list[msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise BadMessage(f"not a JSON array: {error}") from None
+        return [on_one_line(bytes(member)) for member in members]
+    if is_json(text):
+        return [on_one_line(text)]
+    return _messages(text.split(b"\n"), places)
+
+
+def on_one_line(text: bytes) -> bytes:
+    """The same JSON without line breaks; numbers keep their spelling."""
+    return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text

@@ -1,0 +1,25 @@
+"""`sow repair`: saves what is whole of a damaged journal or checkpoint."""
+
+import click
+
+from sow.store.repair import main as repair_file
+
+
+@click.command()
+@click.argument("data_directory", type=click.Path(exists=True, file_okay=False))
+@click.argument("path", type=click.Path(exists=True))
+@click.option(
+    "--after",
+    metavar="SEQ",
+    type=click.IntRange(0),
+    default=0,
+    help="The newest record that checkpoints hold, as the server's error names it.",
+)
+@click.pass_context
+def repair(ctx: click.Context, data_directory: str, path: str, after: int) -> None:
+    """Keep what is whole of PATH in DATA_DIRECTORY, and set the damaged file aside.
+
+    PATH is the journal's directory or a topic's file, as the error of a server that will not
+    start names it. Stop the server first. Nothing is deleted.
+    """
+    ctx.exit(repair_file([data_directory, path, "--after", str(after)]))

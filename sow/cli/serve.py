@@ -1,0 +1,98 @@
+"""`sow serve`: runs a server until it is told to stop."""
+
+import asyncio
+import dataclasses
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import orjson
+
+from sow.cli.options import json_option, run, variables_option
+from sow.config import load
+from sow.server.app import Server
+from sow.topics import Configuration
+
+STOP_S_MAX = 5.0
+
+Ready = Callable[[str], None]
+
+
+@click.command()
+@click.argument("config", default="./config.xml", type=click.Path())
+@variables_option
+@click.option("--host", metavar="H", help="Address to listen on, instead of Listen in CONFIG.")
+@click.option(
+    "--port",
+    metavar="P",
+    type=click.IntRange(0, 65535),
+    help="Port, instead of Listen in CONFIG; 0 for any free one.",
+)
+@click.option(
+    "--data-dir",
+    metavar="D",
+    type=click.Path(file_okay=False),
+    help="Directory of all data, instead of DataDirectory in CONFIG.",
+)
+@json_option
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    config: str,
+    variables: dict[str, str],
+    host: str | None,
+    port: int | None,
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Run the server that CONFIG (./config.xml) describes.
+
+    Writes one line when it is ready. SIGTERM or Ctrl-C stops it cleanly.
+    """
+    logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    loaded = load(config, variables, os.environ)
+    for finding in loaded.findings:
+        click.echo(str(finding), err=True)
+    if loaded.configuration is None:
+        ctx.exit(1)
+    given = {"host": host, "port": port, "data_directory": data_dir}
+    configuration = dataclasses.replace(
+        loaded.configuration, **{name: value for name, value in given.items() if value is not None}
+    )
+
+    def ready(url: str) -> None:
+        _announce(configuration, url, as_json)
+
+    if not run(serve_until_stopped(configuration, ready)):
+        click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
+        # Something holds a thread; what was acknowledged is in the journal.
+        os._exit(1)
+
+
+def _announce(configuration: Configuration, url: str, as_json: bool) -> None:
+    topics, directory = len(configuration.topics), configuration.data_directory
+    if as_json:
+        click.echo(orjson.dumps({"url": url, "topics": topics, "data_directory": directory}))
+    else:
+        click.echo(f"sow: listening on {url} ({topics} topics, data in {directory})")
+    sys.stdout.flush()
+
+
+async def serve_until_stopped(configuration: Configuration, ready: Ready) -> bool:
+    """Serve until SIGTERM or SIGINT; says whether stopping was done in time."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = Server(configuration, Path(configuration.data_directory))
+    ready(await server.start())
+    await stop.wait()
+    try:
+        await asyncio.wait_for(server.stop(), STOP_S_MAX)
+    except TimeoutError:
+        return False
+    return True
