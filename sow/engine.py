@@ -47,6 +47,8 @@ class RunningTopic:
     definition: Topic | ConflatedTopic
     expirations: Expirations | None = None
     copy: ConflatedCopy | None = None
+    updates: int = 0
+    """Changes routed since the server started."""
 
     @property
     def kind(self) -> str:
@@ -217,6 +219,7 @@ class Engine:
         self._group.entries.append(Entry(op, name, seqs.start, now_us, names, bodies, expires_us))
 
     def _route(self, topic: RunningTopic, batch: Batch) -> None:
+        topic.updates += len(batch)
         for feed in topic.router.route(batch, self.now_us):
             self._waiting_feeds[feed] = None
 

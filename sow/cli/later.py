@@ -10,14 +10,16 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 def _later(name: str, purpose: str) -> click.Command:
     """A command that takes whatever it is given and says that it is not there."""
 
-    def refuse(words: tuple[str, ...]) -> None:
+    def refuse() -> None:
         raise NotAvailable(f"sow {name} is not available yet")
 
-    words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="...")
+    anything = click.Argument(
+        ["words"], nargs=-1, type=click.UNPROCESSED, metavar="...", expose_value=False
+    )
     return click.Command(
         name,
         callback=refuse,
-        params=[words],
+        params=[anything],
         context_settings=dict(ANYTHING),
         help=f"{purpose} (not available yet).",
     )

@@ -37,11 +37,15 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """Imports a command when it is asked for, and reports what goes wrong in it."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """All commands, in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
         """The command of this name, imported now."""
         module = COMMANDS.get(cmd_name)
         if module is None:

@@ -9,7 +9,7 @@ import click
 from sow.cli.report import AS_JSON, EXPRESSIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Decorator = Callable[[Command], Command]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Result = TypeVar("Result")
 
 URL_DEFAULT = "http://127.0.0.1:8080"
@@ -104,7 +104,7 @@ def _variables(
     return found
 
 
-def later_option(name: str, **declared: Any) -> Decorator[Command]:
+def later_option(name: str, **declared: Any) -> Decorator:
     """An option of the contract that is refused by name until it is built."""
     return click.option(name, callback=_refuse, expose_value=False, **declared)
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import orjson
@@ -59,7 +60,7 @@ def serve(
         click.echo(str(finding), err=True)
     if loaded.configuration is None:
         ctx.exit(1)
-    given = {"host": host, "port": port, "data_directory": data_dir}
+    given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}
     configuration = dataclasses.replace(
         loaded.configuration, **{name: value for name, value in given.items() if value is not None}
     )

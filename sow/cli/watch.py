@@ -62,16 +62,18 @@ async def _watch(
 ) -> None:
     show = write_lines if table is None else table.show
     left = count
-    async with Client(url, name="sow watch") as client:
-        async with client.sow_and_subscribe(topic, filter=filter_text, oof=oof) as subscription:
-            while messages := await subscription.batch():
-                records = [message for message in messages if message.c in RECORDS][:left]
-                show(records)
-                if left is not None:
-                    left -= len(records)
-                    if left == 0:
-                        return
-                _refuse_end(messages)
+    async with (
+        Client(url, name="sow watch") as client,
+        client.sow_and_subscribe(topic, filter=filter_text, oof=oof) as subscription,
+    ):
+        while messages := await subscription.batch():
+            records = [message for message in messages if message.c in RECORDS][:left]
+            show(records)
+            if left is not None:
+                left -= len(records)
+                if left == 0:
+                    return
+            _refuse_end(messages)
 
 
 def _refuse_end(messages: Sequence[Message]) -> None:

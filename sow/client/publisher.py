@@ -9,7 +9,7 @@ what was acknowledged.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -54,11 +54,20 @@ class Publisher:
         Raises what an earlier frame failed with; a BadMessage's index then counts all messages
         sent on this publisher.
         """
+        await self._send("publish", bodies, {"k": key, "x": expires_s})
+
+    async def delete(self, bodies: Sequence[bytes]) -> None:
+        """Delete the records that the key fields of these bodies name, in order with `send`."""
+        await self._send("sow_delete", bodies, {})
+
+    async def _send(
+        self, command: str, bodies: Sequence[bytes], more: Mapping[str, object]
+    ) -> None:
         if not bodies:
             return
         cid = self._socket.next_cid()
-        head = {"c": "publish", "t": self.topic, "n": len(bodies), "cid": cid, "a": "persisted"}
-        frame = framed({**head, "k": key, "x": expires_s}, bodies)
+        head = {"c": command, "t": self.topic, "n": len(bodies), "cid": cid, "a": "persisted"}
+        frame = framed({**head, **more}, bodies)
         if frame.count(b"\n") != len(bodies):
             index = next(at for at, body in enumerate(bodies) if b"\n" in body)
             raise BadMessage(

@@ -1,0 +1,230 @@
+"""`sow demo`: a server, a market and its conflated topics, watched in one terminal.
+
+The server runs in this process, the market in one of its own, publishing over the network as a
+real one would. The view shows, for each topic, updates in and out per second and what conflation
+saves, and below it the records of a conflated topic as a real subscriber sees them.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sow.cli.options import json_option, run
+from sow.client import Client
+from sow.config import load
+from sow.engine import RunningTopic
+from sow.errors import ConfigError, SowError
+from sow.server.app import Server
+
+SHIPPED = Path(__file__).parents[2] / "config.xml"
+FOLLOWED = "quotes-C"
+SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open")
+REFRESH_S = 1.0
+ROWS = 8
+RATE = 4000.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one topic did in the last refresh."""
+
+    name: str
+    kind: str
+    records: int
+    in_per_s: float
+    out_per_s: float
+    ratio: float
+    pending: int
+
+
+@click.command()
+@click.option("--rate", type=click.FloatRange(1), default=RATE, show_default=True,
+              metavar="N", help="Messages a second in the mean; they come in bursts.")  # fmt: skip
+@click.option("--no-browser", is_flag=True, help="Open no browser (none is opened so far).")
+@click.option("--seconds", type=click.FloatRange(0), default=0.0, metavar="S",
+              help="Stop after this long; 0: at Ctrl-C.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
+              metavar="P", help="Port to listen on; 0 for any free one.")  # fmt: skip
+@click.option("--config", type=click.Path(), default=None,
+              help="Configuration; default: ./config.xml, else the shipped one.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the market.")
+@json_option
+def demo(
+    rate: float,
+    no_browser: bool,
+    seconds: float,
+    port: int,
+    config: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run a server with a live market and show what conflation does."""
+    del no_browser  # there is no console to open yet
+    path = config or ("config.xml" if Path("config.xml").exists() else str(SHIPPED))
+    run(_demo(path, rate, seconds, port, seed, as_json))
+
+
+async def _demo(
+    path: str, rate: float, seconds: float, port: int, seed: int, as_json: bool
+) -> None:
+    loaded = load(path)
+    if loaded.configuration is None:
+        raise ConfigError(str(loaded.errors[0]), file=path)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if seconds:
+        loop.call_later(seconds, stop.set)
+    with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
+        server = Server(replace(loaded.configuration, port=port), Path(data_directory))
+        url = await server.start()
+        try:
+            async with _feed(url, rate, seed), Client(url, name="sow demo") as client:
+                await _watch(Screen(server, url, as_json), client, stop)
+        finally:
+            await server.stop()
+
+
+@asynccontextmanager
+async def _feed(url: str, rate: float, seed: int) -> AsyncIterator[None]:
+    """A market feed in a process of its own for as long as this is open."""
+    arguments = ("-m", "sow.cli.feed", url, str(rate), str(seed))
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+async def _watch(screen: "Screen", client: Client, stop: asyncio.Event) -> None:
+    """Refresh the screen every second until `stop`."""
+    follower = asyncio.create_task(screen.follow(client))
+    with screen.open() as show:
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), REFRESH_S)
+            show()
+    follower.cancel()
+    await asyncio.gather(follower, return_exceptions=True)
+
+
+class Screen:
+    """What the demo shows: a live page in a terminal, else a line of figures each second."""
+
+    def __init__(self, server: Server, url: str, as_json: bool) -> None:
+        self._server = server
+        self._url = url
+        self._as_json = as_json
+        self._records: dict[str, Any] = {}
+        self._delivered = 0
+        self._before: dict[str, tuple[int, int]] = {}
+        self._before_us = server.driver.now_us()
+        self._last: list[Figures] = []
+
+    async def follow(self, client: Client) -> None:
+        """Keep the records of a conflated topic as a subscriber sees them."""
+        with contextlib.suppress(SowError):
+            async with client.sow_and_subscribe(FOLLOWED, oof=True) as subscription:
+                async for message in subscription:
+                    if message.c in ("sow", "p"):
+                        self._delivered += message.c == "p"
+                        self._records[message.k or ""] = message.document()
+                    elif message.c == "oof":
+                        self._records.pop(message.k or "", None)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Callable[[], None]]:
+        """Yields what is to be called at each refresh."""
+        if not sys.stdout.isatty() or self._as_json:
+            yield self._print
+            if self._as_json:
+                click.echo(orjson.dumps({"url": self._url, "topics": self._last}))
+            return
+        with Live(console=Console(), auto_refresh=False, screen=False) as live:
+
+            def show() -> None:
+                live.update(self._page(self._figures()), refresh=True)
+
+            show()
+            yield show
+
+    def _print(self) -> None:
+        self._last = self._figures()
+        if not self._as_json:
+            parts = [
+                f"{f.name} {f.in_per_s:,.0f}/s in {f.out_per_s:,.0f}/s out {f.ratio:.1f}x"
+                for f in self._last
+                if f.kind == "conflated"
+            ]
+            click.echo(f"{self._url}  " + "  ".join(parts))
+
+    def _figures(self) -> list[Figures]:
+        now_us = self._server.driver.now_us()
+        elapsed_s = max(1e-6, (now_us - self._before_us) / 1e6)
+        self._before_us = now_us
+        topics = self._server.engine.topics
+        return [self._measure(topics[name], elapsed_s) for name in SHOWN if name in topics]
+
+    def _measure(self, topic: RunningTopic, elapsed_s: float) -> Figures:
+        name = topic.definition.name
+        taken, given = topic.updates, topic.updates
+        pending = 0
+        if topic.copy is not None:
+            taken, given = topic.copy.conflation.updates_in, topic.copy.conflation.updates_out
+            pending = topic.copy.conflation.pending
+        before_in, before_out = self._before.get(name, (taken, given))
+        self._before[name] = (taken, given)
+        return Figures(
+            name,
+            topic.kind,
+            len(topic.records.table),
+            (taken - before_in) / elapsed_s,
+            (given - before_out) / elapsed_s,
+            topic.copy.conflation.ratio if topic.copy else 1.0,
+            pending,
+        )
+
+    def _page(self, figures: list[Figures]) -> Group:
+        table = Table(
+            "topic", "kind", "records", "in/s", "out/s", "conflation", "pending",
+            title=f"SOW demo  {self._url}",
+        )  # fmt: skip
+        for column in table.columns[2:]:
+            column.justify = "right"
+        for f in figures:
+            table.add_row(
+                f.name, f.kind, f"{f.records:,}", f"{f.in_per_s:,.0f}", f"{f.out_per_s:,.0f}",
+                f"{f.ratio:.1f}x" if f.kind == "conflated" else "", f"{f.pending:,}",
+            )  # fmt: skip
+        rows = Table(
+            "symbol", "bid", "ask", "ts",
+            title=f"{FOLLOWED} as a subscriber sees it: {self._delivered:,} updates so far",
+        )  # fmt: skip
+        for record in sorted(self._records.values(), key=lambda r: r["symbol"])[:ROWS]:
+            rows.add_row(record["symbol"], f"{record['bid']:.2f}", f"{record['ask']:.2f}",
+                         record["ts"][11:23])  # fmt: skip
+        return Group(table, rows, Text(self._hints(), style="dim"))
+
+    def _hints(self) -> str:
+        return (
+            f"sow watch quotes-C --url {self._url}\n"
+            f"curl '{self._url}/v1/topics/orders/records?filter=/symbol=%27AAPL%27&top_n=3'\n"
+            "Ctrl-C stops the demo and removes its data."
+        )

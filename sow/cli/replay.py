@@ -1,0 +1,191 @@
+"""`sow replay`: a recorded update stream from a Parquet file, at its own speed or another.
+
+Rows become messages a batch at a time, column by column (`sow.cli.recording`). They are sent when
+their time has come, counted from the first row and divided by the speed. Rows that
+`--delete-when` calls deletes remove their record instead, and the changes of one record are
+never reordered. The command ends when everything is durable.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from sow.cli.options import json_option, run, url_option
+from sow.cli.recording import Recording, Segment
+from sow.client import Client
+from sow.errors import ClientError
+
+SPEED_MAX = float("inf")
+GATHER_S = 0.01
+"""Real time within which rows are sent together: finer than that, nobody can tell."""
+
+
+class Sink(Protocol):
+    """Where rows go: what a `sow.client.Publisher` does."""
+
+    async def send(self, bodies: list[bytes]) -> None:
+        """Publish."""
+        ...
+
+    async def delete(self, bodies: list[bytes]) -> None:
+        """Delete the records whose key fields these bodies have."""
+        ...
+
+
+@dataclass(slots=True)
+class Played:
+    """What a replay has done."""
+
+    published: int = 0
+    deleted: int = 0
+    recorded_s: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Rows sent, of both kinds."""
+        return self.published + self.deleted
+
+
+class Pace:
+    """Real time against recorded time; `now` and `sleep` are the caller's."""
+
+    def __init__(
+        self, speed: float, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self._speed = speed
+        self.gather_s = speed * GATHER_S
+        """Recorded seconds that may be sent together."""
+        self._now = now
+        self._sleep = sleep
+        self._started: float | None = None
+
+    async def wait_for(self, recorded_s: float) -> None:
+        """Return when the moment `recorded_s` after the first row has come."""
+        if self._started is None:
+            self._started = self._now()
+        if self._speed == SPEED_MAX:
+            return
+        ahead_s = recorded_s / self._speed - (self._now() - self._started)
+        if ahead_s > 0:
+            await self._sleep(ahead_s)
+
+
+def speed_of(_ctx: click.Context, _parameter: click.Parameter, text: str) -> float:
+    """`1x`, `10x`, `0.5x` or `max` as a factor."""
+    if text == "max":
+        return SPEED_MAX
+    try:
+        factor = float(text.removesuffix("x"))
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < SPEED_MAX:
+        raise click.BadParameter(f"{text!r} is not a speed; write 1x, 10x, 0.5x or max")
+    return factor
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--topic", required=True, metavar="T", help="Topic to publish to.")
+@click.option("--speed", default="1x", show_default=True, callback=speed_of, metavar="S",
+              help="1x, 10x, ... of the recording's own speed, or max.")  # fmt: skip
+@click.option("--time-column", default="ts", show_default=True, metavar="C",
+              help="Column of times, in order, that the rows are played by.")  # fmt: skip
+@click.option("--delete-when", metavar="EXPR",
+              help="Rows for which this holds delete their record: \"qty == 0\".")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N rows.")
+@url_option
+@json_option
+def replay(
+    file: str,
+    topic: str,
+    speed: float,
+    time_column: str,
+    delete_when: str | None,
+    limit: int | None,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Publish a recorded update stream (Parquet) with its own timing."""
+    recording = Recording(file, time_column, delete_when, limit)
+    played = run(_replay(recording, topic, speed, url, quiet=as_json))
+    if as_json:
+        click.echo(orjson.dumps({**asdict(played), "rows": played.rows}))
+    else:
+        rate = played.rows / played.seconds if played.seconds else 0
+        click.echo(
+            f"{played.rows:,} rows to {topic}: {played.published:,} published, "
+            f"{played.deleted:,} deleted, {played.seconds:.1f} s, {rate:,.0f} rows/s"
+        )
+
+
+async def _replay(recording: Recording, topic: str, speed: float, url: str, quiet: bool) -> Played:
+    started = time.monotonic()
+    async with Client(url, name="sow replay") as client:
+        keys = (await client.topic(topic))["keys"]
+        if not keys:
+            raise ClientError(
+                f"topic {topic} has no Key; rows of a table cannot be published to it"
+            )
+        async with await client.publisher(topic) as publisher:
+            with _progress(quiet) as progress:
+                task = progress.add_task("replay", total=recording.rows, shown="")
+                pace = Pace(speed, time.monotonic, asyncio.sleep)
+                played = await play(recording, keys, pace, publisher, _shown(progress, task))
+    played.seconds = round(time.monotonic() - started, 3)
+    return played
+
+
+async def play(
+    recording: Recording,
+    keys: list[str],
+    pace: Pace,
+    sink: Sink,
+    shown: Callable[[Played], None] = lambda _played: None,
+) -> Played:
+    """Send a whole recording at a pace."""
+    played = Played()
+    for segment in recording.segments(keys, gather_s=pace.gather_s):
+        await pace.wait_for(segment.recorded_s)
+        await _send(segment, sink)
+        played.published += len(segment.publishes)
+        played.deleted += len(segment.deletes)
+        played.recorded_s = segment.recorded_s
+        shown(played)
+    return played
+
+
+async def _send(segment: Segment, sink: Sink) -> None:
+    await sink.send(segment.publishes)
+    await sink.delete(segment.deletes)
+
+
+def _progress(quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} rows"),
+        TextColumn("{task.fields[shown]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=quiet or not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def _shown(progress: Progress, task: TaskID) -> Callable[[Played], None]:
+    def show(played: Played) -> None:
+        elapsed_s = progress.tasks[task].elapsed or 0.0
+        rate = played.rows / elapsed_s if elapsed_s else 0.0
+        text = f"{rate:,.0f} rows/s, {played.recorded_s:.1f} s into the recording"
+        progress.update(task, completed=played.rows, shown=text)
+
+    return show
