@@ -51,7 +51,7 @@ def publish(
     A json topic takes JSON lines, one array, or one document; a text type takes lines; a binary
     type takes the whole file as one message. Ends when all are on the server's disk.
     """
-    name = "standard input" if file is click.get_binary_stream("stdin") else file.name
+    name = "standard input" if file is sys.stdin.buffer else file.name
     with progress(file) as advance:
         count, bookmark = run(_publish(url, topic, file, name, key, expiration, advance))
     if as_json:

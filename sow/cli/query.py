@@ -107,7 +107,7 @@ async def _not_empty(rows: Rows) -> AsyncIterator[list[bytes]]:
 
 
 def _write(text: bytes) -> None:
-    click.get_binary_stream("stdout").write(text)
+    sys.stdout.buffer.write(text)
 
 
 def _write_csv(records: Sequence[dict[str, str]]) -> None:

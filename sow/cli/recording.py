@@ -93,8 +93,9 @@ class Recording:
         for batch in self._file.iter_batches(BATCH_ROWS):
             times = _seconds(batch.column(self._time_column))
             start = times[0] if start is None and times else start
+            rows = len(batch)  # fewer than asked for at the end of each row group
             batch, times = batch.slice(skip, left), times[skip : skip + left]
-            skip = max(0, skip - BATCH_ROWS)
+            skip = max(0, skip - rows)
             left -= len(batch)
             yield from self._split(batch, names, [at - (start or 0) for at in times], gather_s)
             if not left:

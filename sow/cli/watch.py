@@ -86,6 +86,6 @@ def _refuse_end(messages: Sequence[Message]) -> None:
 def write_lines(messages: Sequence[Message]) -> None:
     """Messages as JSON lines, there to be read at once."""
     if messages:
-        out = click.get_binary_stream("stdout")
+        out = sys.stdout.buffer
         out.write(b"".join([ENCODER.encode(message) + b"\n" for message in messages]))
         out.flush()

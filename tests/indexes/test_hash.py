@@ -3,7 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.expressions import compare
-from sow.indexes import HashIndex, hash
+from sow.indexes import HashIndex
+from sow.indexes import hash as hash_module
 from sow.paths import parse_path
 
 A, B = parse_path("/a"), parse_path("/b")
@@ -53,9 +54,9 @@ def steps(*values: st.SearchStrategy) -> st.SearchStrategy:
 @pytest.fixture(autouse=True, params=[(1 / 64, 1 / 4, 1024), (9.0, 9.0, 0)], ids=["all", "chains"])
 def _ways(request, monkeypatch) -> None:
     """Small indexes compare all codes; with high limits they follow chains, and sweep."""
-    monkeypatch.setattr(hash, "CHAIN_SHARE_MAX", request.param[0])
-    monkeypatch.setattr(hash, "NOTES_SHARE_MAX", request.param[1])
-    monkeypatch.setattr(hash, "CODES_SPARE", request.param[2])
+    monkeypatch.setattr(hash_module, "CHAIN_SHARE_MAX", request.param[0])
+    monkeypatch.setattr(hash_module, "NOTES_SHARE_MAX", request.param[1])
+    monkeypatch.setattr(hash_module, "CODES_SPARE", request.param[2])
 
 
 @given(steps(VALUES))

@@ -118,6 +118,16 @@ def test_a_limit_stops_after_so_many_rows(book):
     assert recorder.play(book, SPEED_MAX, limit=2).rows == 2
 
 
+def test_a_recording_may_be_taken_up_after_any_row(tmp_path):
+    path = tmp_path / "groups.parquet"
+    table = pa.table({"ts": moments(*range(50)), "price": [1.0] * 50, "qty": list(range(50))})
+    pq.write_table(table, path, row_group_size=7)
+    for rows in (0, 6, 7, 30, 50):
+        segments = Recording(str(path), "ts").after(rows).segments(["/price"], 100.0)
+        bodies = [orjson.loads(body) for segment in segments for body in segment.publishes]
+        assert [body["qty"] for body in bodies] == list(range(rows, 50))
+
+
 def test_without_delete_when_every_row_is_published(book):
     recorder = Recorder()
     assert recorder.play(book, SPEED_MAX, delete_when=None).deleted == 0

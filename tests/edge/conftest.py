@@ -1,0 +1,28 @@
+"""One server for each module of tests; each test finds it empty and leaves it without errors."""
+
+import pytest
+
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    server = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path_factory.mktemp("data"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(running):
+    yield running
+    errors = running.errors.copy()
+    running.errors.clear()
+    assert errors == []
+    running.clear()
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "/edge/" in item.path.as_posix() or "/fuzz/" in item.path.as_posix():
+            item.add_marker("edge")

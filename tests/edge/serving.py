@@ -1,0 +1,294 @@
+"""A server on a real loopback socket, and clients of it, for tests written without asyncio.
+
+The server and its aiohttp clients run on one event loop in a thread of their own; a test calls
+plain methods that wait for the answer, at most `WAIT_S`. Nothing here sleeps to let something
+happen: every wait is for a line, an event or an answer. What the server logs as an error is kept
+in `Running.errors`, since an answer may look well while the log holds a traceback.
+"""
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from sow.config import loads
+from sow.server.app import Server
+
+WAIT_S = 15.0
+
+
+def configuration(topics, more=""):
+    """A configuration of these `<SOW>` elements, listening on a free port."""
+    loaded = loads(f"<SOWConfig><Name>test</Name>{more}<SOW>{topics}</SOW></SOWConfig>")
+    assert loaded.configuration is not None, loaded.findings
+    return replace(loaded.configuration, port=0)
+
+
+class Answer(NamedTuple):
+    """An HTTP response."""
+
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def rows(self):
+        """The lines of an NDJSON answer, parsed."""
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+class ErrorLog(logging.Handler):
+    """Keeps what is logged as an error, and every traceback."""
+
+    def __init__(self):
+        super().__init__(logging.DEBUG)
+        self.found = []
+
+    def emit(self, record):
+        if record.levelno >= logging.ERROR or record.exc_info:
+            self.found.append(logging.Formatter().format(record))
+
+
+class Running:
+    """A server from `start` to `stop`."""
+
+    def __init__(self, config, directory: Path):
+        self.log = ErrorLog()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._keep)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._config, self._directory = config, directory
+        self.start()
+
+    def start(self):
+        logging.getLogger().addHandler(self.log)
+        self.server, self.url, self._http = self.wait(self._start())
+
+    async def _start(self):
+        server = Server(self._config, self._directory)
+        url = await server.start()
+        http = aiohttp.ClientSession(auto_decompress=False, read_bufsize=2**20)
+        return server, url, http
+
+    def _keep(self, _loop, context):
+        self.log.found.append(f"{context['message']}: {context.get('exception')!r}")
+
+    @property
+    def errors(self):
+        return self.log.found
+
+    @property
+    def address(self):
+        url = URL(self.url)
+        return url.host, url.port
+
+    def wait(self, work, wait_s=WAIT_S):
+        """What the coroutine `work` returns when run on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, wait_s), self._loop).result()
+
+    def call(self, function, *arguments):
+        """What a plain function returns when called on the server's loop."""
+
+        async def work():
+            return function(*arguments)
+
+        return self.wait(work())
+
+    def stop(self):
+        self.wait(self._stop())
+        logging.getLogger().removeHandler(self.log)
+
+    async def _stop(self):
+        await self._http.close()
+        await self.server.stop()
+
+    def close(self):
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # HTTP.
+
+    def request(self, method, path, **more) -> Answer:
+        return self.wait(self._request(method, path, **more))
+
+    async def _request(self, method, path, **more):
+        url = URL(self.url + path, encoded=True)
+        async with self._http.request(method, url, allow_redirects=False, **more) as response:
+            return Answer(response.status, dict(response.headers), await response.read())
+
+    def get(self, path, accept=None) -> Answer:
+        return self.request("GET", path, headers={"Accept": accept} if accept else {})
+
+    def publish(self, topic, *documents, **parameters):
+        return self.post(topic, json.dumps(documents).encode(), **parameters)
+
+    def post(self, topic, body, kind="application/json", **parameters) -> Answer:
+        path = records(topic, **parameters)
+        return self.request("POST", path, data=body, headers={"Content-Type": kind})
+
+    def records(self, topic, **parameters):
+        answer = self.get(records(topic, **parameters))
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def clear(self):
+        for topic in self.get("/v1/topics").json:
+            if topic["kind"] == "topic":
+                self.request("DELETE", records(topic["name"], filter="1=1"))
+
+    # Streams and sockets.
+
+    @contextmanager
+    def socket(self, **more):
+        path = self.url + "/v1/ws"
+        ws = self.wait(self._http.ws_connect(path, max_msg_size=0, **more))
+        try:
+            yield Socket(self, ws)
+        finally:
+            self.wait(ws.close())
+
+    @contextmanager
+    def events(self, topic, headers=None, **parameters):
+        url = URL(self.url + stream(topic, **parameters), encoded=True)
+        response = self.wait(self._http.get(url, headers=headers or {}))
+        try:
+            yield Events(self, response)
+        finally:
+            self.call(response.close)
+
+    @contextmanager
+    def connection(self):
+        """A bare TCP connection, for what no proper client sends."""
+        with socket.create_connection(self.address, timeout=WAIT_S) as raw:
+            yield raw
+
+    def raw(self, data: bytes) -> bytes:
+        """What comes back for these bytes, up to the end of the connection."""
+        with self.connection() as raw:
+            raw.sendall(data)
+            raw.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+def records(topic, **parameters):
+    return _path(topic, "records", parameters)
+
+
+def stream(topic, **parameters):
+    return _path(topic, "stream", parameters)
+
+
+def _path(topic, last, parameters):
+    query = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in parameters.items())
+    return f"/v1/topics/{quote(topic, safe='')}/{last}" + (f"?{query}" if query else "")
+
+
+class Socket:
+    """A WebSocket client. `seen` are all lines that came, parsed, in order."""
+
+    def __init__(self, running: Running, ws):
+        self._running, self._ws = running, ws
+        self._unread = []
+        self.seen = []
+
+    def send(self, *lines, binary=False):
+        """One frame: dictionaries become JSON lines, texts and bytes go as they are."""
+        parts = [json.dumps(line) if isinstance(line, dict) else line for line in lines]
+        data = b"\n".join(part.encode() if isinstance(part, str) else part for part in parts)
+        self.send_frame(data, binary)
+
+    def send_frame(self, data: bytes, binary=False):
+        send = self._ws.send_bytes(data) if binary else self._ws.send_str(data.decode())
+        self._running.wait(send)
+
+    def line(self):
+        """The next line; raises EOFError when the server has closed."""
+        while not self._unread:
+            message = self._running.wait(self._ws.receive())
+            if message.type not in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
+                raise EOFError(f"{message.type.name} {self._ws.close_code}")
+            self._unread = [json.loads(line) for line in message.data.splitlines()]
+        self.seen.append(self._unread.pop(0))
+        return self.seen[-1]
+
+    def until(self, **fields):
+        """All lines up to the first one with these fields, which is the last of the list."""
+        lines = [self.line()]
+        while any(lines[-1].get(name) != value for name, value in fields.items()):
+            lines.append(self.line())
+        return lines
+
+    def ask(self, command, *bodies, cid="1"):
+        """Send one command; the lines up to its first ack."""
+        self.send({"cid": cid, **command}, *bodies)
+        return self.until(c="ack", cid=cid)
+
+    def settled(self):
+        """Every line up to the answer to a flush: nothing more was under way."""
+        return self.ask({"c": "flush"}, cid="settled")[:-1]
+
+    def rest(self):
+        """All lines up to the end of the connection."""
+        lines = []
+        try:
+            while True:
+                lines.append(self.line())
+        except EOFError:
+            return lines
+
+
+@dataclass
+class Event:
+    """One server-sent event."""
+
+    name: str
+    id: str
+    line: dict
+
+
+class Events:
+    """A reader of server-sent events."""
+
+    def __init__(self, running: Running, response):
+        self._running, self._response = running, response
+        self.status, self.headers = response.status, response.headers
+
+    def event(self) -> Event:
+        fields = {"id": ""}
+        while text := self._line():
+            name, _, value = text.partition(": ")
+            assert name in ("event", "id", "data"), text
+            fields[name] = value
+        return Event(fields["event"], fields["id"], json.loads(fields["data"]))
+
+    def _line(self):
+        line = self._running.wait(self._response.content.readline())
+        if not line:
+            raise EOFError
+        return line.decode().rstrip("\n")
+
+    def until(self, name):
+        """All events up to the first one of this name."""
+        events = [self.event()]
+        while events[-1].name != name:
+            events.append(self.event())
+        return events
+
+    def body(self):
+        return self._running.wait(self._response.read())
