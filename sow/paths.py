@@ -10,7 +10,7 @@ array) is a list of its values in order.
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sow.errors import BadFilter
 
@@ -27,6 +27,14 @@ class Path:
 
     steps: tuple[str, ...]
     index: int | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Paths name columns, so they are looked up for every message: hash them once.
+        object.__setattr__(self, "_hash", hash((self.steps, self.index)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         text = "/" + "/".join(self.steps)

@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -208,6 +209,11 @@ def _cid_of(line: bytes) -> str | None:
 
 
 def _acks(asked: str | list[str]) -> frozenset[str]:
+    return _known_acks(asked if isinstance(asked, str) else ",".join(asked))
+
+
+@lru_cache(maxsize=64)
+def _known_acks(asked: str) -> frozenset[str]:
     acks = frozenset(comma_list(asked))
     for ack in sorted(acks.difference(ACKS)):
         if ack in ACKS_LATER:

@@ -11,12 +11,12 @@ from sow.config import Loaded, load
 
 
 @click.command()
-@click.argument("config", default="./config.xml", type=click.Path())
+@click.argument("config", default="config.xml", type=click.Path())
 @variables_option
 @json_option
 @click.pass_context
 def check(ctx: click.Context, config: str, variables: dict[str, str], as_json: bool) -> None:
-    """Validate CONFIG (./config.xml) and name every mistake with its line.
+    """Validate CONFIG (config.xml) and name every mistake with its line.
 
     Each finding is one line: file, line, element, what is wrong, what to write instead.
     """
@@ -32,4 +32,4 @@ def _show(config: str, loaded: Loaded) -> None:
     for finding in loaded.findings:
         click.echo(str(finding))
     if loaded.configuration is not None:
-        click.echo(f"{os.path.relpath(config)}: ok ({len(loaded.configuration.topics)} topics)")
+        click.echo(f"{config}: ok ({len(loaded.configuration.topics)} topics)")

@@ -22,7 +22,7 @@ OTHER_LINES = 3
 
 
 class LiveTable:
-    """What is in focus; a context manager that draws it while it lasts."""
+    """What is in focus; drawn while the context lasts or, without a terminal, at its end."""
 
     def __init__(self, topic: str, console: Console | None = None) -> None:
         self._topic = topic
@@ -58,7 +58,8 @@ class LiveTable:
         return Group(Text(heading + more, style="dim"), as_table(shown) if shown else Text(""))
 
     def __enter__(self) -> Self:
-        self._live.start()
+        if self._console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(
@@ -67,4 +68,7 @@ class LiveTable:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        if self._console.is_terminal:
+            self._live.stop()
+        else:
+            self._console.print(self.render())

@@ -1,6 +1,7 @@
 """`sow publish`: sends messages from a file or standard input to a topic."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -115,7 +116,9 @@ async def _explain(error: SowError, publisher: Publisher, places: Places, name: 
     """Add to an error where the message stands, and what was published all the same."""
     await publisher.settle()
     if isinstance(error, BadMessage):
-        error.detail = f"{places.name(error.index)} of {name}: {error.detail}"
+        # The server counts within its frame; a person counts lines.
+        detail = re.sub(r"^message \d+: ", "", error.detail)
+        error.detail = f"{places.name(error.index)} of {name}: {detail}"
     if publisher.published:
         error.detail += f"; {publisher.published:,} other messages were published"
 

@@ -24,7 +24,7 @@ Ready = Callable[[str], None]
 
 
 @click.command()
-@click.argument("config", default="./config.xml", type=click.Path())
+@click.argument("config", default="config.xml", type=click.Path())
 @variables_option
 @click.option("--host", metavar="H", help="Address to listen on, instead of Listen in CONFIG.")
 @click.option(
@@ -50,7 +50,7 @@ def serve(
     data_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Run the server that CONFIG (./config.xml) describes.
+    """Run the server that CONFIG (config.xml) describes.
 
     Writes one line when it is ready. SIGTERM or Ctrl-C stops it cleanly.
     """

@@ -4,6 +4,7 @@ A problem document and a failure ack say the same things (`reason`, `detail`, an
 become the error that the server raised, so that one `except` serves either way of asking.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -92,7 +93,8 @@ def reported(url: str) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        why = error.os_error.strerror or str(error.os_error)
+        number = error.os_error.errno
+        why = os.strerror(number) if number and number > 0 else str(error.os_error)
         raise Unreachable(
             f"no server answers at {url} ({why.lower()}); start one with sow serve, "
             "or give its address as url"

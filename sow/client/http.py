@@ -49,15 +49,18 @@ class Rows:
     async def chunks(self) -> AsyncIterator[list[bytes]]:
         """The rows in groups, as they come off the network."""
         rest: list[bytes] = []
-        with reported(self._url):
-            async for data in self._response.content.iter_any():
-                first, *others = data.split(b"\n")
-                rest.append(first)
-                if others:
-                    yield [b"".join(rest), *others[:-1]]
-                    rest = [others[-1]]
+        while data := await self._read():
+            first, *others = data.split(b"\n")
+            rest.append(first)
+            if others:
+                yield [b"".join(rest), *others[:-1]]
+                rest = [others[-1]]
         if last := b"".join(rest):
             yield [last]
+
+    async def _read(self) -> bytes:
+        with reported(self._url):
+            return await self._response.content.readany()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for rows in self.chunks():
@@ -95,19 +98,20 @@ class Http:
             headers["Content-Type"] = content_type
         with reported(self.url):
             address = URL(self.url + path, encoded=True).update_query(params)
-            async with self._session.request(
-                method, address, headers=headers, data=body
-            ) as response:
-                if response.status >= 400:
-                    raise await _problem(self.url, response)
-                yield response
+            response = await self._session.request(method, address, headers=headers, data=body)
+            if response.status >= 400:
+                raise await _problem(self.url, response)
+        # What the caller does with the answer, and gets wrong, is not the network's fault.
+        async with response:
+            yield response
 
     async def json(
         self, method: str, path: str, asked: Mapping[str, object] | None = None, **more: Any
     ) -> Any:
         """The decoded answer of a request."""
         async with self.request(method, path, asked, **more) as response:
-            return orjson.loads(await response.read())
+            with reported(self.url):
+                return orjson.loads(await response.read())
 
     @asynccontextmanager
     async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
