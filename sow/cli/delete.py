@@ -21,7 +21,7 @@ def delete(topic: str, filter_text: str | None, keys: str | None, url: str, as_j
     if as_json:
         click.echo(orjson.dumps({"deleted": deleted}))
     else:
-        click.echo(f"deleted {deleted:,} records from {topic}")
+        click.echo(f"deleted {deleted:,} record{'s' * (deleted != 1)} from {topic}")
 
 
 async def _delete(url: str, topic: str, filter_text: str | None, keys: list[str] | None) -> int:

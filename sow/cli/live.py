@@ -70,5 +70,5 @@ class LiveTable:
     ) -> None:
         if self._console.is_terminal:
             self._live.stop()
-        else:
+        elif self._messages:
             self._console.print(self.render())

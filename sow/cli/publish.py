@@ -59,7 +59,7 @@ def publish(
         click.echo(orjson.dumps({"published": count, "bookmark": bookmark}))
     else:
         at = f" (bookmark {bookmark})" if bookmark else ""
-        click.echo(f"published {count:,} messages to {topic}{at}")
+        click.echo(f"published {count:,} message{'s' * (count != 1)} to {topic}{at}")
 
 
 @contextmanager

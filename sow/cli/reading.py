@@ -29,21 +29,35 @@ async def chunks(source: BinaryIO) -> AsyncIterator[bytes]:
         while piece := source.read(CHUNK_BYTES):
             yield piece
         return
-    # A daemon thread, since nothing can wake a read of a terminal when Ctrl-C ends the loop.
+    queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(QUEUED_CHUNKS)
+    _read_in_thread(descriptor, queue, room)
+    while arrived := await queue.get():
+        if isinstance(arrived, OSError):
+            raise arrived
+        room.release()
+        yield arrived
+
+
+def _read_in_thread(
+    descriptor: int, queue: asyncio.Queue[bytes | OSError], room: threading.Semaphore
+) -> None:
+    """Feed what is read, up to the empty piece or the error that ends it, to a queue."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUED_CHUNKS)
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody reads on
-            while True:
+        piece: bytes | OSError = b"?"
+        while piece and not isinstance(piece, OSError):
+            try:
                 piece = os.read(descriptor, CHUNK_BYTES)
-                asyncio.run_coroutine_threadsafe(queue.put(piece), loop).result()
-                if not piece:
-                    return
+            except OSError as error:
+                piece = error
+            room.acquire()
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for more
+                loop.call_soon_threadsafe(queue.put_nowait, piece)
 
+    # A daemon, since nothing can wake a read of a terminal when Ctrl-C ends the loop.
     threading.Thread(target=read, daemon=True).start()
-    while piece := await queue.get():
-        yield piece
 
 
 def _descriptor(source: BinaryIO) -> int | None:

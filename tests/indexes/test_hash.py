@@ -35,9 +35,8 @@ def apply(index: HashIndex, records: dict[int, tuple], step: object) -> None:
         case int():
             index.refresh(step or None)
         case [int(), *_]:
-            index.drop(step)
-            for slot in step:
-                records.pop(slot, None)
+            gone = [slot for slot in set(step) if records.pop(slot, None)]
+            index.drop(gone)
         case [*changes]:
             slots = [slot for slot, *_ in changes]
             columns = [list(column) for column in zip(*[c[1:] for c in changes], strict=True)]

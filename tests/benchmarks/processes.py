@@ -1,0 +1,117 @@
+"""Processes: a real server of its own, and what the operating system says it used."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import orjson
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).parents[2]
+STOP_S_MAX = 30
+
+
+def python(*arguments: str) -> "subprocess.Popen[str]":
+    """A Python process that speaks lines on its standard input and output."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        cwd=ROOT,
+    )
+
+
+def stop(process: "subprocess.Popen[str]") -> None:
+    """Ask a process to end, and wait until it has."""
+    process.terminate()
+    try:
+        process.wait(STOP_S_MAX)
+    finally:
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def line_from(process: "subprocess.Popen[str]") -> str:
+    """The next line a process writes; raises EOFError if it ended instead."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise EOFError(f"{process.args!r} ended with {process.wait()}")
+    return line.rstrip("\n")
+
+
+class ServerProcess:
+    """`sow serve` in a process of its own, ready once entered.
+
+    Without `data` it keeps its data in a directory that goes with it.
+    """
+
+    def __init__(self, xml: str, data: Path | None = None) -> None:
+        self._own = TemporaryDirectory(prefix="sow-bench-")
+        self._config = Path(self._own.name) / "config.xml"
+        self._config.write_text(xml)
+        self.data = data or Path(self._own.name) / "data"
+        self._process: subprocess.Popen[str]
+        self.host = ""
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._process = python(
+            *("-m", "sow.cli", "serve", str(self._config)),
+            *("--port", "0", "--data-dir", str(self.data), "--json"),
+        )
+        url = urlsplit(orjson.loads(line_from(self._process))["url"])
+        self.host, self.port = str(url.hostname), int(url.port or 0)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        try:
+            stop(self._process)
+        finally:
+            self._own.cleanup()
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time used so far, all threads, in steps of a clock tick (10 ms)."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of its own: pages of mapped files, which the system takes back, do not count."""
+        return self._status("RssAnon")
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most it had in memory since `forget_peak`, mapped files included."""
+        return self._status("VmHWM")
+
+    @property
+    def resident_bytes(self) -> int:
+        """What it has in memory now, mapped files included."""
+        return self._status("VmRSS")
+
+    def forget_peak(self) -> None:
+        """Start the peak anew from what is in memory now."""
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    def _status(self, field: str) -> int:
+        line = next(line for line in self._proc("status").splitlines() if line.startswith(field))
+        return int(line.split()[1]) * 1024
+
+    def _proc(self, name: str) -> str:
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()

@@ -1,0 +1,59 @@
+"""A server for each module of tests, and the command line pointed at it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from sow.cli import main
+from tests.edge.serving import Running, configuration
+
+TOPICS = """
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Expiration>enabled</Expiration></Topic>
+<Topic><Name>notes</Name><MessageType>string</MessageType></Topic>
+<Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(running):
+    """The module's server, found empty."""
+    running.clear()
+    return running
+
+
+@pytest.fixture
+def sow(server):
+    """Runs a command against the server; `sow.ok` insists that it works, returning stdout."""
+
+    def run(*arguments, **more):
+        return CliRunner().invoke(main, [*arguments, "--url", server.url], **more)
+
+    def ok(*arguments, **more):
+        result = run(*arguments, **more)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    run.ok = ok
+    return run
+
+
+@pytest.fixture
+def orders(server):
+    """Publishes documents to the topic orders."""
+    return lambda *documents: server.post("orders", json.dumps(documents).encode())
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()) and "/cli/" in item.path.as_posix():
+            item.add_marker("edge")

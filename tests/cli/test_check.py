@@ -1,0 +1,56 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from sow.cli import main
+
+TOPIC = "<Topic><Name>{}</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Checks a config.xml that holds these topics."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(xml, *arguments):
+        text = f"<SOWConfig><Name>test</Name><SOW>{xml}</SOW></SOWConfig>"
+        (tmp_path / "config.xml").write_text(text)
+        return CliRunner().invoke(main, ["check", *arguments])
+
+    return run
+
+
+def test_a_good_file_says_how_many_topics_it_has(check):
+    result = check(TOPIC.format("orders"))
+    assert (result.exit_code, result.stdout) == (0, "config.xml: ok (1 topics)\n")
+
+
+def test_a_mistake_is_a_line_with_its_place(check):
+    result = check(TOPIC.format("orders").replace("Key>", "Kye>"))
+    assert result.exit_code == 1
+    assert result.stdout.startswith("config.xml:1: Kye: ")
+
+
+def test_findings_as_json(check):
+    result = check(TOPIC.format("orders").replace("Key>", "Kye>"), "--json")
+    (finding,) = [found for found in json.loads(result.stdout) if found["element"] == "Kye"]
+    assert (finding["file"], finding["line"], finding["severity"]) == ("config.xml", 1, "error")
+
+
+def test_a_good_file_as_json_is_an_empty_list(check):
+    assert json.loads(check(TOPIC.format("orders"), "--json").stdout) == []
+
+
+def test_variables_are_set_on_the_command_line(check):
+    assert check(TOPIC.format("${TOPIC}"), "--set", "TOPIC=orders").exit_code == 0
+
+
+def test_a_variable_without_a_value_is_wrong_usage(check):
+    assert check(TOPIC.format("${TOPIC}"), "--set", "TOPIC").exit_code == 2
+
+
+def test_a_file_that_is_not_there_is_a_finding(tmp_path):
+    result = CliRunner().invoke(main, ["check", str(tmp_path / "config.xml")])
+    assert result.exit_code == 1
+    assert "cannot be read" in result.stdout

@@ -1,0 +1,87 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sow.cli import main
+from sow.cli.main import COMMANDS
+
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize("name", ["top", "dump", "load", "pipeline"])
+def test_a_command_that_is_not_built_is_refused_by_name(name):
+    result = run(name, "--anything", "x")
+    assert (result.exit_code, result.stderr) == (1, f"sow: sow {name} is not available yet\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("query", "orders", "--select", "/a"),
+        ("watch", "orders", "--delta"),
+        ("watch", "orders", "--conflation", "1s"),
+        ("watch", "orders", "--bookmark", "0"),
+        ("publish", "orders", "--delta"),
+    ],
+)
+def test_an_option_that_is_not_built_is_refused_by_name(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert f"{arguments[2]} is not available yet" in result.stderr
+
+
+def test_a_server_that_is_not_there_is_a_sentence():
+    result = run("query", "orders", "--url", "http://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("sow: no server answers at http://127.0.0.1:1 (connection")
+
+
+def test_the_address_may_come_from_the_environment():
+    result = CliRunner().invoke(main, ["query", "orders"], env={"SOW_URL": "ftp://x"})
+    assert (result.exit_code, "'ftp://x' is not an address" in result.stderr) == (1, True)
+
+
+def test_delete_wants_exactly_one_selector():
+    assert run("delete", "orders").exit_code == 2
+    assert run("delete", "orders", "--filter", "1=1", "--keys", "1").exit_code == 2
+
+
+def test_an_unknown_command_is_wrong_usage():
+    assert run("qery").exit_code == 2
+
+
+def test_a_file_that_is_not_there_is_wrong_usage():
+    assert run("publish", "orders", "nowhere.json").exit_code == 2
+
+
+def test_checking_loads_neither_network_nor_store():
+    code = (
+        "import sys; from sow.cli import main; main(['check'], standalone_mode=False); "
+        "print([m for m in ('aiohttp', 'lmdb', 'pyarrow', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_documented(name):
+    command = main.get_command(click.Context(main), name)
+    _, _, section = DOCUMENTED.partition(f"\n## sow {name}\n")
+    section = section.partition("\n## ")[0]
+    assert section, f"docs/cli.md has no section '## sow {name}'"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert f"`{parameter.opts[0]}" in section, f"sow {name} {parameter.opts[0]}"
+
+
+def test_nothing_that_does_not_exist_is_documented():
+    sections = [line[7:] for line in DOCUMENTED.splitlines() if line.startswith("## sow ")]
+    assert sorted(sections) == sorted(COMMANDS)

@@ -1,0 +1,105 @@
+import asyncio
+import io
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.cli.reading import Places, chunks, documents, lines
+from sow.errors import BadMessage
+
+
+async def pieces(*parts):
+    for part in parts:
+        yield part
+
+
+def read(cut, *parts):
+    places = Places()
+
+    async def all_of():
+        return [body async for found in cut(pieces(*parts), places) for body in found]
+
+    return asyncio.run(all_of()), places
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1), st.data())
+def test_where_the_pieces_are_cut_changes_nothing(numbers, data):
+    bodies = [b'{"id":%d}' % number for number in numbers]
+    text = b"\n".join(bodies)
+    at = data.draw(st.integers(0, len(text)))
+    assert read(documents, text[:at], text[at:])[0] == bodies
+
+
+@given(st.lists(st.dictionaries(st.text(), st.integers()), min_size=1))
+def test_an_array_is_its_members_however_it_is_laid_out(values):
+    text = json.dumps(values, indent=2).encode()
+    assert [json.loads(body) for body in read(documents, text)[0]] == values
+
+
+def test_a_document_over_several_lines_becomes_one_line():
+    assert read(documents, b'{\n "px": 1.10,\n "b": [\n1]}\n')[0] == [b'{"px":1.10,"b":[1]}']
+
+
+def test_lines_lose_their_carriage_return_and_blank_lines_are_left_out():
+    assert read(lines, b"a\r\n\r\n \nb")[0] == [b"a", b"b"]
+
+
+def test_blank_lines_count_in_a_place():
+    _, places = read(lines, b"a\n\n\nb\nc")
+    assert [places.name(index) for index in range(3)] == ["line 1", "line 4", "line 5"]
+
+
+def test_a_place_in_an_array_is_the_number_of_the_message():
+    _, places = read(documents, b"[{},\n\n{}]")
+    assert places.name(1) == "message 2"
+
+
+def test_a_broken_first_line_is_still_a_line():
+    assert read(documents, b"{nonsense}\n{}\n")[0] == [b"{nonsense}", b"{}"]
+
+
+def test_a_broken_array_says_so():
+    with pytest.raises(BadMessage, match="not a JSON array"):
+        read(documents, b"[{},")
+
+
+def test_nothing_is_no_message():
+    assert read(documents, b" \n")[0] == []
+
+
+def test_lines_of_a_pipe_arrive_before_it_ends():
+    reading, writing = os.pipe()
+
+    async def read_all():
+        with os.fdopen(reading, "rb") as source:
+            arriving = lines(chunks(source), Places())
+            os.write(writing, b"a\nb\n")
+            first = await anext(arriving)
+            os.write(writing, b"c")
+            os.close(writing)
+            return [first, *[found async for found in arriving]]
+
+    assert asyncio.run(read_all()) == [[b"a", b"b"], [b"c"]]
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path):
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    source = SimpleNamespace(fileno=lambda: descriptor)
+
+    async def read_all():
+        return [piece async for piece in chunks(source)]
+
+    with pytest.raises(IsADirectoryError):
+        asyncio.run(read_all())
+    os.close(descriptor)
+
+
+def test_a_source_without_a_descriptor_is_read():
+    async def all_of():
+        return [piece async for piece in chunks(io.BytesIO(b"abc"))]
+
+    assert asyncio.run(all_of()) == [b"abc"]

@@ -1,0 +1,112 @@
+"""`sow serve` as a process of its own: what it prints, what it stops at and how."""
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from sow.store import repair
+
+pytestmark = pytest.mark.edge
+
+CONFIG = """<SOWConfig><Name>test</Name><SOW><Topic><Name>${TOPIC}</Name>
+<MessageType>json</MessageType><Key>/id</Key></Topic></SOW></SOWConfig>"""
+STOP_S_MAX = 5
+
+
+@pytest.fixture
+def command(tmp_path):
+    (tmp_path / "config.xml").write_text(CONFIG)
+    base = [sys.executable, "-m", "sow.cli", "serve", str(tmp_path / "config.xml")]
+    return [*base, "--set", "TOPIC=orders", "--port", "0"]
+
+
+@contextmanager
+def started(command):
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_says_one_line_when_it_is_ready(command, tmp_path):
+    with started(command) as (process, line):
+        assert line.startswith("sow: listening on http://127.0.0.1:")
+        assert line.endswith(f" (1 topics, data in {tmp_path / 'data'})\n")
+        process.terminate()
+        assert process.communicate(timeout=STOP_S_MAX) == ("", "")
+
+
+def test_the_line_may_be_json(command, tmp_path):
+    with started([*command, "--json", "--data-dir", str(tmp_path / "d")]) as (_, line):
+        ready = json.loads(line)
+    assert (ready["topics"], ready["data_directory"]) == (1, str(tmp_path / "d"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_cleanly(command, number):
+    with started(command) as (process, _):
+        process.send_signal(number)
+        assert process.wait(STOP_S_MAX) == 0
+
+
+def test_a_second_server_on_the_same_data_says_who_has_it(command):
+    with started(command) as (process, _):
+        second = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert second.returncode == 1
+    assert f"in use by process {process.pid}" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_a_mistake_in_the_configuration_keeps_it_from_starting(command):
+    done = subprocess.run([*command, "--set", "TOPIC="], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "config.xml:1: " in done.stderr
+    assert done.stdout == ""
+
+
+def test_watching_ends_quietly_on_an_interrupt(command):
+    with started(command) as (_, line):
+        watch = [sys.executable, "-m", "sow.cli", "watch", "orders", "--url", line.split()[3]]
+        publish = [sys.executable, "-m", "sow.cli", "publish", "orders", "--url", line.split()[3]]
+        subprocess.run(publish, input='{"id":1}', text=True, check=True, capture_output=True)
+        with started(watch) as (process, first):
+            assert json.loads(first)["d"] == {"id": 1}
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=STOP_S_MAX) == ("", "")
+            assert process.returncode == 130
+
+
+def test_output_that_nobody_reads_ends_quietly(command):
+    with started(command) as (_, line):
+        url = line.split()[3]
+        sow = [sys.executable, "-m", "sow.cli"]
+        rows = "\n".join(f'{{"id":{number},"text":"{"x" * 500}"}}' for number in range(2000))
+        subprocess.run(
+            [*sow, "publish", "orders", "--url", url],
+            input=rows, text=True, check=True, capture_output=True,
+        )  # fmt: skip
+        query = [*sow, "query", "orders", "--format", "ndjson", "--url", url]
+        with started(query) as (process, _):
+            process.stdout.close()
+            process.wait(STOP_S_MAX)
+            assert process.stderr.read() == ""
+
+
+def test_repair_takes_what_the_errors_recommend(tmp_path, capsys):
+    (tmp_path / "journal").mkdir()
+    command = [sys.executable, "-m", "sow.cli", "repair", str(tmp_path), str(tmp_path / "journal")]
+    done = subprocess.run([*command, "--after", "7"], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0
+    other = tmp_path / "other"
+    (other / "journal").mkdir(parents=True)
+    repair.main([str(other), str(other / "journal"), "--after", "7"])
+    expected = capsys.readouterr().out.replace(str(other), str(tmp_path))
+    assert done.stdout == expected

@@ -1,0 +1,48 @@
+"""A server for each module of tests, and clients of it without asyncio in the tests."""
+
+import asyncio
+
+import pytest
+
+from sow.client import Client
+from tests.edge.serving import Running, configuration
+
+TOPICS = """
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>/my/orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(running):
+    """The module's server, found empty."""
+    running.clear()
+    return running
+
+
+@pytest.fixture
+def using(server):
+    """Runs a coroutine function with a client and returns what it returns."""
+
+    def run(work):
+        async def session():
+            async with Client(server.url, name="test") as client:
+                return await work(client)
+
+        return asyncio.run(asyncio.wait_for(session(), 15))
+
+    return run
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()) and "/client/" in item.path.as_posix():
+            item.add_marker("edge")

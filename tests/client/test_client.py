@@ -1,0 +1,172 @@
+"""The client against a real server."""
+
+import asyncio
+
+import pytest
+
+from sow.client import Client, Disconnected, Unreachable
+from sow.client.client import checked_url
+from sow.errors import BadFilter, BadMessage, ClientError, UnknownTopic
+
+
+def publish(*documents):
+    return lambda client: client.publish("orders", documents)
+
+
+def test_one_document_or_many_are_published(using, server):
+    using(lambda client: client.publish("orders", {"id": 1}))
+    using(publish({"id": 2}, b'{"id":3}', '{"id":4}'))
+    assert server.records("orders") == [{"id": number} for number in (1, 2, 3, 4)]
+
+
+def test_bookmarks_grow(using):
+    first, second = using(publish({"id": 1})), using(publish({"id": 1}))
+    assert int(first) < int(second)
+
+
+def test_a_bad_message_is_named_by_its_index_and_the_client_goes_on(using, server):
+    async def work(client):
+        with pytest.raises(BadMessage) as bad:
+            await client.publish("orders", [{"id": 1}, {"no": 2}])
+        await client.publish("orders", {"id": 3})
+        return bad.value.index
+
+    assert using(work) == 1
+    assert server.records("orders") == [{"id": 3}]
+
+
+def test_the_index_counts_from_the_start_of_the_call(using):
+    async def work(client):
+        await client.publish("orders", [{"id": 1}, {"id": 2}])
+        with pytest.raises(BadMessage) as bad:
+            await client.publish("orders", [*({"id": at} for at in range(1500)), {"no": 1}])
+        return bad.value.index
+
+    assert using(work) == 1500
+
+
+def test_publishes_at_the_same_time_do_not_mix(using, server):
+    async def work(client):
+        publishes = (client.publish("orders", {"id": number}) for number in range(50))
+        return await asyncio.gather(*publishes)
+
+    assert len(set(using(work))) == 50
+    assert len(server.records("orders")) == 50
+
+
+def test_a_body_with_line_breaks_is_published_whole(using, server):
+    using(lambda client: client.publish("blobs", b"a\nb", key="k"))
+    assert server.get("/v1/topics/blobs/records/k").body == b"a\nb"
+
+
+def test_a_query_is_answered_decoded(using):
+    async def work(client):
+        await client.publish("orders", [{"id": 1, "px": 3}, {"id": 2, "px": 1}])
+        return await client.query("orders", filter="/px > 0", order_by="/px", top_n=1)
+
+    answer = using(work)
+    assert (answer.records, answer.matches) == ([{"id": 2, "px": 1}], 2)
+
+
+def test_a_large_answer_arrives_whole(using):
+    async def work(client):
+        await client.publish("orders", [{"id": number} for number in range(3000)])
+        return await client.query("orders")
+
+    assert [record["id"] for record in using(work).records] == list(range(3000))
+
+
+def test_rows_may_carry_their_keys_which_name_them_later(using, server):
+    async def work(client):
+        await client.publish("orders", [{"id": 1}, {"id": 2}])
+        keys = [record["k"] for record in await _all(client.rows("orders", meta=True))]
+        assert (await client.query("orders", keys=keys[:1])).records == [{"id": 1}]
+        return await client.delete("orders", keys=keys[:1])
+
+    assert using(work) == 1
+    assert server.records("orders") == [{"id": 2}]
+
+
+async def _all(opening):
+    async with opening as rows:
+        return (await rows.all()).records
+
+
+def test_topics_are_described_whatever_their_name(using):
+    assert using(lambda client: client.topic("/my/orders"))["kind"] == "topic"
+    assert {topic["name"] for topic in using(lambda client: client.topics())} >= {"/my/orders"}
+
+
+def test_errors_keep_their_kind_over_http_and_websocket(using):
+    async def work(client):
+        with pytest.raises(UnknownTopic):
+            await client.query("ordres")
+        with pytest.raises(UnknownTopic):
+            await client.publish("ordres", {"id": 1})
+        with pytest.raises(BadFilter) as over_http:
+            await client.delete("orders", filter="/id >> 1")
+        with pytest.raises(BadFilter) as over_websocket:
+            await client.subscribe("orders", filter="/id >> 1").open()
+        return over_http.value.position, over_websocket.value.position
+
+    assert using(work) == (5, 5)
+
+
+def test_a_subscription_gives_the_snapshot_then_updates_then_oof(using):
+    async def work(client):
+        await client.publish("orders", {"id": 1, "px": 5})
+        following = client.sow_and_subscribe("orders", filter="/px > 1", oof=True)
+        async with following as messages:
+            await client.publish("orders", [{"id": 2, "px": 9}, {"id": 1, "px": 0}])
+            return [await anext(messages) for _ in range(5)]
+
+    found = using(work)
+    assert [message.c for message in found] == ["group_begin", "sow", "group_end", "p", "oof"]
+    assert found[-1].reason == "match"
+    assert found[3].document() == {"id": 2, "px": 9}
+
+
+def test_a_subscription_may_be_read_without_a_context(using):
+    async def work(client):
+        await client.publish("orders", {"id": 1})
+        async for message in client.sow_and_subscribe("orders"):
+            if message.c == "sow":
+                return message.document()
+        return None
+
+    assert using(work) == {"id": 1}
+
+
+def test_a_session_is_listed_by_the_client_s_name(using, server):
+    async def work(client):
+        async with client.subscribe("orders"):
+            return await client.http.json("GET", "/v1/sessions")
+
+    assert [session["client"] for session in using(work)] == ["test"]
+
+
+def test_a_subscription_ended_by_an_operator_says_so(using):
+    async def work(client):
+        async with client.subscribe("orders") as messages:
+            (session,) = await client.http.json("GET", "/v1/sessions")
+            await client.http.json("DELETE", f"/v1/sessions/{session['id']}")
+            await anext(messages)
+
+    with pytest.raises(Disconnected, match="closed by an operator"):
+        using(work)
+
+
+def test_nobody_at_the_address_is_unreachable():
+    async def work():
+        async with Client("127.0.0.1:1") as client:
+            await client.topics()
+
+    with pytest.raises(Unreachable, match=r"at http://127\.0\.0\.1:1 "):
+        asyncio.run(work())
+
+
+def test_an_address_may_lack_its_scheme_and_nothing_else():
+    assert checked_url("localhost:8080/") == "http://localhost:8080"
+    for text in ("ftp://x", "http://"):
+        with pytest.raises(ClientError):
+            checked_url(text)

@@ -1,0 +1,53 @@
+import pytest
+
+from sow.client.failures import failure
+from sow.errors import (
+    BadFilter,
+    BadMessage,
+    ClientError,
+    DiskFull,
+    InvalidTopic,
+    NotAvailable,
+    SowError,
+    TooLarge,
+    UnknownRecord,
+    UnknownTopic,
+)
+from sow.replies import failure as ack_of
+
+ERRORS = [
+    BadFilter("x", position=3, expected="y"),
+    BadFilter("x", position=3, reason="bad orderby"),
+    BadMessage("x", index=7),
+    ClientError("x"),
+    ClientError("x", reason="invalid options"),
+    DiskFull("x"),
+    InvalidTopic("x is a conflated topic"),
+    NotAvailable("x is not available yet"),
+    TooLarge("x"),
+    UnknownRecord("x"),
+    UnknownTopic("no topic 'x'"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__} {error}")
+def test_a_problem_is_the_error_that_the_server_raised(error):
+    report = {"reason": error.reason, "detail": error.detail, "status": error.status}
+    found = failure(report | error.fields())
+    assert (type(found), found.reason, found.detail) == (type(error), error.reason, error.detail)
+    assert found.fields() == error.fields()
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__} {error}")
+def test_a_failure_ack_is_the_error_that_the_server_raised(error):
+    found = failure(ack_of("1", error))
+    assert (type(found), found.reason, found.fields()) == (
+        type(error),
+        error.reason,
+        error.fields(),
+    )
+
+
+def test_what_is_not_known_is_the_server_s_fault_from_500_on():
+    assert type(failure({"status": 500, "reason": "new", "detail": "x"})) is SowError
+    assert type(failure({"status": 418, "reason": "new", "detail": "x"})) is ClientError

@@ -1,0 +1,169 @@
+"""Kill the server at random moments, again and again: what was acknowledged is there, whole.
+
+Each round starts the server on the same data, publishes batches over a WebSocket (records that
+are replaced again and again, records that only come once, deletes), and kills it with SIGKILL
+after a random time. Then the next server must hold every acknowledged batch, each other batch
+wholly or not at all, everything a subscriber has seen, a dense log that explains the records,
+and a conflated topic that converges again. SOW_KILLS sets the number of rounds.
+"""
+
+import asyncio
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+KILLS = int(os.environ.get("SOW_KILLS", "25"))
+KILLS_A_LIFE = 25
+"""After so many a new data directory begins, since each check reads the whole log."""
+SEED = int(os.environ.get("SOW_SEED", "20240808"))
+ROOT = Path(__file__).parents[2]
+GROWTH_BYTES = 40_000
+KEYS = 40
+PADDING = "x" * 120
+
+pytestmark = pytest.mark.edge
+
+
+class Victim:
+    """A server process."""
+
+    def __init__(self, data):
+        command = [sys.executable, "-m", "tests.crash.runner", str(data), str(GROWTH_BYTES)]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.url = self.process.stdout.readline().strip()
+        assert self.url, self.process.communicate()[1]
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        errors = self.process.communicate()[1]
+        assert "Traceback" not in errors, errors
+
+
+class Story:
+    """What was sent and what was said about it, over all rounds."""
+
+    def __init__(self):
+        self.batches = 0
+        self.sent = {}
+        self.acknowledged = {}
+        self.seen = 0
+
+    def batch(self, rng):
+        """The next batch: some records of `orders` that all carry its number, and a trade."""
+        self.batches += 1
+        number = self.batches
+        ids = rng.sample(range(KEYS), rng.randrange(1, 12))
+        orders = [{"id": id_, "batch": number, "of": len(ids), "pad": PADDING} for id_ in ids]
+        self.sent[number] = ids
+        return number, orders
+
+
+async def publish_until_killed(victim, story, rng):
+    async with aiohttp.ClientSession() as http, http.ws_connect(victim.url + "/v1/ws") as ws:
+        await ws.send_str('{"c":"subscribe","t":"trades"}')
+        reader = asyncio.ensure_future(listen(ws, story))
+        loop = asyncio.get_running_loop()
+        loop.call_later(rng.uniform(0.02, 0.5), victim.kill)
+        try:
+            while not reader.done():
+                number, orders = story.batch(rng)
+                await ws.send_bytes(frame(number, orders))
+                await asyncio.sleep(0 if rng.random() < 0.9 else 0.002)
+        except (ConnectionError, aiohttp.ClientError):
+            pass
+        await reader
+
+
+def frame(number, orders):
+    head = {"c": "publish", "t": "orders", "n": len(orders), "cid": f"o{number}", "a": "persisted"}
+    trade = {"c": "publish", "t": "trades", "cid": f"t{number}", "a": "persisted"}
+    lines = [json.dumps(head), *map(json.dumps, orders)]
+    lines.append(json.dumps({**trade, "d": {"id": number}}))
+    return "\n".join(lines).encode()
+
+
+async def listen(ws, story):
+    """Remember acks and, of the subscription, the newest bookmark seen."""
+    async for message in ws:
+        if not isinstance(message.data, str | bytes):
+            return
+        for line in message.data.splitlines():
+            said = json.loads(line)
+            if said["c"] == "ack" and "cid" in said:
+                assert said["status"] == "success", said
+                story.acknowledged[said["cid"]] = int(said["bm"])
+            elif said["c"] == "p":
+                assert int(said["bm"]) > story.seen
+                story.seen = int(said["bm"])
+
+
+async def get(http, url):
+    async with http.get(url) as response:
+        body = await response.read()
+        assert response.status == 200, body
+        return body
+
+
+async def check(url, story):
+    async with aiohttp.ClientSession() as http:
+        log = [
+            json.loads(line)
+            for line in (await get(http, f"{url}/v1/log?limit=1000000")).splitlines()
+        ]
+        assert [row["seq"] for row in log] == list(range(1, len(log) + 1))
+        assert story.seen <= len(log)
+        check_batches(log, story)
+        orders = json.loads(await get(http, f"{url}/v1/topics/orders/records"))
+        latest = {row["d"]["id"]: row["d"] for row in log if row["topic"] == "orders"}
+        assert {order["id"]: order for order in orders} == latest
+        trades = json.loads(await get(http, f"{url}/v1/topics/trades/records"))
+        assert [t["id"] for t in trades] == [r["d"]["id"] for r in log if r["topic"] == "trades"]
+        await converged(http, url, latest)
+
+
+def check_batches(log, story):
+    """Every acknowledged batch is whole, at its bookmark; every other one whole or absent."""
+    found, trades = {}, {}
+    for row in log:
+        if row["topic"] == "orders":
+            found.setdefault(row["d"]["batch"], []).append(row)
+        else:
+            trades[row["d"]["id"]] = row["seq"]
+    for number, rows in found.items():
+        assert [row["d"]["id"] for row in rows] == story.sent[number]
+        assert {row["d"]["of"] for row in rows} == {len(rows)}
+    for cid, bookmark in story.acknowledged.items():
+        number = int(cid[1:])
+        assert (found[number][-1]["seq"] if cid[0] == "o" else trades[number]) == bookmark
+
+
+async def converged(http, url, latest):
+    async with asyncio.timeout(10):
+        while True:
+            copy = json.loads(await get(http, f"{url}/v1/topics/orders-C/records"))
+            if {order["id"]: order for order in copy} == latest:
+                return
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("life", range(math.ceil(KILLS / KILLS_A_LIFE)))
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_there(tmp_path, life):
+    rng, story = random.Random(SEED + life), Story()
+    for _ in range(min(KILLS, KILLS_A_LIFE)):
+        victim = Victim(tmp_path)
+        asyncio.run(check(victim.url, story))
+        asyncio.run(publish_until_killed(victim, story, rng))
+    survivor = Victim(tmp_path)
+    asyncio.run(check(survivor.url, story))
+    survivor.kill()
+    assert len(story.acknowledged) > KILLS_A_LIFE

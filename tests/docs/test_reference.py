@@ -1,0 +1,84 @@
+"""The reference documents name everything the code has: routes, metrics, commands, options."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sow import wire
+from sow.server.metrics import EngineCollector
+from sow.server.routes import Doors, routes
+from tests.engine.harness import World
+from tests.test_layers import LAYERS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]
+
+
+class Anything:
+    """Stands for a door: any handler can be named, none is called."""
+
+    def __getattr__(self, name):
+        return name
+
+
+def table():
+    door = Anything()
+    return routes(Doors(door, door, door, door), door, door)
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
+def test_every_address_and_parameter_is_documented(route):
+    text = (DOCS / "http.md").read_text()
+    assert f"`{route.method} {route.path}`" in text or f"`{route.method} {route.path}?" in text
+    for name in route.parameters:
+        assert f"`{name}`" in text, name
+
+
+def test_no_address_is_documented_that_is_not_there():
+    documented = re.findall(r"^\| `([A-Z]+ /[^`]*)`", (DOCS / "http.md").read_text(), re.M)
+    assert set(documented) == {f"{route.method} {route.path}" for route in table()}
+
+
+def test_every_metric_is_documented():
+    world = World()
+    journal = SimpleNamespace(last_seq=0, size_bytes=0)
+    driver = SimpleNamespace(journal=journal, failure=None)
+    text = (DOCS / "http.md").read_text()
+    for metric in EngineCollector(driver, world.executor).collect():
+        assert f"`{metric.name}`" in text, metric.name
+
+
+@pytest.mark.parametrize(
+    "name", [*wire.COMMANDS, *wire.HEADER_FIELDS, *wire.ACKS], ids=lambda name: name
+)
+def test_every_command_field_and_ack_is_documented(name):
+    assert f"`{name}`" in (DOCS / "websocket.md").read_text()
+
+
+@pytest.mark.parametrize("name", [*wire.OPTIONS, *wire.OPTIONS_LATER], ids=lambda name: name)
+def test_every_option_is_documented(name):
+    assert re.search(rf"`{name}(=\w*)?`", (DOCS / "websocket.md").read_text())
+
+
+def test_the_table_of_layers_is_the_one_that_is_checked():
+    text = (DOCS / "ARCHITECTURE.md").read_text()
+    for layer, members in LAYERS.items():
+        (row,) = re.findall(rf"^\| {layer} \| ([^|]*)\|", text, re.M)
+        assert set(re.findall(r"`([\w.]+)`", row)) == set(members)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", other.read_text(), re.M)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}

@@ -1,0 +1,241 @@
+"""Start, stop, a second server, a full disk, damage: with real processes and a real disk."""
+
+import asyncio
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from sow.errors import DiskFull
+from tests.edge.serving import Running, configuration, records
+
+ROOT = Path(__file__).parents[2]
+STOP_S_MAX = 5.0
+TOPICS = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
+
+
+class Process:
+    """`sow serve` of the shipped configuration on a free port."""
+
+    def __init__(self, data, limit_bytes=None):
+        def limit():
+            if limit_bytes:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml"), "--port"]
+        self._process = subprocess.Popen(
+            [*command, "0", "--data-dir", str(data)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=limit,
+        )
+        self.line = self._process.stdout.readline()
+        self.url = self.line.split()[3] if self.line else ""
+        self.pid = self._process.pid
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def end(self):
+        """Exit status and what was said on standard error."""
+        errors = self._process.communicate(timeout=30)[1]
+        assert "Traceback" not in errors, errors
+        return self._process.returncode, errors
+
+    def stop(self):
+        self.signal(signal.SIGTERM)
+        return self.end()
+
+
+async def publish_for_ever(url, acknowledged):
+    async with aiohttp.ClientSession() as http, http.ws_connect(url + "/v1/ws") as ws:
+        number = 0
+        while not ws.closed:
+            number += 1
+            head = {"c": "publish", "t": "orders", "n": 50, "cid": str(number), "a": "persisted"}
+            bodies = [json.dumps({"order_id": f"{number}-{i}"}) for i in range(50)]
+            await ws.send_str("\n".join([json.dumps(head), *bodies]))
+            message = await ws.receive()
+            if message.type is not aiohttp.WSMsgType.BINARY:
+                return
+            if json.loads(message.data.splitlines()[0])["c"] == "ack":
+                acknowledged.append(number)
+
+
+async def terminate_under_load(process):
+    acknowledged = []
+    load = asyncio.ensure_future(publish_for_ever(process.url, acknowledged))
+    while len(acknowledged) < 20:
+        await asyncio.sleep(0.01)
+    process.signal(signal.SIGTERM)
+    await asyncio.wait_for(load, 30)
+    return acknowledged
+
+
+async def query(url, topic, **parameters):
+    address = f"{url}{records(topic, **parameters)}"
+    async with aiohttp.ClientSession() as http, http.get(address) as response:
+        return await response.json()
+
+
+async def publish(url, topic, *documents):
+    address = f"{url}{records(topic)}"
+    async with aiohttp.ClientSession() as http, http.post(address, json=list(documents)) as response:
+        return response.status, await response.json()
+
+
+def test_sigterm_under_load_ends_in_time_and_keeps_what_was_acknowledged(tmp_path):
+    process = Process(tmp_path)
+    acknowledged = asyncio.run(terminate_under_load(process))
+    started = time.monotonic()
+    status, _ = process.end()
+    assert (status, time.monotonic() - started < STOP_S_MAX) == (0, True)
+    again = Process(tmp_path)
+    found = {order["order_id"] for order in asyncio.run(query(again.url, "orders"))}
+    assert {f"{number}-{i}" for number in acknowledged for i in range(50)} <= found
+    assert again.stop()[0] == 0
+
+
+def test_a_second_server_on_the_same_data_is_refused(tmp_path):
+    first = Process(tmp_path)
+    second = Process(tmp_path)
+    status, errors = second.end()
+    assert status == 1
+    assert f"in use by process {first.pid}" in errors
+    assert first.stop()[0] == 0
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    first = Process(tmp_path / "a")
+    port = first.url.rpartition(":")[2]
+    command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
+    done = subprocess.run(
+        [*command, "--port", port, "--data-dir", str(tmp_path / "b")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+    first.stop()
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "zeroed"])
+def test_a_damaged_journal_is_reported_and_never_served(tmp_path, how):
+    process = Process(tmp_path)
+    for number in range(20):
+        asyncio.run(publish(process.url, "orders", {"order_id": str(number), "pad": "x" * 3000}))
+    process.stop()
+    file = tmp_path / "journal" / "data.mdb"
+    content = bytearray(file.read_bytes())
+    damage(content, how)
+    file.write_bytes(content)
+    again = Process(tmp_path)
+    if again.url:
+        # The bytes were none that count: then everything is there as it was.
+        found = asyncio.run(query(again.url, "orders"))
+        assert [order["order_id"] for order in found] == [str(n) for n in range(20)]
+        again.stop()
+        return
+    status, errors = again.end()
+    assert status == 1
+    assert "journal" in errors
+    assert "sow.store.repair" in errors
+
+
+def damage(content, how):
+    middle = content.rindex(b"x" * 100)
+    if how == "truncated":
+        del content[len(content) // 2 :]
+    elif how == "flipped":
+        content[middle] ^= 0x40
+    else:
+        content[middle - 50 : middle] = bytes(50)
+
+
+def test_a_disk_that_refuses_to_write_answers_507_and_keeps_serving(tmp_path):
+    """The file may not grow: the journal's own write fails, after the message was taken."""
+    process = Process(tmp_path, limit_bytes=1_500_000)
+    kept, refused = [], None
+    for number in range(40):
+        document = {"order_id": str(number), "pad": "x" * 60_000}
+        status, answer = asyncio.run(publish(process.url, "orders", document))
+        if status != 200:
+            refused = status, answer["reason"]
+            break
+        kept.append(str(number))
+    assert refused == (507, "disk full")
+    found = asyncio.run(query(process.url, "orders"))
+    assert {order["order_id"] for order in found} >= set(kept)
+    status, answer = asyncio.run(publish(process.url, "orders", {"order_id": "later"}))
+    assert (status, answer["reason"]) == (507, "disk full")
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    asyncio.run(until_published(process.url, {"order_id": "later"}))
+    assert process.stop()[0] == 0
+    again = Process(tmp_path)
+    found = {order["order_id"] for order in asyncio.run(query(again.url, "orders"))}
+    assert found >= {*kept, "later"}
+    again.stop()
+
+
+async def until_published(url, document):
+    async with asyncio.timeout(15):
+        while (await publish(url, "orders", document))[0] != 200:
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def server(tmp_path):
+    running = Running(configuration(TOPICS), tmp_path)
+    yield running
+    running.close()
+
+
+def fill_the_disk(server, full):
+    journal = server.server.driver.journal
+    server.call(setattr, journal, "has_room", lambda: not full)
+
+
+def test_without_room_publishes_are_refused_at_the_door_and_reads_go_on(server):
+    server.publish("orders", {"id": 1})
+    fill_the_disk(server, True)
+    assert server.publish("orders", {"id": 2}).status == 507
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "publish", "t": "orders", "d": {"id": 3}})
+        assert (ack["status"], ack["reason"]) == ("failure", "disk full")
+    assert server.records("orders") == [{"id": 1}]
+    fill_the_disk(server, False)
+    assert server.publish("orders", {"id": 2}).status == 200
+
+
+def test_sessions_waiting_for_a_write_that_fails_are_told_why(server):
+    journal = server.server.driver.journal
+    append = journal.append
+    server.call(setattr, journal, "append", refuse)
+    with server.socket() as waiting, server.socket() as reading:
+        waiting.send({"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "1"})
+        assert waiting.rest()[-1] == {"c": "close", "reason": "disk full"}
+        assert server.get("/readyz").status == 503
+        reading.ask({"c": "sow", "t": "orders"})
+        server.call(setattr, journal, "append", append)
+        while server.get("/readyz").status != 200:
+            pass
+        assert server.publish("orders", {"id": 2}).status == 200
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+    assert [error for error in server.errors if "refused" not in error] == []
+    server.errors.clear()
+
+
+def refuse(_entries):
+    raise DiskFull("refused for the test")
