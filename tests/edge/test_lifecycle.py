@@ -90,7 +90,10 @@ async def query(url, topic, **parameters):
 
 async def publish(url, topic, *documents):
     address = f"{url}{records(topic)}"
-    async with aiohttp.ClientSession() as http, http.post(address, json=list(documents)) as response:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(address, json=list(documents)) as response,
+    ):
         return response.status, await response.json()
 
 
