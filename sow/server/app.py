@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +15,15 @@ from sow.errors import StoreError
 from sow.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver
-from sow.server.problems import report
+from sow.server.problems import report, without_traceback
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
 from sow.store.protocols import Checkpoint, Journal
 from sow.topics import Configuration, Topic
 
 log = logging.getLogger("sow")
+http_log = logging.getLogger("sow.http")
+http_log.addFilter(without_traceback)
 
 STOP_S_MAX = 2.0
 GC_THRESHOLDS = (50_000, 20, 20)
@@ -115,7 +118,13 @@ class Server:
         self._doors = open_doors(self.driver, self.executor)
         for route in routes(self._doors, self.driver, self.executor):
             app.router.add_route(route.method, route.path, route.handler)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S_MAX)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=http_log,
+            handler_cancellation=True,  # a stream ends when its client has gone
+            shutdown_timeout=STOP_S_MAX,
+        )
         await self._runner.setup()
         host, port = self.configuration.host, self.configuration.port
         try:
@@ -123,7 +132,8 @@ class Server:
         except OSError as error:
             await self._runner.cleanup()
             raise StoreError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port",
+                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; "
+                "choose another with --port",
                 reason="address in use",
             ) from None
         bound = self._runner.addresses[0]

@@ -14,6 +14,8 @@ from sow.server.driver import Driver
 from sow.sessions import Session
 
 SOCKET_BUFFER_BYTES = 256 * 1024
+GIVE_UP_S = 10.0
+"""How long a client that was given up may take to read why."""
 
 
 class Connection:
@@ -35,12 +37,16 @@ class Connection:
         self._protocol = request.protocol
         self._on_end = on_end
         self._waiting: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
         driver.attach(session, self.write)
 
     def write(self) -> None:
         """Write what may leave and the socket takes; wait for the socket with the rest."""
         outbox, transport = self._session.outbox, self._transport
+        if self._session.ended is not None and self._giving_up is None:
+            loop = asyncio.get_running_loop()
+            self._giving_up = loop.call_later(GIVE_UP_S, transport.abort)
         if self._waiting is not None or transport.is_closing():
             return
         released = self._driver.engine.released
@@ -66,5 +72,6 @@ class Connection:
     def close(self) -> None:
         """The socket has gone."""
         self._driver.detach(self._session)
-        if self._waiting is not None:
-            self._waiting.cancel()
+        for pending in (self._waiting, self._giving_up):
+            if pending is not None:
+                pending.cancel()

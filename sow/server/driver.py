@@ -165,6 +165,8 @@ class Driver:
         """
         log.error("%s", error.detail)
         self.failure = error
+        # The open group too: what was taken a moment ago must not be acknowledged either.
+        self._groups.append(self.engine.flush())
         groups = groups + list(self._groups)
         self._entries += [entry for group in self._groups for entry in group.entries]
         self._groups.clear()
@@ -186,7 +188,12 @@ class Driver:
         return self._behind_bytes > BEHIND_BYTES_MAX
 
     async def durable(self) -> None:
-        """Return when everything done to the engine so far is durable."""
+        """Return when everything done to the engine so far is durable.
+
+        Raises what the disk said when it refuses.
+        """
+        if self.failure is not None:
+            raise self.failure
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((self.engine.group, waiter))
         self.wake()

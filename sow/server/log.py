@@ -41,7 +41,7 @@ class LogDoor:
             raise NotAvailable("the log as Arrow is not available yet; accept application/x-ndjson")
         chosen = self._topics(asked.get("topics"))
         after = self._after(asked.get("from", "0"))
-        until = _count(asked, "to")
+        until = _bookmark("to", asked["to"]) if "to" in asked else None
         limit = _count(asked, "limit")
         limit = ROWS_DEFAULT if limit is None else limit
         if not 0 < limit <= ROWS_MAX:
@@ -69,12 +69,7 @@ class LogDoor:
     def _after(self, bookmark: str) -> int:
         if bookmark == "now":
             return self._driver.journal.last_seq
-        if not (bookmark.isascii() and bookmark.isdigit() and len(bookmark) < 20):
-            raise ClientError(
-                f"from={bookmark} is not a bookmark; write one that the server gave, 0 or now",
-                reason="invalid bookmark",
-            )
-        after, journal = int(bookmark), self._driver.journal
+        after, journal = _bookmark("from", bookmark), self._driver.journal
         if after == 0:
             return journal.first_seq - 1
         if not journal.first_seq - 1 <= after <= journal.last_seq:
@@ -112,6 +107,17 @@ class LogDoor:
             error.status = 500
             raise
         return rows, reached
+
+
+def _bookmark(name: str, text: str) -> int:
+    """The sequence number that the parameter `name` holds; raises ClientError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ClientError(
+            f"{name}={text} is not a bookmark; write one that the server gave"
+            + (", 0 or now" if name == "from" else ""),
+            reason="invalid bookmark",
+        )
+    return int(text)
 
 
 def entry_rows(

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sow.errors import ClientError, SowError, TooLarge
 
@@ -35,6 +37,32 @@ def problem(error: SowError, status: int | None = None) -> web.Response:
     )
 
 
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()).removeprefix("400, message: ")
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """A log filter: that a client sent no proper HTTP is worth one line, at debug level."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError):
+        log.debug("%s: %s", record.getMessage(), _one_line(error))
+        return False
+    return True
+
+
+class ClientFaults(logging.Filter):
+    """Keeps what a client did wrong out of the log of what went wrong here."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for connections that broke and requests that were no HTTP."""
+        fault = record.exc_info[1] if record.exc_info else None
+        return not isinstance(fault, BadHttpMessage | ConnectionError | TimeoutError)
+
+
+http_log = logging.getLogger("sow.http")
+http_log.addFilter(ClientFaults())
+
+
 @web.middleware
 async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn whatever goes wrong in a handler into a problem document."""
@@ -44,6 +72,8 @@ async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
         return problem(error)
     except web.HTTPRequestEntityTooLarge:
         return problem(TooLarge(HTTP_REASONS[413]))
+    except web.RequestPayloadError as error:
+        return problem(ClientError(f"the body cannot be read: {_one_line(error)}"))
     except web.HTTPException as error:
         if error.status < 400:
             raise
@@ -52,7 +82,10 @@ async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
             response.headers["Allow"] = allow
         return response
     except (ConnectionError, TimeoutError):
-        raise
+        # The client has gone; nobody reads this answer.
+        return problem(ClientError("the connection was lost before the request was complete"))
+    except BadHttpMessage as error:
+        return problem(ClientError(f"the request is not HTTP: {error.message.splitlines()[0]}"))
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return problem(SowError("the server failed on this request; its log says why"))

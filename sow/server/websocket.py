@@ -5,7 +5,7 @@ import contextlib
 
 from aiohttp import WSMsgType, web
 
-from sow.errors import ClientError
+from sow.errors import ClientError, StoreError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
@@ -51,7 +51,9 @@ class WebSocketDoor:
                     executor.execute(session, command, driver.now_us())
                 driver.wake()
                 if driver.behind:
-                    await driver.durable()
+                    # If the disk refuses, the driver itself ends the sessions that wait for it.
+                    with contextlib.suppress(StoreError):
+                        await driver.durable()
         finally:
             self._sockets.discard(socket)
             connection.close()
