@@ -47,7 +47,7 @@ class Executor:
 
     def end(self, session: Session, reason: str) -> None:
         """Give a session up for a reason it is told."""
-        session.end(reason, self.engine.group)
+        session.end(reason)
         self.engine.touch(session)
 
     # Commands.

@@ -170,14 +170,18 @@ class KeyedTopic:
 
     # Writing lines.
 
-    def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
+    def json_texts(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as JSON texts: themselves, or the strings that stand for them."""
         if self.message_type.name == "json":
             return bodies
-        lines = [self.message_type.to_line(body) for body in bodies]
+        return [self.message_type.to_line(body) for body in bodies]
+
+    def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
+        texts = self.json_texts(bodies)
         if self.message_type.enc:
-            return [b'%b,"enc":"%b"' % (line, self.message_type.enc.encode()) for line in lines]
-        return lines
+            return [b'%b,"enc":"%b"' % (text, self.message_type.enc.encode()) for text in texts]
+        return texts
 
     def line_head(self, kind: str, subscription: str, **more: str) -> bytes:
         """The start of a record line, up to where the record itself begins."""

@@ -8,8 +8,8 @@ snapshot goes in as an iterator that is pulled only as fast as the socket takes 
 Every entry carries the number of the commit group it was said in; it may leave once that group
 is durable, so that nothing a client has seen can be lost in a crash.
 
-The outbox is bounded. A session whose queue is full is closed with a reason. No I/O here: an
-edge calls `Outbox.pull` when its socket can take more.
+The outbox is bounded. A session whose queue stays full is closed with a reason. No I/O here: an
+edge calls `Outbox.pull` when its socket can take more, and `Session.end_if_full` after it has.
 """
 
 from collections import deque
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sow.feeds import Feed
 
 Frames = Iterator[tuple[bytes, int]]
+
+SLOW = "slow client: the session's queue is full"
 
 
 class Waiting(NamedTuple):
@@ -57,7 +59,7 @@ class Outbox:
         )
 
     def push(self, frame: bytes, messages: int, group: int) -> None:
-        """Queue a frame; may leave it over the bounds, which is for the session to mend."""
+        """Queue a frame; may leave the queue over its bounds, which the session judges later."""
         self._waiting.append(Waiting(group, frame, messages))
         self.messages += messages
         self.bytes += len(frame)
@@ -136,18 +138,25 @@ class Session:
         if self.ended is None:
             self.outbox.push_frames(frames, group)
 
-    def end(self, reason: str, group: int) -> None:
+    def end(self, reason: str) -> None:
         """Give the session up: drop what waits and say why as the last line."""
         if self.ended is None:
             self.ended = reason
             self._lines.clear()
             self.outbox.clear()
             line = self.encoding.reply(replies.close(reason))
-            self.outbox.push(self.encoding.frame([line]), 1, group)
+            # Group 0: there is nothing this line would have to wait for.
+            self.outbox.push(self.encoding.frame([line]), 1, 0)
+
+    def end_if_full(self) -> None:
+        """Give the session up if its queue is over a bound.
+
+        For the edge to call once the socket has taken what it takes: a large batch may fill the
+        queue of a client that reads, and only what stays there means that it does not.
+        """
+        if self.outbox.full:
+            self.end(SLOW)
 
     def _push(self, frame: bytes, messages: int, group: int) -> None:
-        if self.ended is not None:
-            return
-        self.outbox.push(frame, messages, group)
-        if self.outbox.full:
-            self.end("slow client: the session's queue is full", group)
+        if self.ended is None:
+            self.outbox.push(frame, messages, group)

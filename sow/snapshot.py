@@ -66,9 +66,8 @@ class Snapshot:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""
         for start in range(0, len(self), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
-            bodies = self.topic.line_bodies(self.bodies[rows])
             if not meta:
-                yield list(self.bodies[rows] if self.topic.message_type.name == "json" else bodies)
+                yield list(self.topic.json_texts(self.bodies[rows]))
                 continue
             yield [
                 b'{"k":%b,"bm":"%d","ts":"%b","d":%b}' % (key, seq, timestamp(ts).encode(), body)
@@ -76,7 +75,7 @@ class Snapshot:
                     quoted(self.sow_keys[rows]),
                     self.seqs[rows],
                     self.ts_us[rows],
-                    bodies,
+                    self.topic.line_bodies(self.bodies[rows]),
                     strict=True,
                 )
             ]

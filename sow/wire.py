@@ -110,22 +110,24 @@ def read_frame(frame: bytes) -> Iterator[Command | Refused]:
         at += 1
         if not line or line.isspace():
             continue
-        header: Header | None = None
         try:
             header = _header(line)
             bodies: Sequence[bytes] = ()
             if header.n is not None:
                 bodies = _following(header, lines, at)
-                at += header.n
             elif header.d:
                 bodies = (bytes(header.d),)
             yield _command(header, bodies)
+            at += len(bodies) if header.n is not None else 0
         except SowError as error:
-            yield Refused(_cid(header) if header else _cid_of(line), error)
-            if header is None and b'"n"' in line:
-                return  # what follows may be bodies, and bodies are never commands
-            if header is not None and header.n is not None and at + header.n > len(lines):
-                return
+            cid, follow = _outline(line)
+            if follow is None or at + follow > len(lines):
+                # What follows may be bodies, and bodies are never commands.
+                follow = len(lines) - at
+                if any(rest.strip() for rest in lines[at:]):
+                    error.detail += "; the rest of the frame was not read"
+            at += follow
+            yield Refused(cid, error)
 
 
 def _header(line: bytes) -> Header:
@@ -198,14 +200,36 @@ def _cid(header: Header) -> str | None:
     return None if header.cid is None else str(header.cid)
 
 
-def _cid_of(line: bytes) -> str | None:
-    """The cid of a line that is no good header, when it can be made out."""
+class Outline(msgspec.Struct):
+    """What has to be known of a line that is no good command."""
+
+    cid: msgspec.Raw = NO_BODY
+    n: msgspec.Raw = NO_BODY
+
+
+OUTLINE = msgspec.json.Decoder(Outline)
+
+
+def _outline(line: bytes) -> tuple[str | None, int | None]:
+    """The cid, and how many bodies follow (None: not to be told), of a line that is refused."""
     try:
-        found = msgspec.json.decode(line, type=dict[str, Any])
+        found = OUTLINE.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None, None if b'"n"' in line else 0
+    cid, n = _value(found.cid), _value(found.n)
+    if n is None:
+        follow: int | None = 0 if bytes(found.n) in (b"", b"null") else None
+    else:
+        follow = n if type(n) is int and n >= 0 else None
+    return str(cid) if isinstance(cid, str | int) else None, follow
+
+
+def _value(text: msgspec.Raw) -> Any:
+    """The value of a JSON text, or None if it has none."""
+    try:
+        return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    cid = found.get("cid")
-    return str(cid) if isinstance(cid, str | int) else None
 
 
 def _acks(asked: str | list[str]) -> frozenset[str]:

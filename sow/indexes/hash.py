@@ -219,11 +219,16 @@ class HashIndex:
         """About how many records stand under these codes."""
         return sum([self._sizes[code] for code in codes])
 
+    def is_selective(self, codes: Sequence[int]) -> bool:
+        """Whether chains lead to so few records that `slots` is faster than `among` all."""
+        size = len(self._standing)
+        few = self.estimate(codes) <= size * CHAIN_SHARE_MAX
+        return few and len(self._moved) <= size * NOTES_SHARE_MAX
+
     def slots(self, codes: Sequence[int]) -> Slots:
         """The records that stand under these codes, each once, in no particular order."""
-        size, standing = len(self._standing), _view(self._standing)
-        many = self.estimate(codes) > size * CHAIN_SHARE_MAX
-        if many or len(self._moved) > size * NOTES_SHARE_MAX:
+        standing = _view(self._standing)
+        if not self.is_selective(codes):
             return np.flatnonzero(_member(standing, codes))
         found = np.array(self._chained(codes), np.int64)
         if self._moved:
@@ -241,9 +246,10 @@ class HashIndex:
                 slot = following[slot]
         return found
 
-    def among(self, slots: Slots, codes: Sequence[int]) -> Mask:
-        """Which of `slots` stand under these codes."""
-        return _member(_view(self._standing)[slots], codes)
+    def among(self, slots: Slots | None, codes: Sequence[int]) -> Mask:
+        """Which of `slots`, or of all slots when None, stand under these codes."""
+        standing = _view(self._standing)
+        return _member(standing if slots is None else standing[slots], codes)
 
     def find(self, literals: Sequence[Sequence[Scalar]]) -> Slots | None:
         """The records that in each path equal one of its literals; None: too many to combine.

@@ -57,14 +57,14 @@ class Unanswerable(Exception):
 
 
 class Judge:
-    """Answers for `slots`, or for all slots of the columns when None, and keeps its doubts.
+    """Answers for `slots`, or for all `size` slots when None, and keeps its doubts.
 
     `columns` has one, up to date, for each path of the conditions it is asked about.
     """
 
-    def __init__(self, columns: Columns, slots: Slots | None) -> None:
+    def __init__(self, columns: Columns, slots: Slots | None, size: int) -> None:
         self._columns = columns
-        self._size = min(map(len, columns.values()))
+        self._size = size
         self._slots = slots
         self.unsure: Mask | None = None
         """Where some test could not be answered; it was then taken as unknown."""

@@ -17,6 +17,7 @@ from sow.indexes import MEMO_COLUMNS_MAX, HashIndex, Indexes
 from sow.indexes.judge import Judge, compiled, is_columnar, paths_of
 from sow.paths import Path, Scalar
 from sow.query.query import SCAN, Query, Step
+from sow.query.survivors import Survivors
 
 # Reading this many bodies costs less than making a column.
 FEW_ROWS = 1_000
@@ -49,8 +50,7 @@ class Search:
     def __init__(self, indexes: Indexes, query: Query) -> None:
         self._indexes = indexes
         self._query = query
-        self._slots: Slots | None = None
-        """The records still in question; None: all of the topic."""
+        self._left = Survivors(indexes.table)
         self._doubtful = NOTHING
         """Records that a column could not decide on."""
         self._terms = list(query.filter.conjuncts) if query.filter else []
@@ -64,17 +64,17 @@ class Search:
         if self._query.keys is not None:
             self._by_sow_keys(self._query.keys)
         self._by_constants()
-        if self._slots is not None or not self._by_key_fields():
+        if self._left.listed is not None or not self._by_key_fields():
             self._by_hash_indexes()
             self._by_columns()
         self._by_bodies()
         if not self.steps:
             self._step("", SCAN)
-        return self._slots
+        return None if self._left.are_all else self._left.slots()
 
     def _step(self, expression: str, index: str) -> None:
-        rows = len(self._indexes.table) if self._slots is None else len(self._slots)
-        self.steps.append(Step(expression, index, rows + len(self._doubtful)))
+        rows = len(self._left) + len(self._doubtful)
+        self.steps.append(Step(expression, index, rows))
 
     def _served(self, terms: Sequence[Node], index: str) -> None:
         self._terms = [term for term in self._terms if term not in terms]
@@ -84,14 +84,14 @@ class Search:
 
     def _by_sow_keys(self, keys: tuple[str, ...]) -> None:
         found = map(self._indexes.table.find, keys)
-        self._slots = np.array(sorted({slot for slot in found if slot is not None}), np.int64)
+        self._left.become(np.array([*{slot for slot in found if slot is not None}], np.int64))
         self._step(f"{len(set(keys))} SowKeys", "key")
 
     def _by_constants(self) -> None:
         """Terms that name no field hold for all records or for none."""
         for term in [term for term in self._terms if not paths_of(term)]:
             if not compiled(term, True).matches([], 1)[0]:
-                self._slots = NOTHING
+                self._left.become(NOTHING)
             self._served([term], SCAN)
 
     def _pins(self) -> dict[Path, Pin]:
@@ -110,7 +110,7 @@ class Search:
         slots = key.find([pins[path].literals for path in key.paths])
         if slots is None:
             return False
-        self._slots = np.array(slots, np.int64)
+        self._left.become(np.array(slots, np.int64))
         pinning = [pins[path].term for path in key.paths]
         # A key lookup may find too much: the terms stay, to be checked by the bodies.
         self._step(" AND ".join(map(str, pinning)), _name("hash", key.paths))
@@ -122,10 +122,12 @@ class Search:
         if not ways:
             self._advise()
         for way in sorted(ways, key=lambda way: way.index.estimate(way.codes)):
-            if self._slots is None:
-                self._slots = way.index.slots(way.codes)
+            if self._left.are_all and way.index.is_selective(way.codes):
+                self._left.become(way.index.slots(way.codes))
             else:
-                self._slots = self._slots[way.index.among(self._slots, way.codes)]
+                self._left.keep(way.index.among(self._left.listed, way.codes))
+            if len(self._left) <= FEW_ROWS:
+                self._left.become(self._left.slots())
             self._served(way.terms, _name("hash", way.index.paths))
 
     def _ways(self) -> list[Way]:
@@ -154,24 +156,21 @@ class Search:
     def _columns_pay(self, term: Node) -> bool:
         """Whether to ask the columns of a term, rather than read the bodies that are left."""
         paths = paths_of(term)
-        if self._slots is None or len(self._slots) > FEW_ROWS:
+        if self._left.listed is None or len(self._left) > FEW_ROWS:
             return len(paths) <= MEMO_COLUMNS_MAX
-        return all(self._indexes.has_memo(path, len(self._slots)) for path in paths)
+        return all(self._indexes.has_memo(path, len(self._left)) for path in paths)
 
     def _judge(self, term: Node) -> None:
         paths = paths_of(term)
         self._advise_on_new(paths)
-        judge = Judge({path: self._indexes.memo(path) for path in paths}, self._slots)
+        columns = {path: self._indexes.memo(path) for path in paths}
+        judge = Judge(columns, self._left.listed, len(self._indexes.table.bodies))
         true = judge.where(term)
         if judge.unsure is not None:
-            doubtful = self._pick(judge.unsure & ~true)
+            doubtful = self._left.picked(judge.unsure & ~true)
             self._doubtful = np.concatenate([self._doubtful, doubtful])
-        self._slots = self._pick(true)
+        self._left.keep(true)
         self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
-
-    def _pick(self, mask: NDArray[np.bool_]) -> Slots:
-        picked: Slots = np.flatnonzero(mask) if self._slots is None else self._slots[mask]
-        return picked
 
     def _advise_on_new(self, paths: tuple[Path, ...]) -> None:
         new = [str(path) for path in paths if not self._indexes.has_memo(path)]
@@ -183,15 +182,15 @@ class Search:
         condition = self._query.filter
         if condition is None:
             return
-        undecided = self._doubtful
+        decided, undecided = NOTHING, self._doubtful
         if self._terms:
-            slots = self._indexes.table.live() if self._slots is None else self._slots
-            self._slots, undecided = NOTHING, np.concatenate([slots, undecided])
+            undecided = np.concatenate([self._left.slots(), undecided])
+        elif len(undecided):
+            decided = self._left.slots()
         if len(undecided):
             passing = undecided[self._indexes.passing(condition, undecided)]
-            self._slots = passing if self._slots is None else np.append(self._slots, passing)
-            self.read = undecided
-            self._doubtful = NOTHING
+            self._left.become(np.concatenate([decided, passing]))
+            self._doubtful, self.read = NOTHING, undecided
         if self._terms:
             self._served(list(self._terms), SCAN)
 

@@ -14,6 +14,8 @@ from sow.server.driver import Driver
 from sow.sessions import Session
 
 SOCKET_BUFFER_BYTES = 256 * 1024
+GRACE_S = 2.0
+"""How long a client that was given up may take to read why."""
 GIVE_UP_S = 10.0
 """How long a client that was given up may take to read why."""
 
@@ -37,18 +39,25 @@ class Connection:
         self._protocol = request.protocol
         self._on_end = on_end
         self._waiting: asyncio.Task[None] | None = None
+        self._aborting: asyncio.TimerHandle | None = None
         self._giving_up: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
         driver.attach(session, self.write)
 
     def write(self) -> None:
         """Write what may leave and the socket takes; wait for the socket with the rest."""
-        outbox, transport = self._session.outbox, self._transport
-        if self._session.ended is not None and self._giving_up is None:
-            loop = asyncio.get_running_loop()
-            self._giving_up = loop.call_later(GIVE_UP_S, transport.abort)
-        if self._waiting is not None or transport.is_closing():
+        if self._transport.is_closing():
             return
+        if self._waiting is None:
+            self._fill_socket()
+        session = self._session
+        if session.ended is None:
+            session.end_if_full()
+            if session.ended is not None:
+                self._give_up()
+
+    def _fill_socket(self) -> None:
+        outbox, transport = self._session.outbox, self._transport
         released = self._driver.engine.released
         while transport.get_write_buffer_size() < SOCKET_BUFFER_BYTES:
             frame = outbox.pull(released)
@@ -58,6 +67,10 @@ class Connection:
                 return
             transport.write(frame)
         self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    def _give_up(self) -> None:
+        """Leave the client a moment to read why, then take the socket away."""
+        self._aborting = asyncio.get_running_loop().call_later(GRACE_S, self._transport.abort)
 
     async def _wait(self) -> None:
         try:

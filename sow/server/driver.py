@@ -172,7 +172,7 @@ class Driver:
         self._groups.clear()
         for group in groups:
             for session in group.sessions:
-                session.end(error.reason, group.number)
+                session.end(error.reason)
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 
 from sow.errors import ClientError, SowError, TooLarge
 

@@ -53,11 +53,16 @@ class World:
         return Client(self)
 
     def settle(self):
-        """What a server does between events: store the group, then let its words leave."""
+        """What a server does between events: store the group, then let its words leave.
+
+        Sockets take nothing by themselves: a client reads when a test says so.
+        """
         group = self.engine.flush()
         if group.entries:
             self.journal.append(group.entries)
         self.engine.release(group)
+        for session in group.sessions:
+            session.end_if_full()
 
     def advance(self, by_us):
         """Let time pass, stopping wherever the engine is due."""

@@ -1,0 +1,97 @@
+"""A client that does not read is bounded and told why; everybody else goes on."""
+
+import json
+
+import pytest
+
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
+
+BOUND = 2_000_000
+SESSIONS = f"<Sessions><QueueMaxBytes>{BOUND}</QueueMaxBytes></Sessions>"
+BLOB = "x" * 10_000
+ROUNDS_MAX = 400
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    config = configuration(TOPICS, MESSAGE_TYPES + SESSIONS)
+    server = Running(config, tmp_path_factory.mktemp("data"))
+    yield server
+    server.close()
+
+
+def handshake(raw, server):
+    host, port = server.address
+    raw.sendall(
+        f"GET /v1/ws HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    assert raw.recv(4096).startswith(b"HTTP/1.1 101")
+
+
+def masked(text):
+    """A client's WebSocket text frame, masked with zeros."""
+    payload = text.encode()
+    return b"\x81" + bytes([0x80 | len(payload)]) + bytes(4) + payload
+
+
+def sessions(server):
+    return {session["client"]: session for session in server.get("/v1/sessions").json}
+
+
+def fill(server, ended):
+    """Publish until the slow session has been given up; its queue is never over the bound."""
+    with server.socket() as ws:
+        ws.ask({"c": "logon", "client": "quick"})
+        ws.ask({"c": "subscribe", "t": "orders"})
+        for n in range(ROUNDS_MAX):
+            server.publish("orders", *({"id": i, "n": n, "blob": BLOB} for i in range(10)))
+            assert all(line["d"]["n"] == n for line in ws.settled())
+            slow = next(
+                (s for s in server.get("/v1/sessions").json if s["client"] != "quick"), None
+            )
+            assert slow is None or slow["queue_bytes"] <= BOUND
+            if ended(slow):
+                return slow
+    raise AssertionError("the slow client was never given up")
+
+
+def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server):
+    with server.connection() as raw:
+        handshake(raw, server)
+        raw.sendall(masked('{"c":"subscribe","t":"orders"}'))
+        slow = fill(server, lambda slow: slow is None or slow["reason"])
+        assert slow is None or "slow client" in slow["reason"]
+        left = b"".join(iter(lambda: raw.recv(65536), b""))
+    last_line = left[left.rindex(b'{"c":"close"') :]
+    assert json.loads(last_line[: last_line.index(b"}") + 1])["reason"].startswith("slow client")
+
+
+def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
+    with server.connection() as raw:
+        raw.sendall(b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 200")
+        fill(server, lambda slow: slow is None or slow["reason"])
+        left = b""
+        while b"event: close" not in left:
+            left = left[-100:] + raw.recv(65536)
+    assert b"event: close" in left
+
+
+def test_a_client_that_was_given_up_and_never_reads_is_cut_off(server, monkeypatch):
+    monkeypatch.setattr("sow.server.connection.GIVE_UP_S", 0.1)
+    with server.connection() as raw:
+        raw.sendall(b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 200")
+        assert fill(server, lambda slow: slow is None) is None
+
+
+def test_a_slow_reader_of_a_query_holds_up_nobody(server):
+    server.publish("orders", *({"id": n, "blob": BLOB} for n in range(1000)))
+    with server.connection() as raw:
+        raw.sendall(b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+        assert len(server.records("orders", filter="/id < 10")) == 10
+        assert server.publish("orders", {"id": 1}).status == 200

@@ -1,0 +1,99 @@
+import pytest
+
+from sow.errors import ClientError
+from sow.query import Query, order
+from tests.query.topic import Topic
+
+
+@pytest.fixture(autouse=True, params=["bodies", "columns"])
+def _way(request, monkeypatch) -> None:
+    """Few records are sorted by their bodies; here also by columns."""
+    if request.param == "columns":
+        monkeypatch.setattr(order, "FEW_ROWS", 0)
+        monkeypatch.setattr(order, "SAMPLE_EVERY", 2)
+
+
+def topic_of(*values: object) -> Topic:
+    topic = Topic()
+    topic.put(*({"id": number, "v": value} for number, value in enumerate(values)))
+    return topic
+
+
+def test_without_order_by_records_stand_as_first_published() -> None:
+    topic = topic_of("b", "a", "c")
+    topic.drop("0")
+    topic.put({"id": 9}, {"id": 1}, {"id": 0})
+    assert topic.found() == [1, 2, 9, 0]
+
+
+def test_nulls_stand_first_and_numbers_before_texts() -> None:
+    assert topic_of("b", 2, None, "10", 1.5, "", True).found(None, "/v") == [2, 5, 6, 4, 1, 3, 0]
+
+
+def test_descending_is_the_reverse_except_for_ties() -> None:
+    topic = topic_of(2, None, 1, 2, None)
+    assert topic.found(None, "/v") == [1, 4, 2, 0, 3]
+    assert topic.found(None, "/v DESC") == [0, 3, 2, 1, 4]
+
+
+def test_texts_sort_by_their_characters() -> None:
+    topic = topic_of("b", "ä", "a", None, "B", "a")
+    assert topic.found(None, "/v") == [3, 4, 2, 5, 0, 1]
+    assert topic.found(None, "/v DESC") == [1, 0, 2, 5, 4, 3]
+
+
+def test_numbers_can_be_sorted_as_texts() -> None:
+    assert topic_of(9, 10, 2).found(None, "/v TEXT") == [1, 2, 0]
+
+
+def test_a_list_counts_by_its_first_element() -> None:
+    assert topic_of([3, 0], 2, [1, 9]).found(None, "/v") == [2, 1, 0]
+
+
+def test_large_integers_keep_their_order() -> None:
+    assert topic_of(2**53 + 1, 2**53, 2**53 + 2).found(None, "/v") == [1, 0, 2]
+
+
+def test_a_second_field_decides_between_equals() -> None:
+    topic = Topic()
+    topic.put(
+        *({"id": at, "a": a, "b": b} for at, (a, b) in enumerate([(1, "x"), (0, "y"), (1, "z")]))
+    )
+    assert topic.found(None, "/a DESC, /b DESC") == [2, 0, 1]
+    assert topic.found(None, "/a DESC, /b DESC", top_n=1) == [2]
+
+
+@pytest.mark.parametrize("direction", ["", " DESC"])
+@pytest.mark.parametrize("end", range(0, 32, 3))
+def test_the_first_few_are_the_start_of_all(direction: str, end: int) -> None:
+    topic = topic_of(*[None if at % 5 == 0 else at * 7 % 11 for at in range(30)])
+    everything = topic.found(None, f"/v{direction}")
+    assert topic.found(None, f"/v{direction}", top_n=end) == everything[:end]
+    assert topic.found(None, f"/v{direction}", top_n=2, skip_n=end) == everything[end : end + 2]
+
+
+def test_ties_stand_as_first_published_even_in_slots_used_again() -> None:
+    topic = topic_of(1, 1, 1, 1)
+    topic.drop("0", "1")
+    topic.put({"id": 8, "v": 1}, {"id": 9, "v": 1})
+    assert topic.found(None, "/v", top_n=3) == [2, 3, 8]
+
+
+def test_paging_does_not_change_the_number_of_matches() -> None:
+    answer = topic_of(*range(10)).ask("/v > 3", "/v", top_n=2, skip_n=5)
+    assert (answer.matches, len(answer.slots)) == (6, 1)
+
+
+def test_none_may_be_asked_for() -> None:
+    topic = topic_of(1, 2)
+    assert topic.found(top_n=0) == topic.found(None, "/v", top_n=0) == topic.found(skip_n=7) == []
+
+
+def test_an_empty_topic_can_be_sorted() -> None:
+    assert Topic().found("/v = 1", "/v DESC") == Topic().found(None, "/v", top_n=3) == []
+
+
+@pytest.mark.parametrize("name", ["top_n", "skip_n"])
+def test_negative_counts_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ClientError, match=rf"{name} is -1; write 0 or a positive number"):
+        Query(**{name: -1})
