@@ -313,6 +313,7 @@ class Engine:
         self.seq = last_seq
         for topic in self.topics.values():
             topic.records.table.settle()
+            topic.records.indexes.refresh()
             if topic.expirations is not None:
                 topic.expirations.restore(topic.records.table.slots)
             if topic.copy is not None:

@@ -15,17 +15,17 @@ from sow.errors import StoreError
 from sow.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver
-from sow.server.problems import report, without_traceback
+from sow.server.problems import http_log, report
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
 from sow.store.protocols import Checkpoint, Journal
 from sow.topics import Configuration, Topic
 
 log = logging.getLogger("sow")
-http_log = logging.getLogger("sow.http")
-http_log.addFilter(without_traceback)
 
 STOP_S_MAX = 2.0
+ADDRESS_BYTES = 8190
+"""What a request's address may hold beside a filter."""
 GC_THRESHOLDS = (50_000, 20, 20)
 """Records hold no cycles, so looking for some after every 700 of them is wasted time."""
 
@@ -123,6 +123,8 @@ class Server:
             access_log=None,
             logger=http_log,
             handler_cancellation=True,  # a stream ends when its client has gone
+            # A filter travels in the address, where a byte may take three.
+            max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
             shutdown_timeout=STOP_S_MAX,
         )
         await self._runner.setup()

@@ -16,8 +16,6 @@ from sow.sessions import Session
 SOCKET_BUFFER_BYTES = 256 * 1024
 GRACE_S = 2.0
 """How long a client that was given up may take to read why."""
-GIVE_UP_S = 10.0
-"""How long a client that was given up may take to read why."""
 
 
 class Connection:
@@ -40,7 +38,6 @@ class Connection:
         self._on_end = on_end
         self._waiting: asyncio.Task[None] | None = None
         self._aborting: asyncio.TimerHandle | None = None
-        self._giving_up: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
         driver.attach(session, self.write)
 
@@ -53,8 +50,8 @@ class Connection:
         session = self._session
         if session.ended is None:
             session.end_if_full()
-            if session.ended is not None:
-                self._give_up()
+        if session.ended is not None and self._aborting is None:
+            self._give_up()
 
     def _fill_socket(self) -> None:
         outbox, transport = self._session.outbox, self._transport
@@ -85,6 +82,6 @@ class Connection:
     def close(self) -> None:
         """The socket has gone."""
         self._driver.detach(self._session)
-        for pending in (self._waiting, self._giving_up):
+        for pending in (self._waiting, self._aborting):
             if pending is not None:
                 pending.cancel()

@@ -13,6 +13,8 @@ log = logging.getLogger("sow")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
+
 HTTP_REASONS = {
     404: "no such address; GET /openapi.json lists all",
     405: "this address does not take that method",
@@ -40,22 +42,13 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()).removeprefix("400, message: ")
 
 
-def without_traceback(record: logging.LogRecord) -> bool:
-    """A log filter: that a client sent no proper HTTP is worth one line, at debug level."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError):
-        log.debug("%s: %s", record.getMessage(), _one_line(error))
-        return False
-    return True
-
-
 class ClientFaults(logging.Filter):
     """Keeps what a client did wrong out of the log of what went wrong here."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False for connections that broke and requests that were no HTTP."""
         fault = record.exc_info[1] if record.exc_info else None
-        return not isinstance(fault, BadHttpMessage | ConnectionError | TimeoutError)
+        return not isinstance(fault, CLIENT_FAULTS)
 
 
 http_log = logging.getLogger("sow.http")

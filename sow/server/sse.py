@@ -7,7 +7,7 @@ endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket f
 import asyncio
 import contextlib
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from sow.commands import Command, Options
 from sow.errors import ClientError, NotAvailable
@@ -32,6 +32,10 @@ class EventDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One stream, until either side ends it."""
+        if request.version < HttpVersion11:
+            raise ClientError(
+                "a stream has no known end: it needs HTTP/1.1 (a proxy may be using 1.0)"
+            )
         command = self._command(request)
         driver, executor = self._driver, self._executor
         session = executor.open(EVENTS, driver.now_us())

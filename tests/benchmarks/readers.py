@@ -4,8 +4,8 @@
 
 connects COUNT times, as WebSockets that send COMMAND first if there is one, else as plain
 sockets, and writes "ready". For each number it then reads from its standard input it writes
-"done BYTES" once every connection has got that many more lines. It reads whatever arrives in
-between as well, so a server never waits for it longer than it must.
+"done BYTES FRAMES", of one connection, once every one has got that many more lines. It reads
+whatever arrives in between as well, so a server never waits for it longer than it must.
 """
 
 import os
@@ -18,6 +18,9 @@ from typing import Self
 
 from tests.benchmarks.processes import line_from, python, stop
 from tests.benchmarks.sockets import PONG, READ_BYTES, Client, LineCounter, frame
+
+PING_BYTES = 2
+"""A ping on its own; no frame with a line in it is as short."""
 
 
 class Readers:
@@ -37,11 +40,16 @@ class Readers:
         self._process.stdin.write(f"{lines}\n")
         assert line_from(self._process) == "expecting"
 
-    def wait(self) -> int:
-        """Wait until they have come; returns how many bytes came with them, over all."""
-        word, count = line_from(self._process).split()
+    def wait(self) -> tuple[int, int]:
+        """Wait until they have come; returns the bytes and frames that each connection got."""
+        word, size, frames = line_from(self._process).split()
         assert word == "done"
-        return int(count)
+        return int(size), int(frames)
+
+    def check(self) -> None:
+        """Raise ConnectionError if the server has closed one of the connections."""
+        if self._process.poll() is not None:
+            raise ConnectionError("a reader has given up; see what it wrote")
 
     def __enter__(self) -> Self:
         return self
@@ -56,14 +64,19 @@ class Readers:
 
 
 class Drain:
-    """The child: reads every connection and standard input as they have something."""
+    """The child: reads every connection and standard input as they have something.
+
+    All connections get the same bytes, so only the first one is read and its lines counted. Of
+    the others the system counts the bytes and throws them away, or readers would cost more
+    than what they measure.
+    """
 
     def __init__(self, connections: list[socket.socket]) -> None:
         self._selector = selectors.DefaultSelector()
-        self._counters = {connection: LineCounter() for connection in connections}
-        self._wanted = self._bytes_before = 0
-        self._short = 0
-        """Connections that still lack lines; 0 also when nothing is expected."""
+        self._first, self._counter = connections[0], LineCounter()
+        self._bytes = dict.fromkeys(connections[1:], 0)
+        self._lines_wanted = 0
+        self._nothing = bytearray(READ_BYTES)
         for connection in connections:
             connection.setblocking(False)
             self._selector.register(connection, selectors.EVENT_READ)
@@ -73,41 +86,49 @@ class Drain:
         """Read until standard input ends."""
         while True:
             for key, _ in self._selector.select():
-                if isinstance(key.fileobj, socket.socket):
-                    self._read(key.fileobj)
+                if key.fileobj is self._first:
+                    self._read()
+                elif isinstance(key.fileobj, socket.socket):
+                    self._skim(key.fileobj)
                 elif not self._expect(os.read(0, 64)):
                     return
+            if self._lines_wanted and self._counter.lines >= self._lines_wanted:
+                self._finish()
 
     def _expect(self, line: bytes) -> bool:
         if not line:
             return False
-        for counter in self._counters.values():
-            counter.lines = 0
-        self._wanted, self._short = int(line), len(self._counters)
-        self._bytes_before = self._bytes()
+        self._counter.lines = self._counter.bytes = self._counter.frames = 0
+        self._bytes = dict.fromkeys(self._bytes, 0)
+        self._lines_wanted = int(line)
         say("expecting")
         return True
 
-    def _bytes(self) -> int:
-        return sum(counter.bytes for counter in self._counters.values())
+    def _finish(self) -> None:
+        """Say that all is here, if every other connection is as far as the first."""
+        each = self._counter.bytes
+        if not self._counter.left and min(self._bytes.values(), default=each) >= each:
+            self._lines_wanted = 0
+            say(f"done {each} {self._counter.frames}")
 
-    def _read(self, connection: socket.socket) -> None:
-        counter = self._counters[connection]
-        lacked = counter.lines < self._wanted
-        try:
-            piece = connection.recv(READ_BYTES)
-        except BlockingIOError:
-            return
+    def _read(self) -> None:
+        piece = self._first.recv(READ_BYTES)
         if not piece:
             raise ConnectionError("the server closed a reader's connection")
-        counter.feed(piece)
-        for _ in range(counter.pings):
+        self._counter.feed(piece)
+        for _ in range(self._counter.pings):
+            self._first.send(PONG)
+        self._counter.pings = 0
+
+    def _skim(self, connection: socket.socket) -> None:
+        # For TCP the system then counts and drops without copying (tcp(7)).
+        size = connection.recv_into(self._nothing, READ_BYTES, socket.MSG_TRUNC)
+        if not size:
+            raise ConnectionError("the server closed a reader's connection")
+        if size == PING_BYTES:
             connection.send(PONG)
-        counter.pings = 0
-        if lacked and counter.lines >= self._wanted:
-            self._short -= 1
-            if not self._short:
-                say(f"done {self._bytes() - self._bytes_before}")
+        else:
+            self._bytes[connection] += size
 
 
 def say(line: str) -> None:

@@ -59,22 +59,24 @@ class LineCounter:
 
     def __init__(self) -> None:
         self.lines = 0
+        self.frames = 0
         self.bytes = 0
         self.pings = 0
+        self.left = 0
+        """Bytes of the last frame that are still to come."""
         self._head = b""
-        self._left = 0
 
     def feed(self, piece: bytes) -> None:
         """Take in what a read gave; raises ConnectionError for a refusal."""
         self.bytes += len(piece)
         at = 0
         while at < len(piece):
-            if not self._left:
+            if not self.left:
                 at = self._begin(piece, at)
                 continue
-            end = min(len(piece), at + self._left)
+            end = min(len(piece), at + self.left)
             self.lines += piece.count(b"\n", at, end)
-            self._left -= end - at
+            self.left -= end - at
             at = end
         for refusal in REFUSALS:
             if refusal in piece:
@@ -90,9 +92,10 @@ class LineCounter:
             self._head = head
             return len(piece)
         self._head = b""
-        self._left = size if size < 126 else int.from_bytes(head[2:wanted], "big")
+        self.left = size if size < 126 else int.from_bytes(head[2:wanted], "big")
         kind = head[0] & 15
         self.lines += kind <= BINARY
+        self.frames += kind <= BINARY
         self.pings += kind == PING
         if kind == CLOSE:
             refused(piece)

@@ -14,7 +14,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     """An HTTP response."""
 
     status: int
-    headers: dict
+    headers: Any
     body: bytes
 
     @property
@@ -67,9 +67,9 @@ class Running:
 
     def __init__(self, config, directory: Path):
         self.log = ErrorLog()
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(self._keep)
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(self._keep)
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
         self._config, self._directory = config, directory
         self.start()
@@ -98,7 +98,7 @@ class Running:
 
     def wait(self, work, wait_s=WAIT_S):
         """What the coroutine `work` returns when run on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, wait_s), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, wait_s), self.loop).result()
 
     def call(self, function, *arguments):
         """What a plain function returns when called on the server's loop."""
@@ -118,9 +118,9 @@ class Running:
 
     def close(self):
         self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()
 
     # HTTP.
 
@@ -130,7 +130,7 @@ class Running:
     async def _request(self, method, path, **more):
         url = URL(self.url + path, encoded=True)
         async with self._http.request(method, url, allow_redirects=False, **more) as response:
-            return Answer(response.status, dict(response.headers), await response.read())
+            return Answer(response.status, response.headers.copy(), await response.read())
 
     def get(self, path, accept=None) -> Answer:
         return self.request("GET", path, headers={"Accept": accept} if accept else {})
@@ -179,11 +179,22 @@ class Running:
             yield raw
 
     def raw(self, data: bytes) -> bytes:
-        """What comes back for these bytes, up to the end of the connection."""
+        """What comes back for these bytes and the end of the client's side after them."""
         with self.connection() as raw:
             raw.sendall(data)
             raw.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: raw.recv(65536), b""))
+
+    def said(self, data: bytes) -> bytes:
+        """What comes back for these bytes until the server ends the connection."""
+        with self.connection() as raw:
+            raw.sendall(data)
+            return b"".join(iter(lambda: raw.recv(65536), b""))
+
+    def drop(self, data: bytes):
+        """Send these bytes and go away without reading."""
+        with self.connection() as raw:
+            raw.sendall(data)
 
 
 def records(topic, **parameters):

@@ -201,7 +201,7 @@ POST = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: x\r\n"
     ids=["half a request", "half a body", "no http", "bad chunks", "a huge header"],
 )
 def test_what_is_no_http_costs_nobody_else(server, data):
-    assert b"HTTP/1.1 5" not in server.raw(data)
+    server.drop(data)
     assert server.publish("orders", {"id": 1}).status == 200
 
 

@@ -108,11 +108,12 @@ def test_a_column_behind_by_more_than_the_candidates_is_left_alone() -> None:
 
 def test_lists_and_odd_numbers_are_judged_by_their_bodies() -> None:
     topic = Topic()
-    values = [[1, 99], 2**53 + 1, 5, "7", None]
+    values = [[1, 99], 2**53 + 1, 5, "7", None, 2**53]
     topic.put(*({"id": number, "v": value} for number, value in enumerate(values)))
-    assert topic.found("/v > 50") == [0, 1]
-    assert topic.found("/v = 9007199254740992") == []
-    assert topic.found("/v < 9007199254740993") == [0, 2, 3]
+    assert topic.found("/v > 50") == [0, 1, 5]
+    assert topic.found("/v = 9007199254740992") == [5]
+    assert topic.found("/v = 9007199254740993") == [1]
+    assert topic.found("/v < 9007199254740993") == [0, 2, 3, 5]
 
 
 def test_explain_counts_what_each_term_left() -> None:

@@ -1,0 +1,130 @@
+"""Budgets: what each path is meant to cost, and which figure says whether it does.
+
+A budget that is missed is shown as missed, by how much, and with the reason as far as it is known.
+`REASONS` is prose kept by hand; a reason is shown only while its budget is missed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tests.benchmarks.measure import Figure
+
+Measured = Callable[[Figure], float | None]
+
+
+class Budget(NamedTuple):
+    """`aim` is a bound on what `measured` makes of the figure of this name."""
+
+    path: str
+    figure: str
+    measured: Measured
+    aim: float
+    unit: str
+    at_least: bool = False
+
+
+class Verdict(NamedTuple):
+    """A budget beside what was measured."""
+
+    budget: Budget
+    measured: float
+
+    @property
+    def met(self) -> bool:
+        """On the right side of the bound."""
+        if self.budget.at_least:
+            return self.measured >= self.budget.aim
+        return self.measured <= self.budget.aim
+
+    @property
+    def times(self) -> float:
+        """How often the aim goes into what was measured."""
+        return self.measured / self.budget.aim
+
+
+def value(figure: Figure) -> float:
+    return figure.value
+
+
+def ratio(figure: Figure) -> float:
+    return figure.ratio
+
+
+def added_percent(figure: Figure) -> float:
+    """How much longer it takes than its floor, in percent."""
+    return (1 / figure.ratio - 1) * 100
+
+
+def per_core_second(figure: Figure) -> float | None:
+    """Messages for each second of the server's processor time."""
+    return 1e6 / figure.server_cpu_us if figure.server_cpu_us else None
+
+
+INGEST = "ingest over WebSocket: frames of 100, hash index + conflated, durable"
+SINGLES = "ingest over WebSocket: frames of 1, hash index + conflated, durable"
+DURABLE = "durable against transient: frames of 100, hash index + conflated"
+
+BUDGETS = (
+    Budget("ingest, frames of 100", INGEST, value, 200_000, "messages/s", True),
+    Budget("ingest against its floor", INGEST, ratio, 0.30, "of the floor", True),
+    Budget("durable ingest", DURABLE, ratio, 0.8, "of transient", True),
+    Budget("frames of 1", SINGLES, per_core_second, 40_000, "messages/core second", True),
+    Budget(
+        "1,000 equality filters",
+        "equality filters: 1000, matched by nothing",
+        added_percent,
+        10,
+        "% more time",
+    ),
+    Budget(
+        "query, hash index exact",
+        "query in the engine: hash index, 1 symbol of 5000",
+        value,
+        0.1,
+        "ms",
+    ),
+    Budget(
+        "query, compound", "query in the engine: compound, 1 record in 10,000", value, 1.5, "ms"
+    ),
+    Budget("query, 1 % range", "query in the engine: range, 1 %", value, 5, "ms"),
+    Budget("query, top 10", "query in the engine: top 10", value, 5, "ms"),
+    Budget(
+        "fan-out to 1,000", "fan-out: 1000 subscribers, server CPU", value, 10, "µs/frame/session"
+    ),
+    Budget(
+        "restart, checkpoint and tail",
+        "restart: 1000000 records, checkpoint and tail",
+        value,
+        2,
+        "s",
+    ),
+    Budget("restart, journal only", "restart: 1000000 records, journal only", value, 2, "s"),
+    Budget("memory", "memory: 1000000 records, hash index", value, 450, "B/record"),
+)
+
+REASONS: Mapping[str, str] = {}
+
+
+def durable_against_transient(figures: Mapping[str, Figure]) -> Figure | None:
+    """Durable ingest with transient ingest as its floor, when both were measured."""
+    durable = figures.get(INGEST)
+    transient = figures.get(INGEST.replace("durable", "transient"))
+    if durable is None or transient is None:
+        return None
+    benchmark, _, case = DURABLE.partition(": ")
+    return Figure(benchmark, case, durable.unit, durable.ours, transient.ours, "transient")
+
+
+def verdicts(figures: list[Figure]) -> list[Verdict]:
+    """Every budget of which the figure is there."""
+    found = {figure.name: figure for figure in figures}
+    compared = durable_against_transient(found)
+    if compared is not None:
+        found[compared.name] = compared
+    judged = []
+    for budget in BUDGETS:
+        figure = found.get(budget.figure)
+        measured = None if figure is None else budget.measured(figure)
+        if measured is not None:
+            judged.append(Verdict(budget, measured))
+    return judged

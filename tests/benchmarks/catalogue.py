@@ -1,0 +1,30 @@
+"""The catalogue: every benchmark by its name, in the order in which they run."""
+
+from collections.abc import Callable, Iterator
+
+from tests.benchmarks import ingest, queries
+from tests.benchmarks.conflation import conflation
+from tests.benchmarks.fan_out import fan_out
+from tests.benchmarks.filters import filters
+from tests.benchmarks.measure import Figure
+from tests.benchmarks.memory import memory
+from tests.benchmarks.publisher import client_publisher
+from tests.benchmarks.restart import restart
+from tests.benchmarks.sizes import Sizes
+from tests.benchmarks.snapshot import snapshot
+
+Benchmark = Callable[[Sizes], Iterator[Figure]]
+
+CATALOGUE: dict[str, Benchmark] = {
+    "ingest": ingest.over_websocket,
+    "ingest-engine": ingest.in_engine,
+    "ingest-client": client_publisher,
+    "fan-out": fan_out,
+    "filters": filters,
+    "queries": queries.in_engine,
+    "queries-http": queries.over_http,
+    "restart": restart,
+    "memory": memory,
+    "conflation": conflation,
+    "snapshot": snapshot,
+}

@@ -1,0 +1,62 @@
+"""An engine in this process, driven as a server would drive it, without a disk or a socket."""
+
+from collections.abc import Iterable, Sequence
+
+from sow.config import loads
+from sow.engine import Engine
+from sow.executor import Executor
+from sow.sessions import Session
+from sow.topics import Configuration
+from sow.wire import LINES, read_frame
+
+FRAME_US = 400
+"""Time that passes between two frames: 100 records each make 250,000 a second."""
+
+
+def parsed(xml: str) -> Configuration:
+    """A configuration that is known to be right."""
+    loaded = loads(xml)
+    assert loaded.configuration is not None, loaded.findings
+    return loaded.configuration
+
+
+class EngineDriver:
+    """Publishes to an engine; every frame is a group that is durable at once."""
+
+    def __init__(self, xml: str) -> None:
+        self.engine = Engine(parsed(xml))
+        self.executor = Executor(self.engine)
+        self.now_us = 1_000_000
+        self._sessions: list[Session] = []
+
+    def publish(self, frames: Iterable[bytes], frame_us: int = FRAME_US) -> None:
+        """Publish frames of lines to `orders`."""
+        for frame in frames:
+            self.now_us += frame_us
+            self.engine.publish("orders", frame.split(b"\n"), self.now_us)
+            self._turn()
+
+    def _turn(self) -> None:
+        due_us = self.engine.due_us()
+        if due_us is not None and due_us <= self.now_us:
+            self.engine.advance(self.now_us)
+        group = self.engine.flush()
+        self.engine.release(group)
+        for session in group.sessions:
+            while session.outbox.pull(self.engine.released) is not None:
+                pass
+
+    def load(self, bodies: Sequence[bytes], size: int = 1000) -> None:
+        """Publish bodies in large frames and bring the indexes up to date."""
+        self.publish(b"\n".join(bodies[at : at + size]) for at in range(0, len(bodies), size))
+        while self.engine.refresh_indexes(100_000):
+            pass
+
+    def subscribe(self, condition: str) -> None:
+        """A session of its own with one filtered subscription, read as soon as it can be."""
+        session = self.executor.open(LINES, self.now_us)
+        line = b'{"c":"subscribe","t":"orders","filter":"%b"}' % condition.encode()
+        for command in read_frame(line):
+            self.executor.execute(session, command, self.now_us)
+        assert session.subscriptions, f"no subscription to {condition}"
+        self._turn()

@@ -1,0 +1,105 @@
+"""Restart: from starting the process to listening, with everything back in memory.
+
+Once from a checkpoint with a tail of the journal after it, once from the journal alone. The
+floor is LMDB handing over all values of the same file, with nothing made of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import lmdb
+
+from sow.store.directory import DataDirectory, file_name
+from sow.store.protocols import Slice
+from sow.topics import Topic
+from tests.benchmarks.engines import EngineDriver
+from tests.benchmarks.measure import Figure, in_turn, seconds
+from tests.benchmarks.processes import ServerProcess
+from tests.benchmarks.records import configuration, every_order, parts, updates
+from tests.benchmarks.sizes import Sizes
+
+FRAME = 1000
+TAIL_SHARE = 10
+"""The journal's tail after the checkpoint is this part of the records."""
+XML = configuration(index=True)
+
+
+def restart(sizes: Sizes) -> Iterator[Figure]:
+    """One persistent topic with a hash index."""
+    yield _restarted(sizes, "checkpoint and tail", checkpointed=True)
+    yield _restarted(sizes, "journal only", checkpointed=False)
+
+
+def _restarted(sizes: Sizes, case: str, checkpointed: bool) -> Figure:
+    with TemporaryDirectory(prefix="sow-bench-") as path:
+        full, empty = Path(path) / "full", Path(path) / "empty"
+        file = fill(full, sizes.records, checkpointed)
+        ours, floor, nothing = in_turn(
+            sizes.repetitions,
+            lambda: started_s(full),
+            lambda: seconds(lambda: read_values(file)),
+            lambda: started_s(empty),
+        )
+    return Figure(
+        "restart",
+        f"{sizes.records} records, {case}",
+        "s",
+        ours,
+        floor,
+        "reading the values",
+        note=f"of which {median(nothing):.2f} s to start with no data",
+    )
+
+
+def started_s(data: Path) -> float:
+    """From the start of the process to its ready line."""
+    server = ServerProcess(XML, data)
+    taken_s = seconds(server.__enter__)
+    server.__exit__(None, None, None)
+    return taken_s
+
+
+def read_values(path: Path) -> int:
+    """Read every value of an LMDB file; returns their bytes."""
+    with (
+        lmdb.open(
+            str(path), subdir=path.is_dir(), readonly=True, lock=False, map_size=1 << 40
+        ) as environment,
+        environment.begin() as txn,
+    ):
+        return sum(len(value) for _, value in txn.cursor())
+
+
+def fill(path: Path, records: int, checkpointed: bool) -> Path:
+    """Make a data directory; returns the file in it that holds most of the records."""
+    driver = EngineDriver(XML)
+    (topic,) = driver.engine.configuration.topics
+    assert isinstance(topic, Topic)
+    directory = DataDirectory(path)
+    settings = driver.engine.configuration.journal
+    journal, checkpoint = directory.journal(settings), directory.checkpoint(topic)
+
+    def publish(bodies: Sequence[bytes]) -> None:
+        for part in parts(bodies, FRAME):
+            driver.now_us += 1000
+            driver.engine.publish("orders", part, driver.now_us)
+            group = driver.engine.flush()
+            journal.append(group.entries)
+            driver.engine.release(group)
+
+    publish(every_order(records))
+    if checkpointed:
+        checkpoint.write(driver.engine.seq, slices(driver))
+    publish(updates(records // TAIL_SHARE, records))
+    for closing in (checkpoint, journal, directory):
+        closing.close()
+    return path / (file_name(topic) if checkpointed else settings.directory)
+
+
+def slices(driver: EngineDriver) -> Iterator[Slice]:
+    """The whole table of `orders`."""
+    table = driver.engine.topic("orders").records.table
+    for start in range(0, len(table.bodies), FRAME):
+        yield table.slice(start, FRAME)

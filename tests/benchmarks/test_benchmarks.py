@@ -1,0 +1,108 @@
+"""The benchmarks run. How fast anything is, no test asserts."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.benchmarks import report
+from tests.benchmarks.budgets import BUDGETS, verdicts
+from tests.benchmarks.catalogue import CATALOGUE
+from tests.benchmarks.ingest import over_websocket
+from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.queries import in_engine
+from tests.benchmarks.sizes import TINY
+from tests.benchmarks.sockets import LineCounter
+
+IN_PROCESS = ("ingest-engine", "filters", "conflation")
+
+
+def figure(name, *ours, unit="ms", floor=(1.0,)):
+    benchmark, _, case = name.partition(": ")
+    return Figure(benchmark, case, unit, ours, floor, "the floor")
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_a_benchmark_without_a_server_gives_figures(name):
+    assert all(min(*found.ours, *found.floor) > 0 for found in CATALOGUE[name](TINY))
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("name", ["ingest-client", "fan-out", "memory", "snapshot", "restart"])
+def test_a_benchmark_with_a_server_gives_a_figure(name):
+    # Not its value: of a tiny run the system counts no tick of processor time.
+    found = next(CATALOGUE[name](TINY))
+    assert min(found.floor) > 0
+
+
+@pytest.mark.edge
+def test_ingest_over_a_socket_gives_figures_of_the_first_variant():
+    assert next(over_websocket(replace(TINY, frame_sizes=(100,)))).value > 0
+
+
+def test_queries_in_the_engine_and_in_numpy_agree():
+    # The benchmark itself compares the answers, byte for byte.
+    assert len(list(in_engine(TINY))) == 6
+
+
+def test_a_budget_without_its_figure_is_not_passed_over():
+    said = report.judged([figure("query in the engine: top 10", 4.0)])
+    assert len(said) == len(BUDGETS)
+    assert said["fan-out to 1,000"] == "not measured in this run"
+
+
+def test_a_ratio_compares_speeds_whatever_the_unit():
+    slow = figure("x: y", 4.0, unit="ms", floor=(1.0,))
+    rate = figure("x: y", 1.0, unit="rows/s", floor=(4.0,))
+    assert slow.ratio == rate.ratio == 0.25
+
+
+def test_a_median_is_not_moved_by_one_bad_repetition():
+    assert figure("x: y", 1.0, 2.0, 900.0).value == 2.0
+
+
+def test_measures_alternate_after_a_turn_that_does_not_count():
+    order = []
+    taken = in_turn(2, lambda: order.append("a") or 1.0, lambda: order.append("b") or 2.0)
+    assert order == ["a", "b"] * 3
+    assert taken == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def test_a_missed_budget_says_by_how_much():
+    (verdict,) = verdicts([figure("query in the engine: top 10", 10.0)])
+    assert "missed: 10 ms, aim at most 5 (2.00 times the aim)" in report.said(verdict)
+
+
+def test_a_met_budget_says_so():
+    (verdict,) = verdicts([figure("query in the engine: top 10", 4.0)])
+    assert report.said(verdict).startswith("met: 4 ms")
+
+
+def test_lines_are_counted_however_the_stream_is_cut():
+    stream = b"\x82\x03a\nb" + b"\x82\x7e\x00\xc8" + b"\n" * 200 + b"\x89\x00" + b"\x82\x01x"
+    for size in (1, 2, 3, 7, len(stream)):
+        counter = LineCounter()
+        for at in range(0, len(stream), size):
+            counter.feed(stream[at : at + size])
+        assert (counter.lines, counter.pings, counter.left) == (2 + 201 + 1, 1, 0)
+
+
+def test_a_refusal_ends_a_benchmark():
+    with pytest.raises(ConnectionError, match="disk full"):
+        LineCounter().feed(b'\x82\x32{"c":"ack","status":"failure","reason":"disk full"}')
+
+
+def test_the_page_keeps_what_stands_around_the_figures(tmp_path, monkeypatch):
+    page = tmp_path / "performance.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    monkeypatch.setattr(report, "PAGE", page)
+    report.write([figure("query in the engine: top 10", 4.0)], TINY)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "top 10 | ms | 4 | 4 | 4 | 1 | 0.25" in text
+
+
+def test_the_page_in_the_docs_has_room_for_the_figures():
+    text = report.PAGE.read_text()
+    assert text.index(report.BEGIN) < text.index(report.END)

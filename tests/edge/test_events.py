@@ -1,0 +1,113 @@
+"""Server-sent events: the same query and subscribe, for browsers and curl."""
+
+import pytest
+
+from tests.edge.serving import stream
+
+
+def test_a_stream_is_a_snapshot_and_what_follows(server):
+    server.publish("orders", {"id": 1})
+    with server.events("orders") as events:
+        names = [event.name for event in events.until("group_end")]
+        server.publish("orders", {"id": 2})
+        update = events.until("p")[-1]
+    assert names == ["group_begin", "sow", "group_end"]
+    assert update.line["d"] == {"id": 2}
+
+
+def test_ids_are_bookmarks(server):
+    bookmark = server.publish("orders", {"id": 1}).json["bookmark"]
+    with server.events("orders") as events:
+        assert events.until("group_end")[-1].id == bookmark
+        later = server.publish("orders", {"id": 2}).json["bookmark"]
+        assert events.until("p")[-1].id == later
+
+
+def test_snapshot_false_is_live_only(server):
+    server.publish("orders", {"id": 1})
+    with server.events("orders", snapshot="false") as events:
+        server.publish("orders", {"id": 2})
+        assert [event.line["d"] for event in events.until("p")] == [{"id": 2}]
+
+
+def test_a_filter_and_oof(server):
+    server.publish("orders", {"id": 1, "price": 5})
+    with server.events("orders", filter="/price > 3", oof="true") as events:
+        events.until("group_end")
+        server.publish("orders", {"id": 1, "price": 1})
+        leaving = events.event()
+    assert (leaving.name, leaving.line["reason"]) == ("oof", "match")
+    assert leaving.id == str(int(leaving.id))
+
+
+def test_the_head_of_a_stream(server):
+    with server.events("orders") as events:
+        assert events.status == 200
+        assert events.headers["Content-Type"] == "text/event-stream"
+        assert events.headers["Cache-Control"] == "no-store"
+
+
+def test_a_conflated_topic_streams(server):
+    with server.events("orders-C") as events:
+        events.until("group_end")
+        server.publish("orders", {"id": 1})
+        assert events.until("p")[-1].line["t"] == "orders-C"
+
+
+def test_a_large_snapshot_streams(server):
+    body = b"\n".join(b'{"id":%d}' % n for n in range(5_000))
+    server.post("orders", body, "application/x-ndjson")
+    with server.events("orders") as events:
+        assert len(events.until("group_end")) == 5_002
+
+
+def test_a_stream_whose_client_has_gone_is_forgotten(server):
+    with server.socket() as ws:
+        with server.events("orders", filter="/id = 1") as events:
+            events.until("group_end")
+            assert len(server.get("/v1/sessions").json) == 2
+        while len(server.get("/v1/sessions").json) > 1:
+            ws.ask({"c": "heartbeat"})
+    assert server.get("/v1/topics/orders").json["subscriptions"] == 0
+
+
+def test_a_client_that_comes_back_gets_a_new_snapshot(server):
+    server.publish("orders", {"id": 1})
+    with server.events("orders", headers={"Last-Event-ID": "1"}) as events:
+        assert len(events.until("group_end")) == 3
+
+
+def test_an_operator_can_close_a_stream(server):
+    with server.events("orders") as events:
+        events.until("group_end")
+        (session,) = server.get("/v1/sessions").json
+        server.request("DELETE", f"/v1/sessions/{session['id']}")
+        assert events.until("close")[-1].line["reason"] == "closed by an operator"
+        assert events.body() == b""
+
+
+@pytest.mark.parametrize(
+    ("topic", "parameters", "status"),
+    [
+        ("nope", {}, 404),
+        ("orders", {"filter": "/a ="}, 400),
+        ("orders", {"filter": "(" * 9000}, 413),
+        ("orders", {"snapshot": "maybe"}, 400),
+        ("orders", {"oof": "1"}, 400),
+        ("orders", {"other": "1"}, 400),
+        ("orders", {"no_empties": "true"}, 400),
+        ("orders", {"select": "/id"}, 400),
+        ("orders", {"conflation_key": "/id"}, 400),
+    ],
+)
+def test_what_cannot_be_streamed_is_a_problem_not_a_stream(server, topic, parameters, status):
+    answer = server.get(stream(topic, **parameters))
+    assert answer.status == status
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert server.get("/v1/sessions").json == []
+
+
+def test_a_stream_needs_a_version_of_http_that_can_stream(server):
+    said = server.said(b"GET /v1/topics/orders/stream HTTP/1.0\r\nHost: x\r\n\r\n")
+    assert said.startswith(b"HTTP/1.0 400")
+    assert b"HTTP/1.1" in said

@@ -1,0 +1,67 @@
+"""The moment the disk refuses: nothing taken around it is acknowledged, nothing is lost."""
+
+import pytest
+
+from sow.commands import Command
+from sow.errors import DiskFull
+from sow.wire import LINES
+
+
+@pytest.fixture
+def refusing(server, monkeypatch):
+    """The journal refuses once, just as another session publishes; gives that session."""
+    driver, executor = server.server.driver, server.server.executor
+    session = server.call(executor.open, LINES, 0)
+    append, refused = driver.journal.append, []
+    late = Command(
+        "publish", "late", "orders", [b'{"id":2}'], framed=True, acks=frozenset({"persisted"})
+    )
+
+    def publish():
+        executor.execute(session, late, driver.now_us())
+        driver.wake()
+
+    def refuse_once(entries):
+        if refused:
+            return append(entries)
+        refused.append(entries)
+        # Runs after the refusal has reached the loop and before the driver has heard of it.
+        server.loop.call_soon_threadsafe(server.loop.call_soon, publish)
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(driver.journal, "append", refuse_once)
+    yield session
+    server.call(executor.close, session)
+    assert server.errors == ["no room"]
+    server.errors.clear()
+
+
+def recovered(server):
+    while server.get("/readyz").status != 200:
+        server.call(lambda: None)
+
+
+def test_what_is_taken_while_the_refusal_is_on_its_way_is_not_acknowledged(server, refusing):
+    assert server.publish("orders", {"id": 1}).status == 507
+    said = refusing.outbox.pull(10**9)
+    assert b'"persisted"' not in said
+    assert b"disk full" in said
+    recovered(server)
+
+
+def test_what_readers_may_have_seen_is_stored_when_room_returns(server, refusing):
+    assert server.publish("orders", {"id": 1}).status == 507
+    recovered(server)
+    logged = server.get("/v1/log?topics=orders&limit=1000000").rows
+    assert [row["d"] for row in logged[-2:]] == [{"id": 1}, {"id": 2}]
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_while_the_disk_refuses_reads_go_on_and_publishes_are_refused(server, refusing):
+    server.publish("orders", {"id": 1})
+    assert server.records("orders")[0] == {"id": 1}
+    with server.socket() as ws:
+        ack = ws.ask({"c": "publish", "t": "orders", "d": {"id": 3}})[-1]
+    assert (ack["status"], ack["reason"]) == ("failure", "disk full")
+    recovered(server)
+    assert server.publish("orders", {"id": 3}).status == 200
