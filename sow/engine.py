@@ -81,7 +81,7 @@ class Engine:
         kind = message_type(definition.message_type, kinds)
         if isinstance(definition, Topic):
             records = KeyedTopic(definition, kind, definition.keys, definition.domain)
-            running = RunningTopic(records, Router(records), definition)
+            running = RunningTopic(records, Router(records, self.flush_feed), definition)
             if definition.expires:
                 running.expirations = Expirations(records.table)
         else:
@@ -91,7 +91,7 @@ class Engine:
             condition = None if definition.filter is None else self.filter(definition.filter)
             copy = ConflatedCopy(records, source, definition.interval_us, condition)
             underlying.router.listeners.append(copy)
-            running = RunningTopic(records, Router(records), definition, copy=copy)
+            running = RunningTopic(records, Router(records, self.flush_feed), definition, copy=copy)
         self.topics[definition.name] = running
 
     def topic(self, name: str) -> RunningTopic:
@@ -272,12 +272,22 @@ class Engine:
         """This session has something to write when the open group is released."""
         self._group.sessions[session] = None
 
+    @property
+    def has_entries(self) -> bool:
+        """The open group has something to store."""
+        return bool(self._group.entries)
+
+    def flush_feed(self, feed: Feed) -> None:
+        """Hand out what a feed has gathered."""
+        if feed.waiting:
+            feed.flush(self._group.number)
+            self._group.sessions.update(feed.members)
+
     def flush(self) -> Group:
         """Close the open group and hand it over."""
         group = self._group
         for feed in self._waiting_feeds:
-            feed.flush(group.number)
-            group.sessions.update(feed.members)
+            self.flush_feed(feed)
         self._waiting_feeds.clear()
         for session in group.sessions:
             session.seal(group.number)

@@ -6,7 +6,8 @@ when they leave is decided by the engine's groups.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from sow import __version__, replies
 from sow.commands import Command
@@ -17,7 +18,7 @@ from sow.feeds import Feed, FeedKey, Shape
 from sow.query import Query
 from sow.sessions import Session
 from sow.snapshot import CHUNK_ROWS, Snapshot
-from sow.wire import Encoding, Refused, comma_list
+from sow.wire import ACKS, Encoding, Refused, comma_list
 
 PATTERN_CHARACTERS = frozenset("^$.*+?()[]{}|\\")
 
@@ -52,6 +53,32 @@ class Executor:
 
     # Commands.
 
+    def execute_all(
+        self, session: Session, commands: Iterable[Command | Refused], now_us: int
+    ) -> None:
+        """Carry out commands in order; publishes that follow each other share their cost."""
+        for run in runs_of(commands):
+            if len(run) == 1 or not self._publish_run(session, run, now_us):
+                for command in run:
+                    self.execute(session, command, now_us)
+
+    def _publish_run(self, session: Session, run: Sequence[Command | Refused], now_us: int) -> bool:
+        """Publish a run as one batch; False, and nothing is done, if any of it is refused."""
+        commands = [command for command in run if isinstance(command, Command)]
+        name = commands[0].topic
+        try:
+            topic = self.engine.topic(name)
+            bodies = [self._bodies(topic, command) for command in commands]
+            seq = self.engine.publish(name, list(chain.from_iterable(bodies)), now_us)
+        except SowError:
+            return False
+        self.engine.touch(session)
+        seq -= sum(map(len, bodies))
+        for command, published in zip(commands, bodies, strict=True):
+            seq += len(published)
+            self._acknowledge_publish(session, command, seq)
+        return True
+
     def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
         """Carry out one command; whatever is wrong with it is answered with a failure ack."""
         self.engine.touch(session)
@@ -78,11 +105,11 @@ class Executor:
 
     def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
         session.say(replies.heartbeat())
-        self._acknowledge(session, command, "processed", "completed")
+        self._acknowledge(session, command, *ACKS)
 
     def _flush(self, session: Session, command: Command, _now_us: int) -> None:
         # Everything said so far leaves before this, and only once it is durable.
-        self._acknowledge(session, command, "processed", "persisted", "completed")
+        self._acknowledge(session, command, *ACKS)
 
     def _publish(self, session: Session, command: Command, now_us: int) -> None:
         if not command.bodies:
@@ -91,7 +118,11 @@ class Executor:
         bookmark = self.engine.publish(
             command.topic, bodies, now_us, key=command.key, expires_s=command.expires_s
         )
-        self._acknowledge(session, command, "processed", "persisted", "completed", bm=str(bookmark))
+        self._acknowledge_publish(session, command, bookmark)
+
+    def _acknowledge_publish(self, session: Session, command: Command, bookmark: int) -> None:
+        if command.acks or command.cid is not None:
+            self._acknowledge(session, command, *ACKS, bm=str(bookmark))
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> None:
         topic = self.engine.topic(command.topic)
@@ -102,7 +133,7 @@ class Executor:
             bodies=self._bodies(topic, command) if command.bodies else None,
         )
         deleted = self.engine.delete(command.topic, slots, now_us)
-        self._acknowledge(session, command, "processed", "persisted", "completed", deleted=deleted)
+        self._acknowledge(session, command, *ACKS, deleted=deleted)
 
     @staticmethod
     def _bodies(topic: RunningTopic, command: Command) -> Sequence[bytes]:
@@ -148,7 +179,7 @@ class Executor:
         self._acknowledge(session, command, "processed", s=name)
         self._say_snapshot(session, topic, snapshot, name, shape)
         self._acknowledge(
-            session, command, "completed", s=name, matches=matches, returned=len(snapshot)
+            session, command, *ACKS[1:], s=name, matches=matches, returned=len(snapshot)
         )
 
     def _subscribe(self, session: Session, command: Command, _now_us: int) -> None:
@@ -159,7 +190,7 @@ class Executor:
                 f"{command.name} for a snapshot that is ordered and limited"
             )
         feed = self._join(session, topic, command)
-        self._acknowledge(session, command, "processed", "completed", s=feed.name)
+        self._acknowledge(session, command, *ACKS, s=feed.name)
 
     def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> None:
         topic = self._subscribable(session, command)
@@ -174,7 +205,7 @@ class Executor:
         self._acknowledge(session, command, "processed", s=feed.name)
         self._say_snapshot(session, topic, snapshot, feed.name, feed.shape)
         self._acknowledge(
-            session, command, "completed", s=feed.name, matches=matches, returned=len(snapshot)
+            session, command, *ACKS[1:], s=feed.name, matches=matches, returned=len(snapshot)
         )
 
     def _subscribable(self, session: Session, command: Command) -> RunningTopic:
@@ -205,17 +236,13 @@ class Executor:
         )
         condition = None if command.filter is None else self.engine.filter(command.filter)
         name = f"f{next(self._numbers)}"
-        feed = topic.router.join(session, key, condition, name, self.engine.group)
-        for member in feed.members:
-            self.engine.touch(member)
+        feed = topic.router.join(session, key, condition, name)
         session.subscriptions[feed.name] = feed
         return feed
 
     def _leave(self, session: Session, feed: Feed) -> None:
         router = self.engine.topic(feed.topic.name).router
-        for member in feed.members:
-            self.engine.touch(member)
-        router.leave(session, feed, self.engine.group)
+        router.leave(session, feed)
         session.subscriptions.pop(feed.name, None)
 
     def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
@@ -232,7 +259,7 @@ class Executor:
                 )
         for name in dict.fromkeys(names):
             self._leave(session, session.subscriptions[name])
-        self._acknowledge(session, command, "processed", "completed")
+        self._acknowledge(session, command, *ACKS)
 
     # Snapshots.
 
@@ -265,6 +292,28 @@ class Executor:
         else:
             session.stream(snapshot.frames(session.encoding, head, shape), self.engine.group)
         session.say(replies.group_end(name, self.engine.seq))
+
+
+def runs_of(commands: Iterable[Command | Refused]) -> Iterator[list[Command | Refused]]:
+    """Commands in order; plain publishes to one topic that follow each other in one run."""
+    run: list[Command | Refused] = []
+    topic: str | None = None
+    for command in commands:
+        plain_topic = _topic_of_plain_publish(command)
+        if run and (plain_topic is None or plain_topic != topic):
+            yield run
+            run = []
+        run.append(command)
+        topic = plain_topic
+    if run:
+        yield run
+
+
+def _topic_of_plain_publish(command: Command | Refused) -> str | None:
+    """The topic of a publish that carries nothing but bodies; None for any other command."""
+    if isinstance(command, Refused) or command.name != "publish" or not command.bodies:
+        return None
+    return command.topic if command.key is None and command.expires_s is None else None
 
 
 COMMANDS: dict[str, Callable[[Executor, Session, Command, int], None]] = {

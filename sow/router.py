@@ -6,7 +6,7 @@ gathered before it came, so a feed is flushed whenever its membership changes. F
 certain values of a field are found by the attribute index, all others hear every batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from sow.attributes import AttributeIndex
@@ -26,10 +26,11 @@ class Listener(Protocol):
 
 
 class Router:
-    """Feeds and listeners of one topic."""
+    """Feeds and listeners of one topic. `flush` hands out what a feed has gathered."""
 
-    def __init__(self, topic: KeyedTopic) -> None:
+    def __init__(self, topic: KeyedTopic, flush: Callable[[Feed], None]) -> None:
         self.topic = topic
+        self._flush = flush
         self.listeners: list[Listener] = []
         self._feeds: dict[FeedKey, list[Feed]] = {}
         self._attributes = AttributeIndex()
@@ -51,9 +52,7 @@ class Router:
             waiting += [feed for feed, at in candidates.items() if feed.hear_at(batch, at)]
         return waiting
 
-    def join(
-        self, session: Session, key: FeedKey, condition: Filter | None, name: str, group: int
-    ) -> Feed:
+    def join(self, session: Session, key: FeedKey, condition: Filter | None, name: str) -> Feed:
         """Add a session to the feed of `key`; `name` is used when a new feed has to be made.
 
         A session that subscribes twice alike gets two feeds, since each has its own name.
@@ -61,7 +60,7 @@ class Router:
         equal = self._feeds.setdefault(key, [])
         for feed in equal:
             if session not in feed.members:
-                feed.flush(group)
+                self._flush(feed)
                 feed.members[session] = None
                 return feed
         feed = self._make(name, key, condition, session.encoding)
@@ -78,9 +77,9 @@ class Router:
             self.topic.watch(condition.paths)
         return Feed(name, self.topic, key, condition, encoding)
 
-    def leave(self, session: Session, feed: Feed, group: int) -> None:
+    def leave(self, session: Session, feed: Feed) -> None:
         """Take a session out of a feed; the last one out ends the feed."""
-        feed.flush(group)
+        self._flush(feed)
         feed.members.pop(session, None)
         if feed.members:
             return

@@ -81,7 +81,8 @@ class Server:
 
     def _restore(self, journal: Journal, checkpoints: dict[str, Checkpoint]) -> None:
         def has_room() -> bool:
-            return self.driver.failure is None and journal.has_room()
+            # The disk is asked once for each group of changes, when the first one comes.
+            return self.driver.failure is None and (self.engine.has_entries or journal.has_room())
 
         self.engine = Engine(self.configuration, has_room)
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)

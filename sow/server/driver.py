@@ -30,6 +30,7 @@ BEHIND_BYTES_MAX = 64 * 1024**2
 """Not yet durable bytes beyond which publishers have to wait for the disk."""
 RETRY_S = 0.5
 TIDY_S = 0.05
+TIDY_MORE_S = 0.005
 TIDY_NOTES = 1000
 """Index upkeep while there is time: half a millisecond of work at most, then the loop again."""
 
@@ -108,7 +109,7 @@ class Driver:
 
     def _tidy(self) -> None:
         more = self.engine.refresh_indexes(TIDY_NOTES)
-        self._tidying = self._loop.call_later(0, self._tidy) if more else None
+        self._tidying = self._loop.call_later(TIDY_MORE_S, self._tidy) if more else None
 
     def _release(self, group: Group) -> None:
         self.engine.release(group)

@@ -5,11 +5,12 @@ import contextlib
 
 from aiohttp import WSMsgType, web
 
+from sow.commands import Command
 from sow.errors import ClientError, StoreError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
-from sow.wire import LINES, read_frame
+from sow.wire import LINES, Refused, read_frame
 
 
 class WebSocketDoor:
@@ -37,6 +38,14 @@ class WebSocketDoor:
         def give_up() -> None:
             closing.append(loop.create_task(socket.close(code=1008, message=b"")))
 
+        commands: list[Command | Refused] = []
+
+        def execute() -> None:
+            """Carry out all that has come since the loop last waited, in one go."""
+            executor.execute_all(session, commands, driver.now_us())
+            commands.clear()
+            driver.wake()
+
         connection = Connection(driver, session, request, give_up)
         self._sockets.add(socket)
         try:
@@ -47,15 +56,16 @@ class WebSocketDoor:
                     frame = message.data
                 else:
                     break
-                for command in read_frame(frame):
-                    executor.execute(session, command, driver.now_us())
-                driver.wake()
+                if not commands:
+                    loop.call_soon(execute)
+                commands.extend(read_frame(frame))
                 if driver.behind:
                     # If the disk refuses, the driver itself ends the sessions that wait for it.
                     with contextlib.suppress(StoreError):
                         await driver.durable()
         finally:
             self._sockets.discard(socket)
+            execute()
             connection.close()
             executor.close(session)
             driver.wake()

@@ -17,7 +17,7 @@ CASES = {"matched by nothing": "nowhere", "each by 1 record in 5000": "S"}
 
 def filters(sizes: Sizes) -> Iterator[Figure]:
     """Ingest with the subscriptions; the floor is ingest without."""
-    bodies = updates(max(sizes.messages // 4, FRAME), sizes.keys)
+    bodies = updates(sizes.messages, sizes.keys)
     frames = framed(bodies, FRAME)
     for case, prefix in CASES.items():
         without, beside = _driver(sizes), _driver(sizes)

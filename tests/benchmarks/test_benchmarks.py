@@ -10,6 +10,7 @@ from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
 from tests.benchmarks.measure import Figure, in_turn
 from tests.benchmarks.queries import in_engine
+from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
 
@@ -27,7 +28,7 @@ def test_a_benchmark_without_a_server_gives_figures(name):
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("name", ["ingest-client", "fan-out", "memory", "snapshot", "restart"])
+@pytest.mark.parametrize("name", ["ingest-client", "fan-out", "memory", "snapshot"])
 def test_a_benchmark_with_a_server_gives_a_figure(name):
     # Not its value: of a tiny run the system counts no tick of processor time.
     found = next(CATALOGUE[name](TINY))
@@ -37,6 +38,14 @@ def test_a_benchmark_with_a_server_gives_a_figure(name):
 @pytest.mark.edge
 def test_ingest_over_a_socket_gives_figures_of_the_first_variant():
     assert next(over_websocket(replace(TINY, frame_sizes=(100,)))).value > 0
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_a_filled_directory_can_be_read_and_started_from(tmp_path, checkpointed):
+    file = fill(tmp_path, 50, checkpointed)
+    assert read_values(file) > 50 * 200
+    assert started_s(tmp_path) > 0
 
 
 def test_queries_in_the_engine_and_in_numpy_agree():

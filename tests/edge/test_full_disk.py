@@ -25,9 +25,14 @@ def refusing(server, monkeypatch):
         if refused:
             return append(entries)
         refused.append(entries)
-        # Runs after the refusal has reached the loop and before the driver has heard of it.
-        server.loop.call_soon_threadsafe(server.loop.call_soon, publish)
+        server.loop.call_soon_threadsafe(meanwhile)
         raise DiskFull("no room")
+
+    def meanwhile():
+        # Once the journal's thread is free again the refusal is on its way to the driver, and
+        # what is called now runs just before it gets there.
+        driver._thread.submit(int).result()
+        server.loop.call_soon(publish)
 
     monkeypatch.setattr(driver.journal, "append", refuse_once)
     yield session

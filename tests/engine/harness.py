@@ -115,8 +115,7 @@ class Client:
         return self.send(json.dumps(header).encode())
 
     def send(self, frame):
-        for command in read_frame(frame):
-            self.world.executor.execute(self.session, command, self.world.now)
+        self.world.executor.execute_all(self.session, read_frame(frame), self.world.now)
         self.world.settle()
         return self.lines()
 

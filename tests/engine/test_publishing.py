@@ -163,3 +163,46 @@ def test_a_transient_topic_keeps_its_place_in_the_log_but_not_its_bodies():
     again = world.restart()
     assert again.records("t") == []
     assert again.publish("orders", {"id": 1}) == 2
+
+
+# Publishes that follow each other are carried out as one batch; nobody can tell.
+
+
+def publishes(*bodies):
+    lines = [
+        b'{"c":"publish","t":"orders","cid":"%d","d":%b}' % (n, b) for n, b in enumerate(bodies)
+    ]
+    return b"\n".join(lines)
+
+
+def test_publishes_in_a_row_are_acknowledged_one_by_one(world):
+    lines = world.client().send(publishes(b'{"id":1}', b'{"id":2}', b'{"id":1,"px":2}'))
+    assert [(line["cid"], line["status"], line["bm"]) for line in lines] == [
+        ("0", "success", "1"),
+        ("1", "success", "2"),
+        ("2", "success", "3"),
+    ]
+    assert world.records("orders") == [{"id": 1, "px": 2}, {"id": 2}]
+
+
+def test_one_bad_publish_in_a_row_fails_alone(world):
+    lines = world.client().send(publishes(b'{"id":1}', b'{"no":1}', b'{"id":3}'))
+    assert [line["status"] for line in lines] == ["success", "failure", "success"]
+    assert lines[1]["index"] == 0
+    assert world.records("orders") == [{"id": 1}, {"id": 3}]
+
+
+def test_commands_between_publishes_keep_their_place(world):
+    frame = publishes(b'{"id":1}') + b'\n{"c":"sow","t":"orders"}\n' + publishes(b'{"id":2}')
+    lines = world.client().send(frame)
+    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"id": 1}]
+
+
+def test_publishes_to_different_topics_keep_their_order():
+    world = World(ORDERS, Topic("trades", "json", keys=("/id",)))
+    frame = b"\n".join(
+        b'{"c":"publish","t":"%b","d":{"id":%d}}' % (topic, number)
+        for number, topic in enumerate([b"orders", b"orders", b"trades", b"orders"])
+    )
+    world.client().send(frame)
+    assert [entry.topic for entry in world.journal.read(0)] == ["orders", "trades", "orders"]

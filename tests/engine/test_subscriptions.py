@@ -225,6 +225,13 @@ def test_a_command_without_a_cid_is_not(client):
     assert client.say(c="flush") == []
 
 
+@pytest.mark.parametrize("kind", ["processed", "persisted", "completed"])
+@pytest.mark.parametrize("command", ["logon", "sow", "subscribe", "sow_and_subscribe", "flush"])
+def test_every_kind_of_ack_comes_for_every_command(client, command, kind):
+    lines = client.say(c=command, t="orders", cid="1", a=kind)
+    assert [line["a"] for line in lines if line["c"] == "ack"] == [kind]
+
+
 def test_a_failure_is_acknowledged_asked_for_or_not(client):
     (ack,) = client.say(c="sow", t="nope")
     assert (ack["status"], ack["reason"]) == ("failure", "invalid topic")

@@ -1,6 +1,7 @@
 """Whatever a client sends in a frame, the connection and the rules of acks hold."""
 
 import json
+import re
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ COMMANDS = (
     "delta_subscribe", "sow_and_delta_subscribe", "sow_delete", "flush", "heartbeat", "x", "",
 )  # fmt: skip
 OPTIONS = ("oof", "timestamp", "no_sowkey", "top_n=2", "skip_n=1", "conflation=1s", "[", "a=[b,c]")
+LINES = ("ack", "group_begin", "sow", "group_end", "p", "oof", "heartbeat")
 FIELDS = {
     "t": st.sampled_from(TOPICS + TYPED),
     "d": documents | values,
@@ -30,7 +32,9 @@ FIELDS = {
     "bm": st.sampled_from(["now", "0", "x", 5]),
 }
 
-good = st.fixed_dictionaries({"c": st.sampled_from(COMMANDS)}, optional=FIELDS)
+good = st.fixed_dictionaries({"c": st.sampled_from(COMMANDS)}, optional=FIELDS).filter(
+    lambda command: not {"NaN", "Infinity"} & set(re.findall(r"\w+", json.dumps(command)))
+)
 odd = st.fixed_dictionaries(
     {"c": st.sampled_from(COMMANDS)}, optional=dict.fromkeys(FIELDS, values) | {"cid": values}
 )
@@ -41,9 +45,8 @@ frames = st.lists(good | odd | documents, min_size=1, max_size=5).map(
 
 def well(running, ws):
     """The session goes on: a publish and a query are answered as ever."""
-    assert ws.ask({"c": "publish", "t": "orders", "d": {"id": "probe"}}, cid="probe")[-1][
-        "status"
-    ] == ("success")
+    ack = ws.ask({"c": "publish", "t": "orders", "d": {"id": "probe"}}, cid="probe")[-1]
+    assert ack["status"] == "success"
     assert running.errors == []
     assert running.records("orders", filter="/id = 'probe'") == [{"id": "probe"}]
 
@@ -55,7 +58,7 @@ def test_every_command_with_a_cid_is_acknowledged(running, command):
         ws.send(command | {"cid": "mine"}, *["{}"] * max(0, command.get("n", 0)))
         lines = ws.settled()
         acks = [line for line in lines if line["c"] == "ack" and line.get("cid") == "mine"]
-        assert acks or "a" in command
+        assert acks
         assert all(ack["status"] == "success" or ack["detail"] for ack in acks)
         well(running, ws)
 
@@ -68,9 +71,6 @@ def test_any_frame_is_survived(running, data):
             ws.send_frame(frame, binary=True)
         assert all(line["c"] in LINES for line in ws.settled())
         well(running, ws)
-
-
-LINES = ("ack", "group_begin", "sow", "group_end", "p", "oof", "heartbeat")
 
 
 @FUZZ
