@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 Frames = Iterator[tuple[bytes, int]]
 
+PATIENCE_US = 1_000_000
+BURST_FACTOR = 4
+"""A queue may be over its bounds for so long, and by so much in bytes: a burst that a client is
+reading away is no reason to give it up."""
 SLOW = "slow client: the session's queue is full"
 
 
@@ -57,6 +61,11 @@ class Outbox:
             self.messages > self._settings.queue_messages_max
             or self.bytes > self._settings.queue_bytes_max
         )
+
+    @property
+    def bursting(self) -> bool:
+        """So far over the bounds that no patience is due."""
+        return self.bytes > BURST_FACTOR * self._settings.queue_bytes_max
 
     def push(self, frame: bytes, messages: int, group: int) -> None:
         """Queue a frame; may leave the queue over its bounds, which the session judges later."""
@@ -112,6 +121,7 @@ class Session:
         self.subscriptions: dict[str, Feed] = {}
         self.ended: str | None = None
         self._lines: list[bytes] = []
+        self._full_since_us: int | None = None
 
     def say(self, reply: Reply) -> None:
         """Add a line; it leaves with the lines said before and after it."""
@@ -148,13 +158,18 @@ class Session:
             # Group 0: there is nothing this line would have to wait for.
             self.outbox.push(self.encoding.frame([line]), 1, 0)
 
-    def end_if_full(self) -> None:
-        """Give the session up if its queue is over a bound.
+    def end_if_full(self, now_us: int) -> None:
+        """Give the session up if its queue stays over a bound, or is far over it.
 
         For the edge to call once the socket has taken what it takes: a large batch may fill the
         queue of a client that reads, and only what stays there means that it does not.
         """
-        if self.outbox.full:
+        if not self.outbox.full:
+            self._full_since_us = None
+            return
+        if self._full_since_us is None:
+            self._full_since_us = now_us
+        if self.outbox.bursting or now_us - self._full_since_us > PATIENCE_US:
             self.end(SLOW)
 
     def _push(self, frame: bytes, messages: int, group: int) -> None:

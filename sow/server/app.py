@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from aiohttp import web
@@ -14,11 +14,11 @@ from sow.engine import Engine
 from sow.errors import StoreError
 from sow.executor import Executor
 from sow.server.checkpointer import Checkpointer
-from sow.server.driver import Driver
+from sow.server.driver import Driver, stored_bytes
 from sow.server.problems import http_log, report
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
-from sow.store.protocols import Checkpoint, Journal
+from sow.store.protocols import Checkpoint, Entry, Journal
 from sow.topics import Configuration, Topic
 
 log = logging.getLogger("sow")
@@ -44,6 +44,7 @@ class Server:
         self._data_directory = data_directory
         self._clock = clock or SystemClock()
         self._closers: list[Callable[[], None]] = []
+        self._replayed_bytes = 0
         self._doors: Doors
         self._runner: web.AppRunner
 
@@ -57,7 +58,9 @@ class Server:
             self._restore(journal, checkpoints)
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
             self.executor = Executor(self.engine)
-            self.checkpointer = Checkpointer(self.driver, checkpoints, journal.trim)
+            self.checkpointer = Checkpointer(
+                self.driver, checkpoints, journal.trim, self._replayed_bytes
+            )
             address = await self._listen()
         except BaseException:
             self._close_store()
@@ -85,23 +88,31 @@ class Server:
             return self.driver.failure is None and (self.engine.has_entries or journal.has_room())
 
         self.engine = Engine(self.configuration, has_room)
+        for name, checkpoint in checkpoints.items():
+            if 0 < checkpoint.seq < journal.first_seq - 1:
+                # Trimming waits for the checkpoints of all topics that are configured.
+                log.warning(
+                    "topic %s was out of the configuration while the journal was trimmed: what "
+                    "came for it between records %d and %d is gone",
+                    name,
+                    checkpoint.seq,
+                    journal.first_seq,
+                )
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
-        if after < journal.first_seq - 1:
-            # Only a topic that was out of the configuration while the journal was trimmed.
-            log.warning(
-                "the journal starts at record %d; a topic whose checkpoint is older lacks "
-                "what was published while it was out of the configuration",
-                journal.first_seq,
-            )
-            after = journal.first_seq - 1
+        after = max(after, journal.first_seq - 1)
         # A million new objects, none of them garbage: collecting only costs time, then and later.
         gc.disable()
         try:
-            self.engine.restore(checkpoints, journal.read(after), journal.last_seq)
+            self.engine.restore(checkpoints, self._counted(journal.read(after)), journal.last_seq)
         finally:
             gc.freeze()
             gc.enable()
             gc.set_threshold(*GC_THRESHOLDS)
+
+    def _counted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            self._replayed_bytes += stored_bytes(entry)
+            yield entry
 
     def _windows_us(self) -> dict[str, int]:
         """Each topic's group commit window; a topic without one takes the journal's."""

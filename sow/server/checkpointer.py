@@ -26,13 +26,18 @@ SLICE_SLOTS = 1000
 
 
 class Checkpointer:
-    """Checkpoints of one server's topics."""
+    """Checkpoints of one server's topics.
+
+    `replayed_bytes` is what the start had to replay: it counts as growth already, so that the
+    log after the checkpoints stays short however often a server is restarted.
+    """
 
     def __init__(
         self,
         driver: Driver,
         checkpoints: dict[str, Checkpoint],
         trim: Callable[[int, int], bool],
+        replayed_bytes: int = 0,
         growth_bytes_min: int = GROWTH_BYTES_MIN,
     ) -> None:
         self._driver = driver
@@ -40,7 +45,7 @@ class Checkpointer:
         self._trim = trim
         self._growth_bytes_min = growth_bytes_min
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._written_at_bytes = dict.fromkeys(checkpoints, driver.bytes_logged)
+        self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -49,7 +49,7 @@ class Connection:
             self._fill_socket()
         session = self._session
         if session.ended is None:
-            session.end_if_full()
+            session.end_if_full(self._driver.now_us())
         if session.ended is not None and self._aborting is None:
             self._give_up()
 

@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 
 BEHIND_BYTES_MAX = 64 * 1024**2
 """Not yet durable bytes beyond which publishers have to wait for the disk."""
+ROW_BYTES = 16
+"""What a record takes in the journal beside its body, about."""
 RETRY_S = 0.5
 TIDY_S = 0.05
 TIDY_MORE_S = 0.005
@@ -245,4 +247,9 @@ class Driver:
 
 
 def _size(entries: list[Entry]) -> int:
-    return sum(sum(map(len, entry.bodies)) for entry in entries)
+    return sum(map(stored_bytes, entries))
+
+
+def stored_bytes(entry: Entry) -> int:
+    """About how many bytes an entry takes in the journal."""
+    return sum(map(len, entry.bodies)) + ROW_BYTES * len(entry)

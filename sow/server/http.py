@@ -5,7 +5,6 @@ something is answered once that is durable, and so is a query: it never shows wh
 still take back. Large answers are written in pieces from a snapshot of one moment.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,8 +19,9 @@ from sow.query import Query
 from sow.server.bodies import BYTES_TYPE, messages
 from sow.server.describe import describe_session, describe_topic
 from sow.server.driver import Driver
+from sow.server.parameters import read_count, read_flag, read_parameters, read_seconds
 from sow.snapshot import CHUNK_ROWS, Snapshot
-from sow.wire import comma_list, nearest
+from sow.wire import comma_list
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -65,17 +65,17 @@ class HttpDoor:
     async def query(self, request: web.Request) -> web.StreamResponse:
         """A SOW query."""
         topic = self._topic(request)
-        asked = _parameters(request, QUERY_PARAMETERS, QUERY_PARAMETERS_LATER)
+        asked = read_parameters(request, QUERY_PARAMETERS, QUERY_PARAMETERS_LATER)
         query = self._query(asked)
         kind = _accepted(request)
-        meta = _flag(asked, "meta")
+        meta = read_flag(asked, "meta")
         answer = self._engine.query(topic.definition.name, query)
         headers = {
             "SOW-Matches": str(answer.matches),
             "SOW-Index": answer.index,
             "SOW-Bookmark": str(self._engine.seq),
         }
-        if _flag(asked, "explain"):
+        if read_flag(asked, "explain"):
             return _json(answer.explain, headers=headers)
         snapshot = Snapshot.take(topic.records, answer.slots.tolist(), with_keys=meta)
         await self._settled()
@@ -88,8 +88,8 @@ class HttpDoor:
             filter=self._engine.filter(text) if text is not None else None,
             keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
             order_by=parse_order_by(order_by) if order_by else (),
-            top_n=_count(asked, "top_n"),
-            skip_n=_count(asked, "skip_n") or 0,
+            top_n=read_count(asked, "top_n"),
+            skip_n=read_count(asked, "skip_n") or 0,
         )
 
     async def record(self, request: web.Request) -> web.Response:
@@ -113,7 +113,7 @@ class HttpDoor:
     async def publish(self, request: web.Request) -> web.Response:
         """Publish; answered when durable, or with ack=processed when visible."""
         topic = self._topic(request)
-        asked = _parameters(request, ("k", "expiration", "ack"))
+        asked = read_parameters(request, ("k", "expiration", "ack"))
         ack = asked.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={ack} is not known; write processed or persisted")
@@ -123,7 +123,7 @@ class HttpDoor:
             bodies,
             self._driver.now_us(),
             key=asked.get("k"),
-            expires_s=_seconds(asked, "expiration"),
+            expires_s=read_seconds(asked, "expiration"),
         )
         if ack == "persisted":
             await self._driver.durable()
@@ -139,7 +139,7 @@ class HttpDoor:
     async def delete(self, request: web.Request) -> web.Response:
         """sow_delete by filter, keys or bodies; answered when durable."""
         topic = self._topic(request)
-        asked = _parameters(request, ("filter", "keys"))
+        asked = read_parameters(request, ("filter", "keys"))
         body = await request.read()
         slots = self._executor.slots_to_delete(
             topic,
@@ -198,51 +198,6 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     raise TypeError(type(value).__name__)
-
-
-def _parameters(
-    request: web.Request, known: tuple[str, ...], later: tuple[str, ...] = ()
-) -> dict[str, str]:
-    """The query string, each parameter at most once; unknown ones are refused."""
-    found: dict[str, str] = {}
-    for name, value in request.query.items():
-        if name in later:
-            raise NotAvailable(f"parameter {name} is not available yet")
-        if name not in known:
-            raise ClientError(f"no parameter {name!r}{nearest(name, known)}")
-        if name in found:
-            raise ClientError(f"parameter {name} is given twice")
-        found[name] = value
-    return found
-
-
-def _flag(asked: Mapping[str, str], name: str) -> bool:
-    value = asked.get(name, "false")
-    if value not in ("true", "false"):
-        raise ClientError(f"{name}={value} must be true or false")
-    return value == "true"
-
-
-def _count(asked: Mapping[str, str], name: str) -> int | None:
-    value = asked.get(name)
-    if value is None:
-        return None
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise ClientError(f"{name}={value} must be a whole number, 0 or more")
-    return int(value)
-
-
-def _seconds(asked: Mapping[str, str], name: str) -> float | None:
-    value = asked.get(name)
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise ClientError(f"{name}={value} must be a number of seconds")
-    return seconds
 
 
 def _accepted(request: web.Request) -> str:

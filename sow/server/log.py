@@ -15,7 +15,8 @@ from sow.errors import ClientError, NotAvailable, StoreError
 from sow.keyed_topic import KeyedTopic
 from sow.keys import sow_key
 from sow.server.driver import Driver
-from sow.server.http import NDJSON, _count, _parameters, _seconds
+from sow.server.http import NDJSON
+from sow.server.parameters import read_count, read_parameters, read_seconds
 from sow.store.protocols import Entry
 from sow.topics import Topic
 from sow.wire import comma_list, timestamp
@@ -24,7 +25,6 @@ ROWS_DEFAULT = 10_000
 ROWS_MAX = 1_000_000
 WAIT_S_MAX = 60
 POLL_S = 0.05
-PIECE_BYTES = 256 * 1024
 
 
 class LogDoor:
@@ -36,17 +36,17 @@ class LogDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
-        asked = _parameters(request, ("topics", "from", "to", "limit", "wait"))
+        asked = read_parameters(request, ("topics", "from", "to", "limit", "wait"))
         if "arrow" in request.headers.get("Accept", ""):
             raise NotAvailable("the log as Arrow is not available yet; accept application/x-ndjson")
         chosen = self._topics(asked.get("topics"))
         after = self._after(asked.get("from", "0"))
         until = _bookmark("to", asked["to"]) if "to" in asked else None
-        limit = _count(asked, "limit")
+        limit = read_count(asked, "limit")
         limit = ROWS_DEFAULT if limit is None else limit
         if not 0 < limit <= ROWS_MAX:
             raise ClientError(f"limit={limit} must be from 1 to {ROWS_MAX}")
-        wait_s = _seconds(asked, "wait") or 0.0
+        wait_s = read_seconds(asked, "wait") or 0.0
         await self._wait(after, chosen, min(wait_s, WAIT_S_MAX))
         rows, reached = self._read(after, until, limit, chosen)
         response = web.StreamResponse(headers={"SOW-Bookmark": str(reached)})

@@ -14,7 +14,7 @@ from sow.errors import ClientError, NotAvailable
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
-from sow.server.http import _flag, _parameters
+from sow.server.parameters import read_flag, read_parameters
 from sow.sessions import Session
 from sow.wire import EVENTS
 
@@ -63,10 +63,10 @@ class EventDoor:
         return response
 
     def _command(self, request: web.Request) -> Command:
-        asked = _parameters(request, PARAMETERS, PARAMETERS_LATER)
+        asked = read_parameters(request, PARAMETERS, PARAMETERS_LATER)
         if asked.get("conflation", "none") != "none":
             raise NotAvailable("conflated subscriptions are not available yet")
-        snapshot = _flag({"snapshot": "true"} | asked, "snapshot")
+        snapshot = read_flag({"snapshot": "true"} | asked, "snapshot")
         if "Last-Event-ID" in request.headers and not snapshot:
             # With a snapshot the newest state makes up for whatever was missed.
             raise NotAvailable("resuming from Last-Event-ID without snapshot is not available yet")
@@ -74,7 +74,7 @@ class EventDoor:
             "sow_and_subscribe" if snapshot else "subscribe",
             topic=request.match_info["topic"],
             filter=asked.get("filter"),
-            options=Options(oof=_flag(asked, "oof")),
+            options=Options(oof=read_flag(asked, "oof")),
         )
 
     def _check(self, session: Session, command: Command) -> None:

@@ -225,7 +225,12 @@ class Table:
     def settle(self) -> None:
         """Find out whether the restored records stand in order of first publication."""
         born = self.born[: len(self.bodies)]
-        self._in_order = not self._free and bool(np.all(born[:-1] < born[1:]))
+        slots = np.fromiter(self.slots.values(), np.int64, len(self.slots))
+        self._in_order = (
+            not self._free
+            and bool(np.all(born[:-1] < born[1:]))
+            and bool(np.all(slots[:-1] < slots[1:]))
+        )
 
     def check(self) -> None:
         """Assert what is always true of a table."""

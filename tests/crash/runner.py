@@ -25,7 +25,7 @@ CONFIGURATION = Configuration(
 async def serve(data, growth_bytes):
     checkpointer.GROWTH_BYTES_MIN = growth_bytes
     checkpointer.CHECK_S = 0.02
-    app.Checkpointer.__init__.__defaults__ = (growth_bytes,)
+    app.Checkpointer.__init__.__defaults__ = (0, growth_bytes)
     server = app.Server(CONFIGURATION, Path(data))
     print(await server.start(), flush=True)
     await asyncio.Event().wait()

@@ -62,7 +62,7 @@ class World:
             self.journal.append(group.entries)
         self.engine.release(group)
         for session in group.sessions:
-            session.end_if_full()
+            session.end_if_full(self.now)
 
     def advance(self, by_us):
         """Let time pass, stopping wherever the engine is due."""
@@ -125,6 +125,7 @@ class Client:
         while (frame := self.session.outbox.pull(self.world.engine.released)) is not None:
             size = frame[1]
             frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
+        self.session.end_if_full(self.world.now)
         return frames
 
     def lines(self):

@@ -1,6 +1,6 @@
 """Restart: checkpoint and log give back exactly what was there."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sow.topics import Topic
@@ -76,6 +76,9 @@ operations = st.lists(
 
 
 @settings(deadline=None)
+@example([("publish", 2), ("publish", 3), ("publish", 0)],
+         [("delete", 0), ("publish", 0), ("publish", 1)], 0)  # fmt: skip
+@example([], [("publish", 0), ("publish", 1), ("publish", 2), ("publish", 3)], 0)
 @given(operations, operations, st.integers(0, 60))
 def test_any_checkpoint_and_the_log_after_it_give_the_same_state(before, during, cut):
     """The checkpoint is fuzzy: each slice is cut at another moment of the traffic."""

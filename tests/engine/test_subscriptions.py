@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.topics import SessionSettings, Topic
-from tests.engine.harness import ORDERS, SECOND, World, short
+from tests.engine.harness import MS, ORDERS, SECOND, World, short
 
 
 @pytest.fixture
@@ -280,16 +280,37 @@ def test_nothing_leaves_before_it_is_durable(world, client):
     assert len(client.raw()) == 1
 
 
-def test_a_client_that_never_reads_is_bounded_and_told_why():
-    world = World(ORDERS, sessions=SessionSettings(queue_messages_max=10))
-    stuck, lively = world.client(), world.client()
-    for client in (stuck, lively):
+def slow_world(**settings):
+    world = World(ORDERS, sessions=SessionSettings(**settings))
+    clients = world.client(), world.client()
+    for client in clients:
         client.say(c="subscribe", t="orders")
+    return world, *clients
+
+
+def test_a_client_that_does_not_read_for_a_second_is_told_why_and_others_do_not_notice():
+    world, stuck, lively = slow_world(queue_messages_max=10)
     heard = 0
     for number in range(30):
         world.publish("orders", {"id": number})
+        world.advance(100 * MS)
         heard += len(lively.data())
     (line,) = stuck.lines()
     assert (line["c"], heard) == ("close", 30)
     assert stuck.session.outbox.messages == 0
     world.check()
+
+
+def test_a_burst_that_is_read_away_is_no_reason_to_give_a_client_up():
+    world, reader, _ = slow_world(queue_messages_max=10)
+    for number in range(20):
+        world.publish("orders", *({"id": number * 100 + n} for n in range(100)))
+        world.advance(900 * MS)
+        assert len(reader.data()) == 100
+    assert reader.session.ended is None
+
+
+def test_a_queue_far_over_its_bytes_gets_no_patience():
+    world, stuck, _ = slow_world(queue_bytes_max=1000)
+    world.publish("orders", {"id": 1, "pad": "x" * 5000})
+    assert stuck.session.ended is not None

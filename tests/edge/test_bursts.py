@@ -1,0 +1,54 @@
+"""More at once than a queue holds, for clients that read: everything arrives."""
+
+import io
+import json
+
+from tests.edge.serving import records
+
+BATCH = 25_000
+
+
+def lines_of(documents):
+    return io.BytesIO(b"\n".join(json.dumps(document).encode() for document in documents))
+
+
+def test_a_batch_larger_than_the_queue_reaches_a_client_that_reads(server):
+    documents = [{"id": number} for number in range(BATCH)]
+    with server.socket() as ws:
+        ws.ask({"c": "subscribe", "t": "orders"})
+        answer = server.post("orders", lines_of(documents), kind="application/x-ndjson")
+        assert answer.status == 200
+        assert [ws.line()["d"] for _ in range(BATCH)] == documents
+
+
+def test_a_release_larger_than_the_queue_reaches_a_follower_of_a_conflated_topic(server):
+    documents = [{"id": number, "pad": "x" * 100} for number in range(BATCH)]
+    with server.socket() as ws:
+        ws.ask({"c": "subscribe", "t": "orders-C"})
+        for _ in range(3):
+            server.post("orders", lines_of(documents), kind="application/x-ndjson")
+        seen = {ws.line()["d"]["id"] for _ in range(BATCH)}
+    assert seen == set(range(BATCH))
+
+
+def test_a_large_snapshot_reaches_a_client_while_updates_follow(server):
+    documents = [{"id": number, "pad": "x" * 200} for number in range(20_000)]
+    server.post("orders", lines_of(documents), kind="application/x-ndjson")
+    with server.socket() as ws:
+        ws.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1"})
+        server.publish("orders", {"id": 7, "new": True})
+        lines = ws.until(c="p")
+    assert sum(line["c"] == "sow" for line in lines) == 20_000
+    assert [line["c"] for line in lines[-2:]] == ["group_end", "p"]
+
+
+def test_binary_records_stand_in_a_json_answer_as_base64(server):
+    for number in range(2):
+        key = f"k{number}"
+        server.post("binary", bytes([number, 255]), kind="application/octet-stream", k=key)
+    assert server.records("binary") == ["AP8=", "Af8="]
+    described = server.get(records("binary", meta="true")).json
+    assert [(row["k"], row["d"], row["enc"]) for row in described] == [
+        ("k0", "AP8=", "base64"),
+        ("k1", "Af8=", "base64"),
+    ]
