@@ -82,8 +82,10 @@ QUESTIONS = (
 
 
 def _top(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    top = np.argpartition(values, -count)[-count:]
-    return top[np.argsort(-values[top], kind="stable")].astype(np.int64)
+    # Of equal values the first ones, as a query gives them.
+    bar = np.partition(values, -count)[-count]
+    top = np.flatnonzero(values >= bar)
+    return top[np.argsort(-values[top], kind="stable")][:count].astype(np.int64)
 
 
 def in_engine(sizes: Sizes) -> Iterator[Figure]:
