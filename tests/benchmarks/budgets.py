@@ -111,6 +111,8 @@ REASONS: Mapping[str, str] = {
         "half of it is the send itself; the rest is the outbox's bookkeeping for each session and "
         "frame, which is what bounds a slow client"
     ),
+    "restart, checkpoint and tail": "each record is inserted, keyed and indexed one by one in Python",
+    "restart, journal only": "each record is inserted, keyed and indexed one by one in Python",
     "memory": (
         "a record has a text identity, a dictionary entry, four numeric columns and its SowKey "
         "beside its bytes"
