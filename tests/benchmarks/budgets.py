@@ -102,6 +102,7 @@ BUDGETS = (
     Budget("memory", "memory: 1000000 records, hash index", value, 450, "B/record"),
 )
 
+ONE_BY_ONE = "each record is inserted, keyed and indexed one by one in Python"
 REASONS: Mapping[str, str] = {
     "ingest against its floor": (
         "the floor leaves out the network, the log entry, the table, the index and the conflated "
@@ -111,8 +112,8 @@ REASONS: Mapping[str, str] = {
         "half of it is the send itself; the rest is the outbox's bookkeeping for each session and "
         "frame, which is what bounds a slow client"
     ),
-    "restart, checkpoint and tail": "each record is inserted, keyed and indexed one by one in Python",
-    "restart, journal only": "each record is inserted, keyed and indexed one by one in Python",
+    "restart, checkpoint and tail": ONE_BY_ONE,
+    "restart, journal only": ONE_BY_ONE,
     "memory": (
         "a record has a text identity, a dictionary entry, four numeric columns and its SowKey "
         "beside its bytes"
