@@ -8,15 +8,44 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Durability = Literal["persistent", "transient"]
+Policy = Literal["conflate", "off", "unsubscribe", "always"]
+Placement = Literal["replace", "append"]
+Schedule = Literal["per-key", "tick"]
+Operation = Literal["latest", "sum", "min", "max", "first", "count", "concat"]
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class Merge:
+    """What becomes of one field when two messages are merged into one."""
+
+    field: str
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackPressure:
+    """What a session's queue may do with a topic's updates (contract §2, S12, S13).
+
+    `match` holds the path texts that identify "the same" queued update, none: its SowKey.
+    `merger` is ``package.module:callable``.
+    """
+
+    conflation_policy: Policy = "conflate"
+    placement: Placement = "replace"
+    match: tuple[str, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    merger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(BackPressure):
     """A keyed last-value store that clients publish to.
 
     `keys` and the members of `hash_indexes` are path texts such as ``/order/id``. With no
     `keys`, publishers send a SowKey with each message. `expiration_us` is the default lifetime
-    of a record, or None; `expires` says whether lifetimes are honoured at all.
+    of a record, or None; `expires` says whether lifetimes are honoured at all. With a `pattern`,
+    a regular expression, the definition stands for every topic whose name it matches. Without
+    `retain` no value is stored: updates pass through.
     """
 
     name: str
@@ -30,6 +59,8 @@ class Topic:
     expiration_us: int | None = None
     hash_indexes: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[str, ...] = ()
+    pattern: str | None = None
+    retain: bool = True
     line: int = 0
 
     @property
@@ -39,8 +70,12 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class ConflatedTopic:
-    """A copy of another topic in which each record changes at most once per interval."""
+class ConflatedTopic(BackPressure):
+    """A copy of another topic in which each record changes at most once per interval.
+
+    `topic_format` names the copies of the topics of a pattern: ``%n-C``. `enrichment` holds field
+    constructions, ``expression AS /path``, applied to each message that enters the copy.
+    """
 
     name: str
     message_type: str
@@ -49,6 +84,9 @@ class ConflatedTopic:
     filter: str | None = None
     hash_indexes: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[str, ...] = ()
+    schedule: Schedule = "per-key"
+    topic_format: str | None = None
+    enrichment: tuple[str, ...] = ()
     line: int = 0
 
 
@@ -93,10 +131,18 @@ class JournalSettings:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """`<Sessions>`: the bounds of a session's outbox."""
+    """`<Sessions>`: the bounds of a session's outbox, and how long a dropped session is kept.
+
+    `conflates`: whether queues may be conflated unless a session is switched.
+    `background_conflation_fraction`: how full a queue is when idle time is spent on conflating it.
+    """
 
     queue_messages_max: int = 10_000
     queue_bytes_max: int = 16 * 1024**2
+    conflates: bool = True
+    reconnect_timeout_us: int = 60_000_000
+    recovery_messages_max: int = 10_000
+    background_conflation_fraction: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +154,7 @@ class Limits:
     filter_bytes_max: int = 64 * 1024
     filter_depth_max: int = 200
     subscriptions_max: int = 10_000
+    pattern_topics_max: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
