@@ -1,8 +1,9 @@
-"""Conflation is composition over time: a dictionary of the latest value per key.
+"""Conflation is composition over time: a dictionary of folded values per key.
 
-A conflator keeps at most one pending value per key however often the key is offered. *When* a
-key is let go is its schedule's business. A window that has closed keeps the value it closed
-with, even when it is taken later, so where takes fall never changes what comes out.
+A conflator keeps at most one pending value per key however often the key is offered. *How* two
+values become one is its `fold` (by default the newer one stands), *when* a key is let go is its
+schedule's business. A window that has closed keeps the value it closed with, even when it is
+taken later, so where takes fall never changes what comes out.
 
     offer ──> pending (one value per key) ──deadline──> closed ──release──> take
 
@@ -10,20 +11,22 @@ It does not compare values, apply filters or know what a record is.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from conflated_topics.schedules import PerKey
+from conflated_topics.schedules import Schedule
 
 K = TypeVar("K")
 V = TypeVar("V")
+Fold = Callable[[V, V], V]
 
 
 class Conflator(Generic[K, V]):
     """Pending values under one schedule. All times in microseconds."""
 
-    def __init__(self, schedule: PerKey[K]) -> None:
+    def __init__(self, schedule: Schedule[K], fold: Fold[V] | None = None) -> None:
         self.schedule = schedule
+        self._fold = fold
         self._pending: dict[K, V] = {}
         self._closed: deque[tuple[int, dict[K, V]]] = deque()
 
@@ -35,11 +38,15 @@ class Conflator(Generic[K, V]):
         return key in self._pending or any(key in entries for _, entries in self._closed)
 
     def offer(self, keys: Sequence[K], values: Iterable[V], now_us: int) -> None:
-        """Fold a batch in; a key offered twice keeps the later value."""
+        """Fold a batch in, in order; a key may be offered more than once."""
         self._close(now_us)
         pending = self._pending
         fresh = [key for key in dict.fromkeys(keys) if key not in pending]
-        pending.update(zip(keys, values, strict=True))
+        if self._fold is None:
+            pending.update(zip(keys, values, strict=True))
+        else:
+            for key, value in zip(keys, values, strict=True):
+                pending[key] = self._fold(pending[key], value) if key in pending else value
         if fresh:
             self.schedule.open(fresh, now_us)
 
@@ -51,20 +58,37 @@ class Conflator(Generic[K, V]):
         """When the window that has waited longest was opened, closed ones not counted."""
         return self.schedule.opened_us()
 
+    def pending(self) -> Mapping[K, V]:
+        """The newest value that waits for each key."""
+        if not self._closed:
+            return self._pending
+        waiting: dict[K, V] = {}
+        for _, entries in self._closed:
+            waiting |= entries
+        return waiting | self._pending
+
     def take(self, now_us: int) -> dict[K, V]:
         """What is released by now, each key once, oldest window first."""
         self._close(now_us)
         taken: dict[K, V] = {}
         while self._closed and self._closed[0][0] <= now_us:
             _, entries = self._closed.popleft()
-            taken.update(entries)
+            self._put(taken, entries)
         return taken
+
+    def _put(self, taken: dict[K, V], entries: dict[K, V]) -> None:
+        """Windows of one key that are taken together, because a take came late, are folded."""
+        if self._fold is None:
+            taken.update(entries)
+            return
+        for key, value in entries.items():
+            taken[key] = self._fold(taken[key], value) if key in taken else value
 
     def _close(self, now_us: int) -> None:
         pop = self._pending.pop
         for release_us, keys in self.schedule.close(now_us):
             entries = {key: pop(key) for key in keys}
             if self._closed and self._closed[-1][0] == release_us:
-                self._closed[-1][1].update(entries)
+                self._put(self._closed[-1][1], entries)
             else:
                 self._closed.append((release_us, entries))

@@ -7,17 +7,40 @@ evenly: a window is released at the first grid point at or after its deadline. G
 most a tenth of the interval or 20 ms, never early, and since the grid divides the interval no
 key is ever released twice within one.
 
+`Tick` lets all keys go together, at whole multiples of the interval. `OnDemand` lets them go when
+whoever they are for can take more.
+
 A schedule knows keys and times only; values and how they fold belong to the conflator.
 """
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
 
 GATHER_US_MAX = 20_000
 GATHER_FRACTION = 10
+
+
+class Schedule(Protocol[K]):
+    """Decides when keys that were opened are closed, and when closed ones are released."""
+
+    def open(self, keys: list[K], now_us: int) -> None:
+        """Start a window for each of `keys`, which have none."""
+        ...
+
+    def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
+        """Windows that have ended, oldest first, as (release time, keys)."""
+        ...
+
+    def due_us(self) -> int | None:
+        """When the oldest open window is to be released, or None."""
+        ...
+
+    def opened_us(self) -> int | None:
+        """When the oldest open window was opened, or None."""
+        ...
 
 
 class PerKey(Generic[K]):
@@ -55,3 +78,66 @@ class PerKey(Generic[K]):
     def opened_us(self) -> int | None:
         """When the oldest open window was opened."""
         return self._windows[0][0] - self.interval_us if self._windows else None
+
+
+class Tick(Generic[K]):
+    """All keys together at every multiple of the interval. All times in microseconds.
+
+    A key waits less than an interval, and is never let go twice within one.
+    """
+
+    def __init__(self, interval_us: int) -> None:
+        if interval_us <= 0:
+            raise ValueError("an interval is longer than nothing")
+        self.interval_us = interval_us
+        self._windows: deque[tuple[int, int, list[K]]] = deque()
+
+    def open(self, keys: list[K], now_us: int) -> None:
+        """These keys are let go at the next tick; at a tick itself, at the one after it."""
+        tick_us = (now_us // self.interval_us + 1) * self.interval_us
+        self._windows.append((tick_us, now_us, keys))
+
+    def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
+        """Keys whose tick has come."""
+        while self._windows and self._windows[0][0] <= now_us:
+            tick_us, _, keys = self._windows.popleft()
+            yield tick_us, keys
+
+    def due_us(self) -> int | None:
+        """The next tick that has something to let go."""
+        return self._windows[0][0] if self._windows else None
+
+    def opened_us(self) -> int | None:
+        """When the key that has waited longest began to."""
+        return self._windows[0][1] if self._windows else None
+
+
+class OnDemand(Generic[K]):
+    """Keys wait until they are asked for, however long that is."""
+
+    def __init__(self) -> None:
+        self._windows: deque[tuple[int, list[K]]] = deque()
+        self._demanded = False
+
+    def demand(self) -> None:
+        """Let go, with the next `close`, whatever waits."""
+        self._demanded = True
+
+    def open(self, keys: list[K], now_us: int) -> None:
+        """These keys begin to wait."""
+        self._windows.append((now_us, keys))
+
+    def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
+        """All keys if they were asked for, none otherwise."""
+        if self._demanded:
+            self._demanded = False
+            while self._windows:
+                yield now_us, self._windows.popleft()[1]
+
+    def due_us(self) -> int | None:
+        """Never by itself."""
+        return None
+
+    def opened_us(self) -> int | None:
+        """When the key that has waited longest began to."""
+        return self._windows[0][0] if self._windows else None

@@ -15,7 +15,7 @@ from itertools import compress
 from typing import Generic, TypeVar
 
 from conflated_topics.conflator import Conflator
-from conflated_topics.schedules import PerKey
+from conflated_topics.schedules import Schedule
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,14 +31,30 @@ class Removal(Generic[K, V]):
 
 
 class ConflatedTopic(Generic[K, V]):
-    """Conflation with focus. `holds(key)` says whether the copy holds a record now."""
+    """Conflation with focus. `holds(key)` says whether the copy holds a record now.
 
-    def __init__(self, interval_us: int, holds: Callable[[K], bool]) -> None:
-        self._conflator: Conflator[K, V | Removal[K, V]] = Conflator(PerKey(interval_us))
+    `merge` makes one update of two that fall into one window; by default the newer one stands.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule[K],
+        holds: Callable[[K], bool],
+        merge: Callable[[V, V], V] | None = None,
+    ) -> None:
+        self._conflator: Conflator[K, V | Removal[K, V]] = Conflator(
+            schedule, self._fold if merge else None
+        )
         self._holds = holds
+        self._merge = merge
         self.updates_in = 0
         self.updates_out = 0
         self.releases = 0
+
+    def _fold(self, current: V | Removal[K, V], new: V | Removal[K, V]) -> V | Removal[K, V]:
+        if self._merge is None or isinstance(current, Removal) or isinstance(new, Removal):
+            return new
+        return self._merge(current, new)
 
     @property
     def pending(self) -> int:
@@ -57,6 +73,12 @@ class ConflatedTopic(Generic[K, V]):
     def oldest_us(self) -> int | None:
         """Since when the longest-waiting key has been pending, or None."""
         return self._conflator.oldest_us()
+
+    def reschedule(self, schedule: Schedule[K], now_us: int) -> None:
+        """Go on under another schedule; what waits starts a window of it now."""
+        pending = self._conflator.pending()
+        self._conflator = Conflator(schedule, self._fold if self._merge else None)
+        self._conflator.offer(list(pending), pending.values(), now_us)
 
     def offer(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool] | None

@@ -1,57 +1,66 @@
-"""Lifetimes: which records of a topic expire when.
+"""The agenda: what is due when, so that nobody has to be asked who has nothing to do.
 
-A heap of (time, identity). An update of a record moves its expiry, so an entry may be out of
-date when its time comes; the topic's table says what holds (`Table.expires_us`). Entries out of
-date are dropped in bulk when they outnumber the rest.
+Whoever does something by itself as time passes (a conflated topic, a conflated subscription,
+lifetimes, dropped sessions) is added once and *noted* whenever it may have become due earlier
+than it said before. Things due at the same time are done in the order they were added in, so a
+conflated topic comes before what is made from it. Times are in microseconds; no clock here.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
-
-from sow.store.memory import Table
-
-STALE_FACTOR_MAX = 4
-ENTRIES_MIN = 1024
+import itertools
+from collections.abc import Callable
+from typing import Protocol
 
 
-class Expirations:
-    """When records of one table expire. All times in microseconds."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._heap: list[tuple[int, str]] = []
-
-    def add(self, names: Sequence[str], expires_us: int) -> None:
-        """These records now expire at `expires_us`; 0 is never."""
-        if not expires_us:
-            return
-        for name in names:
-            heapq.heappush(self._heap, (expires_us, name))
-        if len(self._heap) > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)):
-            self._heap = list({entry for entry in self._heap if self._holds(*entry)})
-            heapq.heapify(self._heap)
-
-    def restore(self, names: Iterable[str]) -> None:
-        """Take over the expiries that a restored table holds."""
-        expires_us = self._table.expires_us
-        if expires_us is not None:
-            for name in names:
-                self.add((name,), int(expires_us[self._table.slots[name]]))
+class Timed(Protocol):
+    """Something that knows when it is next due."""
 
     def due_us(self) -> int | None:
-        """When the next record may expire."""
-        return self._heap[0][0] if self._heap else None
+        """When it next has something to do, or None."""
+        ...
 
-    def take(self, now_us: int) -> list[str]:
-        """Records whose time has come."""
-        expired: dict[str, None] = {}
-        while self._heap and self._heap[0][0] <= now_us:
-            expires_us, name = heapq.heappop(self._heap)
-            if self._holds(expires_us, name):
-                expired[name] = None
-        return list(expired)
 
-    def _holds(self, expires_us: int, name: str) -> bool:
-        slot = self._table.slots.get(name)
-        column = self._table.expires_us
-        return slot is not None and column is not None and int(column[slot]) == expires_us
+class Agenda:
+    """A heap of due times; entries that are out of date are passed over."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timed]] = []
+        self._added: dict[Timed, tuple[int, Callable[[int], None]]] = {}
+        self._noted: dict[Timed, int] = {}
+        self._numbers = itertools.count()
+
+    def add(self, item: Timed, act: Callable[[int], None]) -> None:
+        """`act(now_us)` is called when `item` is due."""
+        self._added[item] = (next(self._numbers), act)
+        self.note(item)
+
+    def remove(self, item: Timed) -> None:
+        """This is not waited for any more."""
+        self._added.pop(item, None)
+        self._noted.pop(item, None)
+
+    def note(self, item: Timed) -> None:
+        """`item` may be due earlier than it was."""
+        due_us = item.due_us()
+        if due_us is not None and item in self._added:
+            noted = self._noted.get(item)
+            if noted is None or due_us < noted:
+                self._noted[item] = due_us
+                heapq.heappush(self._heap, (due_us, self._added[item][0], item))
+
+    def due_us(self) -> int | None:
+        """When something is next due."""
+        heap = self._heap
+        while heap and self._noted.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def run(self, now_us: int) -> None:
+        """Do what is due by now."""
+        while (due_us := self.due_us()) is not None and due_us <= now_us:
+            item = heapq.heappop(self._heap)[2]
+            del self._noted[item]
+            ready_us = item.due_us()
+            if ready_us is not None and ready_us <= now_us:
+                self._added[item][1](now_us)
+            self.note(item)

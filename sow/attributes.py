@@ -12,8 +12,9 @@ it, so both are filed under the number; a list equals what any of its elements e
 
 from collections.abc import Iterable
 
+from sow.batch import Batch
 from sow.expressions import Filter, as_number
-from sow.feeds import Batch, Feed
+from sow.feeds import Feed
 from sow.messages.base import Column
 from sow.paths import Path, Value
 
@@ -72,7 +73,7 @@ class FieldIndex:
             self._filed.setdefault(value, []).append(feed)
             self._numbers += not isinstance(value, str)
         self.feeds += 1
-        self.wants_old += feed.oof
+        self.wants_old += feed.wants_old
 
     def remove(self, feed: Feed, values: Iterable[Value]) -> None:
         """Undo `add`."""
@@ -83,7 +84,7 @@ class FieldIndex:
                 del self._filed[value]
             self._numbers -= not isinstance(value, str)
         self.feeds -= 1
-        self.wants_old -= feed.oof
+        self.wants_old -= feed.wants_old
 
     def look_up(self, column: Column, found: dict[Feed, list[int]]) -> None:
         """Note in `found` the places of a column's values for the feeds that want them."""

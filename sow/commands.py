@@ -7,17 +7,31 @@ commands travel is `sow.wire`'s business.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(slots=True)
 class Options:
-    """The `opts` of a command, parsed. Only what this version can do; the rest is refused."""
+    """The `opts` of a command, parsed. Only what this version can do; the rest is refused.
+
+    `conflation` is an interval in microseconds, ``auto`` or None; `conflation_key` and `select` are
+    lists of paths, the latter with their signs.
+    """
 
     oof: bool = False
+    no_empties: bool = False
+    send_keys: bool = False
     no_sowkey: bool = False
     timestamp: bool = False
+    replace: bool = False
+    non_regex_topic: bool = False
+    bookmark: bool = False
     top_n: int | None = None
     skip_n: int | None = None
+    conflation: int | Literal["auto"] | None = None
+    conflation_key: tuple[str, ...] = ()
+    select: tuple[str, ...] | None = None
+    bookmark_not_found: Literal["fail", "epoch", "now"] = "fail"
 
 
 @dataclass(slots=True)
@@ -44,3 +58,5 @@ class Command:
     subscription: str | None = None
     keys: tuple[str, ...] | None = None
     client: str | None = None
+    session: str | None = None
+    seen: int | None = None

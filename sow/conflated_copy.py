@@ -2,19 +2,22 @@
 
 It hears the underlying topic's changes, projects them through its filter and offers them to the
 conflation core (`conflated_topics`). What the core releases is put into the copy's own table and
-routed like a publish, so that the copy is an ordinary topic to everyone else.
+routed like a publish, so that the copy is an ordinary topic to everyone else. All it asks of the
+underlying topic is that it emits changes.
 """
 
 from collections.abc import Sequence
 
-from conflated_topics import ConflatedTopic, Removal
+from conflated_topics import ConflatedTopic, PerKey, Removal, Schedule, Tick
+from sow.batch import Batch
 from sow.changes import Reason
 from sow.expressions import Filter
-from sow.feeds import Batch
 from sow.keyed_topic import KeyedTopic
+from sow.topics import ConflatedTopic as Definition
 
 # A pending update: body, sequence number and time of the underlying change.
 Update = tuple[bytes, int, int]
+REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
 class ConflatedCopy:
@@ -24,18 +27,32 @@ class ConflatedCopy:
         self,
         copy: KeyedTopic,
         underlying: KeyedTopic,
-        interval_us: int,
+        definition: Definition,
         condition: Filter | None,
     ) -> None:
         self.copy = copy
         self.underlying = underlying
-        self.interval_us = interval_us
+        self.definition = definition
         self.condition = condition
+        merges = copy.folding.merger is not None
         self.conflation: ConflatedTopic[str, Update] = ConflatedTopic(
-            interval_us, copy.table.__contains__
+            self._schedule(definition), copy.table.__contains__, self._merge if merges else None
         )
         if condition is not None:
             underlying.watch(condition.paths)
+
+    @staticmethod
+    def _schedule(definition: Definition) -> Schedule[str]:
+        if definition.schedule == "tick":
+            return Tick(definition.interval_us)
+        return PerKey(definition.interval_us)
+
+    def _merge(self, current: Update, new: Update) -> Update:
+        """Two updates of one window; a merger that keeps both cannot be heard here."""
+        merger = self.copy.folding.merger
+        assert merger is not None
+        body = merger.merge(current[0], new[0])
+        return new if body is None else current if body is current[0] else (body, *new[1:])
 
     def hear(self, batch: Batch, now_us: int) -> None:
         """Offer the underlying topic's changes."""
@@ -51,37 +68,49 @@ class ConflatedCopy:
 
     def fill(self) -> None:
         """Take over the underlying topic as it stands, when the server starts."""
+        names, updates = self._wanted()
+        if names:
+            self._put(names, updates)
+
+    def _wanted(self) -> tuple[list[str], list[Update]]:
+        """The records of the underlying topic that pass the filter."""
         table = self.underlying.table
         slots = table.live().tolist()
-        names = [table.identities[slot] or "" for slot in slots]
-        bodies = [table.bodies[slot] or b"" for slot in slots]
-        seqs, ts_us = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
         if self.condition is not None and slots:
+            bodies = [table.bodies[slot] or b"" for slot in slots]
             columns = self.underlying.decoder(self.condition.paths).columns(bodies)
             inside = self.condition.matches(columns, len(slots))
-            chosen = [at for at, hit in enumerate(inside) if hit]
-            names, bodies = [names[at] for at in chosen], [bodies[at] for at in chosen]
-            seqs, ts_us = [seqs[at] for at in chosen], [ts_us[at] for at in chosen]
-        self.copy.put(names, bodies, {}, seqs, ts_us)
+            slots = [slot for slot, hit in zip(slots, inside, strict=True) if hit]
+        updates = [
+            (table.bodies[slot] or b"", seq, ts_us)
+            for slot, seq, ts_us in zip(
+                slots, table.seqs[slots].tolist(), table.ts_us[slots].tolist(), strict=True
+            )
+        ]
+        return [table.identities[slot] or "" for slot in slots], updates
 
-    def is_due(self, now_us: int) -> bool:
-        """Whether `release` has something to do."""
-        due_us = self.conflation.due_us()
-        return due_us is not None and due_us <= now_us
+    def due_us(self) -> int | None:
+        """When `release` next has something to do."""
+        return self.conflation.due_us()
 
     def release(self, now_us: int) -> list[Batch]:
         """Apply to the copy what is due by now, and return it as changes of the copy."""
         updates, removals = self.conflation.take(now_us)
         batches: list[Batch] = []
         if updates:
-            names = [name for name, _ in updates]
-            bodies, seqs, ts_us = zip(*(update for _, update in updates), strict=True)
-            batches.append(self.copy.put(names, list(bodies), {}, seqs, ts_us))
-        for reason in ("match", "deleted", "expired"):
+            batches.append(self._put([name for name, _ in updates], [u for _, u in updates]))
+        for reason in REASONS:
             leaving = [removal for removal in removals if removal.reason == reason]
             if leaving:
                 batches += self._drop(leaving, reason)
         return batches
+
+    def _put(self, names: Sequence[str], updates: Sequence[Update]) -> Batch:
+        bodies, seqs, ts_us = zip(*updates, strict=True)
+        merger = self.copy.folding.merger
+        if merger is not None:
+            bodies = tuple(map(merger.single, bodies))
+        return self.copy.put(names, list(bodies), {}, seqs, ts_us)
 
     def _drop(self, leaving: Sequence[Removal[str, Update]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]
@@ -94,4 +123,34 @@ class ConflatedCopy:
         batch = self.copy.drop(
             [removal.key for removal in leaving], reason, lambda _: (seqs, ts_us), partings
         )
-        return [batch] if batch else []
+        return [] if batch is None else [batch]
+
+    # Live changes of the configuration.
+
+    def retime(self, definition: Definition, now_us: int) -> None:
+        """Go on with another interval or schedule; what waits begins a window of the new kind."""
+        self.definition = definition
+        self.conflation.reschedule(self._schedule(definition), now_us)
+
+    def refocus(self, definition: Definition, condition: Filter | None, now_us: int) -> None:
+        """Go on with another filter: what enters or leaves the copy by it does so in a window."""
+        self.definition = definition
+        self.stop()
+        if condition is not None:
+            self.underlying.watch(condition.paths)
+        self.condition = condition
+        names, updates = self._wanted()
+        held, table = self.copy.table, self.underlying.table
+        for name, update in zip(names, updates, strict=True):
+            if name not in held:
+                self.conflation.offer((name,), (update,), now_us, None)
+        for name in held.slots.keys() - set(names):
+            slot = table.slots.get(name)
+            if slot is not None:
+                now = (table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot]))
+                self.conflation.remove((name,), (now,), "match", now_us)
+
+    def stop(self) -> None:
+        """Let the underlying topic forget what this copy wanted of it."""
+        if self.condition is not None:
+            self.underlying.unwatch(self.condition.paths)

@@ -9,22 +9,23 @@ because of them may leave before its group is durable: what a client has seen is
 Whoever drives the engine stores each group's entries in order, then calls `release`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from sow.agenda import Expirations
-from sow.conflated_copy import ConflatedCopy
-from sow.errors import ClientError, DiskFull, InvalidTopic, TooLarge, UnknownTopic
+from sow.agenda import Agenda
+from sow.batch import Batch
+from sow.catalog import Catalog, RunningTopic
+from sow.errors import ClientError, DiskFull, TooLarge
 from sow.expressions import Filter, compile_filter
-from sow.feeds import Batch, Feed
+from sow.feeds import Feed
 from sow.keyed_topic import KeyedTopic
-from sow.messages import message_type
+from sow.pacing import PacedFeed
 from sow.query import Answer, Query
-from sow.router import Router
 from sow.sessions import Session
 from sow.store.protocols import Checkpoint, Entry, Op
-from sow.topics import Configuration, ConflatedTopic, Topic
-from sow.wire import nearest
+from sow.topics import Configuration, Topic
 
 FILTERS_KEPT_MAX = 1024
 
@@ -38,24 +39,6 @@ class Group:
     sessions: dict[Session, None] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class RunningTopic:
-    """A topic with everything that hangs on it; `copy` for a conflated one."""
-
-    records: KeyedTopic
-    router: Router
-    definition: Topic | ConflatedTopic
-    expirations: Expirations | None = None
-    copy: ConflatedCopy | None = None
-    updates: int = 0
-    """Changes routed since the server started."""
-
-    @property
-    def kind(self) -> str:
-        """What the outside calls this topic's kind."""
-        return "conflated" if self.copy else "topic"
-
-
 class Engine:
     """All topics of one configuration. `has_room` says whether the disk takes more."""
 
@@ -66,48 +49,40 @@ class Engine:
         self.seq = 0
         self.now_us = 0
         self.released = 0
-        self.topics: dict[str, RunningTopic] = {}
+        self.agenda = Agenda()
+        self.on_new_topic: Callable[[RunningTopic], None] = lambda _topic: None
+        """Called when a topic comes into being after the start."""
+        self.on_work: Callable[[], None] = lambda: None
+        """Called when there is something to flush that no command or due time has caused."""
         self._has_room = has_room
         self._group = Group(1)
+        self._in_flight: deque[Group] = deque()
         self._waiting_feeds: dict[Feed, None] = {}
+        self._untidy: dict[RunningTopic, None] = {}
         self._filters: dict[str, Filter] = {}
-        for definition in configuration.topics:
-            self._add(definition)
+        self.catalog = Catalog(configuration, self.filter, self.flush_feed, self._enter)
 
     # Topics.
 
-    def _add(self, definition: Topic | ConflatedTopic) -> None:
-        kinds = {options.name: options for options in self.configuration.message_types}
-        kind = message_type(definition.message_type, kinds)
-        if isinstance(definition, Topic):
-            records = KeyedTopic(definition, kind, definition.keys, definition.domain)
-            running = RunningTopic(records, Router(records, self.flush_feed), definition)
-            if definition.expires:
-                running.expirations = Expirations(records.table)
-        else:
-            underlying = self.topics[definition.underlying]
-            source = underlying.records
-            records = KeyedTopic(definition, kind, tuple(map(str, source.keys)), source.domain)
-            condition = None if definition.filter is None else self.filter(definition.filter)
-            copy = ConflatedCopy(records, source, definition.interval_us, condition)
-            underlying.router.listeners.append(copy)
-            running = RunningTopic(records, Router(records, self.flush_feed), definition, copy=copy)
-        self.topics[definition.name] = running
+    @property
+    def topics(self) -> dict[str, RunningTopic]:
+        """All topics by name."""
+        return self.catalog.topics
 
     def topic(self, name: str) -> RunningTopic:
         """A topic by its exact name; raises UnknownTopic with the nearest one."""
-        found = self.topics.get(name)
-        if found is None:
-            raise UnknownTopic(f"no topic {name!r}{nearest(name, list(self.topics))}")
-        return found
+        return self.catalog.topic(name)
+
+    def _enter(self, topic: RunningTopic) -> None:
+        """Look after a topic that has just come into being."""
+        if topic.expirations is not None:
+            self.agenda.add(topic.expirations, partial(self._expire, topic))
+        if topic.copy is not None:
+            self.agenda.add(topic.copy, partial(self._release_copy, topic))
+        self.on_new_topic(topic)
 
     def _publishable(self, name: str) -> RunningTopic:
-        topic = self.topic(name)
-        if topic.copy is not None:
-            raise InvalidTopic(
-                f"{name} is a conflated topic, a copy of {topic.copy.underlying.name}; "
-                f"publish to {topic.copy.underlying.name}"
-            )
+        topic = self.catalog.publishable(name)
         if not self._has_room():
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
         return topic
@@ -135,21 +110,29 @@ class Engine:
         *,
         key: str | None = None,
         expires_s: float | None = None,
+        delta: bool = False,
     ) -> int:
         """Store bodies as the current records of their keys: all of them or, on an error, none.
 
-        Returns the bookmark of the last one.
+        With `delta` each body is merged into its record. Returns the bookmark of the last one.
         """
         topic = self._publishable(name)
         self._check_sizes(bodies)
         expires_us = self._expiry_us(topic, expires_s, now_us)
         stored, names, columns = topic.records.read(bodies, key)
+        if delta and topic.records.retains:
+            assert isinstance(topic.definition, Topic)
+            stored = topic.records.merge_deltas(names, stored, topic.definition.delta_null)
+            self._check_sizes(stored)
+            columns = {}
+        self.catalog.enter(topic)
         seqs = self._sequence(len(stored))
         kept = stored if self._is_stored(topic) else [b""] * len(stored)
         known = None if topic.records.keys else names
         self._log("publish", name, seqs, now_us, known, kept, expires_us)
         if topic.expirations is not None:
             topic.expirations.add(names, expires_us)
+            self.agenda.note(topic.expirations)
         stamps = [now_us] * len(stored)
         self._route(topic, topic.records.put(names, stored, columns, seqs, stamps, expires_us))
         return self.seq
@@ -220,32 +203,45 @@ class Engine:
 
     def _route(self, topic: RunningTopic, batch: Batch) -> None:
         topic.updates += len(batch)
+        self._untidy[topic] = None
         for feed in topic.router.route(batch, self.now_us):
             self._waiting_feeds[feed] = None
+            self.agenda.note(feed)
+        for listener in topic.router.listeners:
+            self.agenda.note(listener)
 
     # Time.
 
     def due_us(self) -> int | None:
         """When `advance` next has something to do."""
-        dues: list[int | None] = []
-        for topic in self.topics.values():
-            if topic.expirations is not None:
-                dues.append(topic.expirations.due_us())
-            if topic.copy is not None:
-                dues.append(topic.copy.conflation.due_us())
-        return min((due for due in dues if due is not None), default=None)
+        return self.agenda.due_us()
 
     def advance(self, now_us: int) -> None:
-        """Carry out what is due: records expire, conflated topics release their updates."""
+        """Carry out what is due: records expire, conflated updates are released."""
         self.now_us = max(self.now_us, now_us)
-        for topic in self.topics.values():
-            if topic.expirations is not None:
-                expired = topic.expirations.take(self.now_us)
-                if expired:
-                    self._remove(topic, expired, "expire", self.now_us)
-            if topic.copy is not None and topic.copy.is_due(self.now_us):
-                for batch in topic.copy.release(self.now_us):
-                    self._route(topic, batch)
+        self.agenda.run(self.now_us)
+
+    def _expire(self, topic: RunningTopic, now_us: int) -> None:
+        assert topic.expirations is not None
+        expired = topic.expirations.take(now_us)
+        if expired:
+            self._remove(topic, expired, "expire", now_us)
+
+    def _release_copy(self, topic: RunningTopic, now_us: int) -> None:
+        assert topic.copy is not None
+        for batch in topic.copy.release(now_us):
+            self._route(topic, batch)
+
+    def release_feed(self, feed: PacedFeed, now_us: int) -> None:
+        """Let a conflated subscription have what is due."""
+        feed.release(now_us)
+        self._waiting_feeds[feed] = None
+
+    def look_after(self, feed: Feed) -> None:
+        """Flush a feed with the open group if it has something to hand out."""
+        self._waiting_feeds[feed] = None
+        self.agenda.note(feed)
+        self.on_work()
 
     # Queries.
 
@@ -255,10 +251,12 @@ class Engine:
 
     def refresh_indexes(self, notes: int) -> bool:
         """Bring indexes up to date by a bounded piece of work; True when there is more."""
-        for topic in self.topics.values():
+        while self._untidy:
+            topic = next(iter(self._untidy))
             notes -= topic.records.indexes.refresh(notes)
             if notes <= 0:
                 return True
+            del self._untidy[topic]
         return False
 
     # Groups.
@@ -277,10 +275,15 @@ class Engine:
         """The open group has something to store."""
         return bool(self._group.entries)
 
+    @property
+    def has_work(self) -> bool:
+        """A flush would hand something over."""
+        return bool(self._waiting_feeds or self._group.entries or self._group.sessions)
+
     def flush_feed(self, feed: Feed) -> None:
         """Hand out what a feed has gathered."""
         if feed.waiting:
-            feed.flush(self._group.number)
+            feed.flush(self._group.number, self.now_us)
             self._group.sessions.update(feed.members)
 
     def flush(self) -> Group:
@@ -290,14 +293,23 @@ class Engine:
             self.flush_feed(feed)
         self._waiting_feeds.clear()
         for session in group.sessions:
-            session.seal(group.number)
+            session.seal(group.number, self.now_us)
         self._group = Group(group.number + 1)
+        if group.entries:
+            self._in_flight.append(group)
         return group
 
     def release(self, group: Group) -> None:
         """A group is durable: what was said in it may leave."""
         assert group.number == self.released + 1
         self.released = group.number
+        if self._in_flight and self._in_flight[0] is group:
+            self._in_flight.popleft()
+
+    def in_flight(self) -> Iterator[Entry]:
+        """Log entries that are not known to be durable yet, in order."""
+        for group in (*self._in_flight, self._group):
+            yield from group.entries
 
     # Restart.
 
@@ -312,30 +324,30 @@ class Engine:
         `checkpoints` has one for each persistent topic; `log` holds at least every entry after
         the oldest of them, up to `last_seq`.
         """
-        reached: dict[str, int] = {}
+        reached = {name: checkpoint.seq for name, checkpoint in checkpoints.items()}
         for name, checkpoint in checkpoints.items():
-            records = self.topics[name].records
-            reached[name] = checkpoint.seq
             for part in checkpoint.load():
-                records.index(records.table.restore(part))
+                for topic, piece in self.catalog.parts(name, part):
+                    topic.records.index(topic.records.table.restore(piece))
         for entry in log:
             self._replay(entry, reached)
         self.seq = last_seq
-        for topic in self.topics.values():
+        for topic in list(self.catalog):
             topic.records.table.settle()
             topic.records.indexes.refresh()
             if topic.expirations is not None:
                 topic.expirations.restore(topic.records.table.slots)
+                self.agenda.note(topic.expirations)
             if topic.copy is not None:
                 topic.copy.fill()
 
     def _replay(self, entry: Entry, reached: dict[str, int]) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""
         self.now_us = max(self.now_us, entry.ts_us)
-        topic = self.topics.get(entry.topic)
-        if topic is None or entry.topic not in reached:
+        topic = self.catalog.logged(entry.topic)
+        if topic is None or topic.stored_as not in reached or not topic.records.retains:
             return
-        if entry.seq + len(entry) - 1 <= reached[entry.topic]:
+        if entry.seq + len(entry) - 1 <= reached[topic.stored_as]:
             return
         records = topic.records
         names = entry.identities

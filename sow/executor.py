@@ -3,6 +3,9 @@
 One table, one method a command. A method checks everything before it changes anything; an error
 of the client's becomes a failure ack and nothing else. Replies are said to the session in order;
 when they leave is decided by the engine's groups.
+
+A session whose socket has gone is kept for a while, collecting what it follows, for its client to
+take up again with a logon.
 """
 
 import itertools
@@ -10,46 +13,101 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from sow import __version__, replies
+from sow.catalog import RunningTopic
 from sow.commands import Command
-from sow.engine import Engine, RunningTopic
-from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic
-from sow.expressions import parse_order_by
-from sow.feeds import Feed, FeedKey, Shape
+from sow.engine import Engine
+from sow.errors import ClientError, SowError
 from sow.query import Query
 from sow.sessions import Session
-from sow.snapshot import CHUNK_ROWS, Snapshot
-from sow.wire import ACKS, Encoding, Refused, comma_list
+from sow.store.protocols import Journal
+from sow.subscriptions import Subscriptions, acknowledge, sow_keys
+from sow.wire import ACKS, Encoding, Refused, skip_lines
 
-PATTERN_CHARACTERS = frozenset("^$.*+?()[]{}|\\")
+FORGOTTEN_MAX = 1000
+"""Of so many sessions that are gone it is remembered why."""
+
+
+class Dropped:
+    """A session without a socket, until its time is over."""
+
+    def __init__(self, session: Session, until_us: int) -> None:
+        self.session = session
+        self.until_us = until_us
+
+    def due_us(self) -> int | None:
+        """When the session's time is over."""
+        return self.until_us
 
 
 class Executor:
     """Sessions of one engine and what they may ask for."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, journal: Journal, boot: str = "") -> None:
         self.engine = engine
         self.sessions: dict[str, Session] = {}
+        self.subscriptions = Subscriptions(engine, journal)
+        self._boot = boot
         self._numbers = itertools.count(1)
+        self._dropped: dict[Session, Dropped] = {}
+        self._gone: dict[str, str] = {}
 
     # Sessions.
 
     def open(self, encoding: Encoding, now_us: int) -> Session:
         """A new session."""
-        name = f"s{next(self._numbers)}"
+        name = f"s{self._boot}{next(self._numbers)}"
         session = Session(name, encoding, self.engine.configuration.sessions, now_us)
+        session.on_give_up = lambda feed: self.subscriptions.give_up(session, feed)
         self.sessions[name] = session
         return session
 
-    def close(self, session: Session) -> None:
-        """A session has gone; its subscriptions end with it."""
-        for feed in list(session.subscriptions.values()):
-            self._leave(session, feed)
-        self.sessions.pop(session.name, None)
+    def drop(self, session: Session, now_us: int) -> bool:
+        """The session's socket has gone; True if the session is kept for its client to return.
+
+        One that follows nothing has nothing to collect: its client begins anew.
+        """
+        timeout_us = session.settings.reconnect_timeout_us
+        kept = session.named and session.subscriptions and timeout_us
+        if session.ended is not None or not kept:
+            self.close(session, session.ended or "disconnected")
+            return False
+        session.connected = False
+        dropped = self._dropped[session] = Dropped(session, now_us + timeout_us)
+        self.engine.agenda.add(dropped, lambda _now_us: self.close(session, "expired"))
+        return True
+
+    def close(self, session: Session, why: str = "disconnected") -> None:
+        """A session is gone for good; its subscriptions end with it."""
+        for subscription in list(session.subscriptions.values()):
+            self.subscriptions.end(subscription)
+        if self.sessions.pop(session.name, None) is not None and session.named:
+            self._gone[session.name] = why
+            if len(self._gone) > FORGOTTEN_MAX:
+                del self._gone[next(iter(self._gone))]
+        dropped = self._dropped.pop(session, None)
+        if dropped is not None:
+            self.engine.agenda.remove(dropped)
 
     def end(self, session: Session, reason: str) -> None:
         """Give a session up for a reason it is told."""
         session.end(reason)
         self.engine.touch(session)
+        if not session.connected:
+            self.close(session, f"closed for {reason}")
+
+    def drained(self, session: Session) -> None:
+        """The session's socket has taken everything: subscriptions that follow its pace go on."""
+        for subscription in session.subscriptions.values():
+            if subscription.key.auto:
+                for feed in subscription.feeds.values():
+                    if feed.waiting:
+                        self.engine.look_after(feed)
+
+    def relieve(self, session: Session, now_us: int) -> None:
+        """Bring a session's queue under its bounds; without a socket there is no patience."""
+        session.relieve(now_us)
+        if session.ended is not None and not session.connected:
+            self.close(session, f"closed for {session.ended}")
 
     # Commands.
 
@@ -61,13 +119,15 @@ class Executor:
             if len(run) == 1 or not self._publish_run(session, run, now_us):
                 for command in run:
                     self.execute(session, command, now_us)
+            # A logon may have taken up another session: the rest is said to that one.
+            session = session.successor or session
 
     def _publish_run(self, session: Session, run: Sequence[Command | Refused], now_us: int) -> bool:
         """Publish a run as one batch; False, and nothing is done, if any of it is refused."""
         commands = [command for command in run if isinstance(command, Command)]
         name = commands[0].topic
         try:
-            topic = self.engine.topic(name)
+            topic = self.engine.catalog.publishable(name)
             bodies = [self._bodies(topic, command) for command in commands]
             seq = self.engine.publish(name, list(chain.from_iterable(bodies)), now_us)
         except SowError:
@@ -90,50 +150,90 @@ class Executor:
         except SowError as error:
             session.say(replies.failure(command.cid, error))
 
-    def _acknowledge(self, session: Session, command: Command, *kinds: str, **more: object) -> None:
-        """Say the acks of these kinds that were asked for; `processed` when none was."""
-        asked = command.acks or ({"processed"} if command.cid is not None else frozenset())
-        for kind in kinds:
-            if kind in asked:
-                session.say(replies.ack(command.cid, kind, **more))
-
     def _logon(self, session: Session, command: Command, _now_us: int) -> None:
         session.client = command.client
-        acks = command.acks or {"processed"}
-        for kind in sorted(acks):
-            session.say(replies.ack(command.cid, kind, session=session.name, version=__version__))
+        if command.session is not None:
+            self._resume(session, command)
+            return
+        if command.seen is not None:
+            raise ClientError("seen says how far a session was read; give the session as well")
+        self._name(session, command, {})
+
+    def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
+        """Acknowledge a logon; lines are counted after the last of its acks."""
+        acks = sorted(command.acks or {"processed"})
+        for kind in acks:
+            said = replies.ack(command.cid, kind, session=session.name, version=__version__, **more)
+            if kind == acks[-1]:
+                session.say_name(said, self.engine.group, self.engine.now_us)
+            else:
+                session.say(said)
+
+    def _resume(self, session: Session, command: Command) -> None:
+        """Take up a session whose socket has gone, in place of the one that logs on."""
+        name = command.session or ""
+        old = self.sessions.get(name)
+        if session.named:
+            raise ClientError("this connection has a session already; open another to resume one")
+        if old is None or old is session or old.encoding is not session.encoding:
+            self._refuse_resume(session, command, self._gone.get(name, "unknown session"))
+            return
+        if not old.take_back(command.seen, skip_lines):
+            self.close(old, "recovery buffer exceeded")
+            self._refuse_resume(session, command, "recovery buffer exceeded")
+            return
+        old.on_taken()
+        old.connected, old.client = True, command.client or old.client
+        dropped = self._dropped.pop(old, None)
+        if dropped is not None:
+            self.engine.agenda.remove(dropped)
+        ack = replies.ack(
+            command.cid, "processed", session=old.name, version=__version__, resumed=True
+        )
+        old.say_resumed(ack)
+        session.successor = old
+        self.sessions.pop(session.name, None)
+        self.engine.touch(old)
+
+    def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
+        self._name(session, command, {"resumed": False, "reason": reason})
 
     def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
         session.say(replies.heartbeat())
-        self._acknowledge(session, command, *ACKS)
+        acknowledge(session, command, *ACKS)
 
     def _flush(self, session: Session, command: Command, _now_us: int) -> None:
         # Everything said so far leaves before this, and only once it is durable.
-        self._acknowledge(session, command, *ACKS)
+        acknowledge(session, command, *ACKS)
 
     def _publish(self, session: Session, command: Command, now_us: int) -> None:
         if not command.bodies:
-            raise ClientError('publish needs a body: "d", or "n" and that many lines')
-        bodies = self._bodies(self.engine.topic(command.topic), command)
+            raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
+        bodies = self._bodies(self.engine.catalog.publishable(command.topic), command)
         bookmark = self.engine.publish(
-            command.topic, bodies, now_us, key=command.key, expires_s=command.expires_s
+            command.topic,
+            bodies,
+            now_us,
+            key=command.key,
+            expires_s=command.expires_s,
+            delta=command.name == "delta_publish",
         )
         self._acknowledge_publish(session, command, bookmark)
 
     def _acknowledge_publish(self, session: Session, command: Command, bookmark: int) -> None:
         if command.acks or command.cid is not None:
-            self._acknowledge(session, command, *ACKS, bm=str(bookmark))
+            acknowledge(session, command, *ACKS, bm=str(bookmark))
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> None:
         topic = self.engine.topic(command.topic)
         slots = self.slots_to_delete(
             topic,
             filter_text=command.filter,
-            sow_keys=self._sow_keys(command),
+            sow_keys=sow_keys(command),
             bodies=self._bodies(topic, command) if command.bodies else None,
         )
         deleted = self.engine.delete(command.topic, slots, now_us)
-        self._acknowledge(session, command, *ACKS, deleted=deleted)
+        acknowledge(session, command, *ACKS, deleted=deleted)
 
     @staticmethod
     def _bodies(topic: RunningTopic, command: Command) -> Sequence[bytes]:
@@ -163,135 +263,17 @@ class Executor:
         answer = self.engine.query(name, Query(filter=condition, keys=sow_keys))
         return [int(slot) for slot in answer.slots]
 
-    @staticmethod
-    def _sow_keys(command: Command) -> tuple[str, ...] | None:
-        if command.key is None:
-            return command.keys
-        if command.keys is not None:
-            raise ClientError("give k or keys, not both")
-        return tuple(comma_list(command.key))
-
     def _sow(self, session: Session, command: Command, _now_us: int) -> None:
-        topic, query = self._query(command)
-        shape = self._shape(command)
-        name = f"q{next(self._numbers)}"
-        snapshot, matches = self._snapshot(topic, query)
-        self._acknowledge(session, command, "processed", s=name)
-        self._say_snapshot(session, topic, snapshot, name, shape)
-        self._acknowledge(
-            session, command, *ACKS[1:], s=name, matches=matches, returned=len(snapshot)
-        )
+        self.subscriptions.snapshot(session, command)
 
     def _subscribe(self, session: Session, command: Command, _now_us: int) -> None:
-        topic = self._subscribable(session, command)
-        if command.order_by or command.options.top_n is not None or command.options.skip_n:
-            raise ClientError(
-                f"{command.name} takes no order_by, top_n or skip_n; use sow_and_"
-                f"{command.name} for a snapshot that is ordered and limited"
-            )
-        feed = self._join(session, topic, command)
-        self._acknowledge(session, command, *ACKS, s=feed.name)
+        self.subscriptions.subscribe(session, command)
 
     def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> None:
-        topic = self._subscribable(session, command)
-        if command.options.top_n is not None and command.options.skip_n is not None:
-            raise NotAvailable(
-                "a paginated subscription (top_n and skip_n together) is not available yet; "
-                "top_n alone limits the snapshot"
-            )
-        _, query = self._query(command)
-        snapshot, matches = self._snapshot(topic, query)
-        feed = self._join(session, topic, command)
-        self._acknowledge(session, command, "processed", s=feed.name)
-        self._say_snapshot(session, topic, snapshot, feed.name, feed.shape)
-        self._acknowledge(
-            session, command, *ACKS[1:], s=feed.name, matches=matches, returned=len(snapshot)
-        )
-
-    def _subscribable(self, session: Session, command: Command) -> RunningTopic:
-        if command.subscription is not None:
-            raise ClientError(
-                "the server names subscriptions: leave out s (replacing one is not available yet)"
-            )
-        if len(session.subscriptions) >= self.engine.configuration.limits.subscriptions_max:
-            raise TooLarge(
-                "the session has "
-                f"{len(session.subscriptions)} subscriptions, as many as one may have"
-            )
-        return self._topic(command)
-
-    def _topic(self, command: Command) -> RunningTopic:
-        try:
-            return self.engine.topic(command.topic)
-        except UnknownTopic:
-            if PATTERN_CHARACTERS.isdisjoint(command.topic):
-                raise
-            raise NotAvailable(
-                f"{command.topic!r} is a pattern; topic patterns are not available yet"
-            ) from None
-
-    def _join(self, session: Session, topic: RunningTopic, command: Command) -> Feed:
-        key = FeedKey(
-            command.filter, command.options.oof, self._shape(command), session.encoding.name
-        )
-        condition = None if command.filter is None else self.engine.filter(command.filter)
-        name = f"f{next(self._numbers)}"
-        feed = topic.router.join(session, key, condition, name)
-        session.subscriptions[feed.name] = feed
-        return feed
-
-    def _leave(self, session: Session, feed: Feed) -> None:
-        router = self.engine.topic(feed.topic.name).router
-        router.leave(session, feed)
-        session.subscriptions.pop(feed.name, None)
+        self.subscriptions.sow_and_subscribe(session, command)
 
     def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
-        if command.subscription is None:
-            raise ClientError("unsubscribe needs s: one or more subscriptions, or all")
-        names = comma_list(command.subscription)
-        if names == ["all"]:
-            names = list(session.subscriptions)
-        for name in names:
-            if name not in session.subscriptions:
-                raise ClientError(
-                    f"this session has no subscription {name!r}",
-                    reason="subscription does not exist",
-                )
-        for name in dict.fromkeys(names):
-            self._leave(session, session.subscriptions[name])
-        self._acknowledge(session, command, *ACKS)
-
-    # Snapshots.
-
-    def _query(self, command: Command) -> tuple[RunningTopic, Query]:
-        topic = self._topic(command)
-        condition = None if command.filter is None else self.engine.filter(command.filter)
-        return topic, Query(
-            filter=condition,
-            keys=self._sow_keys(command),
-            order_by=parse_order_by(command.order_by) if command.order_by else (),
-            top_n=command.options.top_n,
-            skip_n=command.options.skip_n or 0,
-        )
-
-    @staticmethod
-    def _shape(command: Command) -> Shape:
-        return Shape(not command.options.no_sowkey, command.options.timestamp)
-
-    def _snapshot(self, topic: RunningTopic, query: Query) -> tuple[Snapshot, int]:
-        answer = self.engine.query(topic.definition.name, query)
-        return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
-
-    def _say_snapshot(
-        self, session: Session, topic: RunningTopic, snapshot: Snapshot, name: str, shape: Shape
-    ) -> None:
-        head = topic.records.line_head("sow", name)
-        session.say(replies.group_begin(name))
-        if len(snapshot) <= CHUNK_ROWS:
-            session.say_lines(snapshot.lines(session.encoding, head, shape, 0))
-        else:
-            session.stream(snapshot.frames(session.encoding, head, shape), self.engine.group)
-        session.say(replies.group_end(name, self.engine.seq))
+        self.subscriptions.unsubscribe(session, command)
 
 
 def runs_of(commands: Iterable[Command | Refused]) -> Iterator[list[Command | Refused]]:
@@ -321,9 +303,12 @@ COMMANDS: dict[str, Callable[[Executor, Session, Command, int], None]] = {
     "heartbeat": Executor._heartbeat,
     "flush": Executor._flush,
     "publish": Executor._publish,
+    "delta_publish": Executor._publish,
     "sow_delete": Executor._sow_delete,
     "sow": Executor._sow,
     "subscribe": Executor._subscribe,
     "sow_and_subscribe": Executor._sow_and_subscribe,
+    "delta_subscribe": Executor._subscribe,
+    "sow_and_delta_subscribe": Executor._sow_and_subscribe,
     "unsubscribe": Executor._unsubscribe,
 }

@@ -1,153 +1,102 @@
 """Feeds: a subscription's view of a topic's changes, evaluated once for all who share it.
 
-A *batch* is one set of changes with everything that can be worked out about it at most once:
-columns of the fields that filters name, SowKeys, rendered line tails. A *feed* projects a batch
-through its filter. What to say of a change is read off one table:
+A feed projects a batch of changes through its filter. What to say of a change is read off one
+table (`told`: the subscriber holds an earlier state):
 
-    before   after      say
-    no       yes        p       came into focus
-    yes      yes        p       changed
-    yes      no         oof     left focus (only to feeds that asked)
-    no       no         nothing
+    told     now      say
+    no       yes      p       new to the subscriber, or came into focus
+    yes      yes      p       changed; as a delta to those who asked for deltas
+    yes      no       oof     left focus (only to feeds that asked)
+    no       no       nothing
 
-Equal subscriptions are one feed with several members. Its lines gather until `flush`, which
-builds one frame and hands the same bytes to every member.
+A subscriber who was given a snapshot of everything in focus is told of a record exactly if the
+record was in focus before. One who was not is told of what the feed has said: such a feed keeps
+account (`told`).
+
+Equal subscriptions are one feed with several members. Its lines gather until `flush`, which makes
+one `Delivery` whose frame is the same bytes for every member. A feed with a conflator
+(`sow.pacing`) holds its updates back until they are released.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sow.changes import Changes
+from sow.batch import Batch, Kind
 from sow.expressions import Filter
-from sow.messages.base import Column
-from sow.paths import Path, Value
+from sow.folding import Folding, Key
+from sow.rendering import Shape, delta_body, line_tails, shown_bodies, shown_delta
 from sow.sessions import Session
-from sow.wire import Encoding, quoted, record_lines
+from sow.updates import Update
+from sow.wire import Encoding
 
 if TYPE_CHECKING:
     from sow.keyed_topic import KeyedTopic
 
-
-class Shape(NamedTuple):
-    """How a subscription wants its lines."""
-
-    sow_keys: bool = True
-    timestamps: bool = False
+Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
 
 
 class FeedKey(NamedTuple):
-    """What makes two subscriptions of a topic equal."""
+    """What makes two subscriptions of a topic equal.
 
-    filter: str | None
-    oof: bool
-    shape: Shape
-    encoding: str
+    `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
+    is how long updates are conflated, `auto` for as long as the client takes. `resumable`: clients
+    go on from the bookmarks of its lines, so a folded line carries its first one.
+    """
+
+    filter: str | None = None
+    oof: bool = False
+    delta: bool = False
+    no_empties: bool = False
+    accounts: bool = False
+    interval_us: int | None = None
+    auto: bool = False
+    conflation_key: tuple[str, ...] = ()
+    resumable: bool = False
+    shape: Shape = Shape()
+    encoding: str = "lines"
+    scope: str = ""
 
 
-class Batch:
-    """Changes of one topic while they are routed; everything derived is derived once."""
+class Delivery:
+    """What a feed says at one time: a frame, and what it was made of should it have to be folded.
 
-    def __init__(self, topic: "KeyedTopic", changes: Changes, columns: dict[Path, Column]) -> None:
-        self.topic = topic
-        self.changes = changes
+    Shared by all sessions that have it in their outbox.
+    """
+
+    __slots__ = ("_columns", "_keyed", "_updates", "feed", "frame", "messages")
+
+    def __init__(
+        self,
+        feed: "Feed",
+        lines: list[bytes],
+        updates: list[Update] | None,
+        columns: list[Columns],
+    ) -> None:
+        self.feed = feed
+        self.frame = feed.encoding.frame(lines)
+        self.messages = len(lines)
+        self._updates = updates
         self._columns = columns
-        self._old_columns: dict[Path, Column] = {}
-        self._keys: list[bytes] | None = None
-        self._tails: dict[tuple[str, Shape], list[bytes]] = {}
-        self._single_tails: dict[tuple[str, Shape, int], bytes] = {}
+        self._keyed: list[tuple[Key | None, Update]] | None = None
 
-    def __len__(self) -> int:
-        return len(self.changes)
+    def keyed(self) -> list[tuple[Key | None, Update]]:
+        """Each update with what it is matched by."""
+        if self._keyed is None:
+            updates = self.updates()
+            keys = self.feed.folding.keys(updates, self.feed.key.delta)
+            self._keyed = list(zip(keys, updates, strict=True))
+        return self._keyed
 
-    def column(self, path: Path) -> Column:
-        """Values of a field in the new states; only for batches that have them."""
-        assert self.changes.news is not None
-        column = self._columns.get(path)
-        if column is None:
-            (column,) = self.topic.decoder((path,)).columns(self.changes.news)
-            self._columns[path] = column
-        return column
-
-    def old_column(self, path: Path) -> Column:
-        """Values of a field in the old states; None where there was none."""
-        column = self._old_columns.get(path)
-        if column is None:
-            olds = self.changes.olds
-            there = [old for old in olds if old is not None]
-            (found,) = self.topic.decoder((path,)).columns(there)
-            if len(there) == len(olds):
-                column = found
-            else:
-                values = iter(found)
-                column = [None if old is None else next(values) for old in olds]
-            self._old_columns[path] = column
-        return column
-
-    def new_focus(self, condition: Filter | None) -> Sequence[bool]:
-        """Which records pass the filter in their new state."""
-        count = len(self)
-        if self.changes.news is None:
-            return [False] * count
-        if condition is None:
-            return [True] * count
-        return condition.matches([self.column(path) for path in condition.paths], count)
-
-    def old_focus(self, condition: Filter | None) -> Sequence[bool]:
-        """Which records passed the filter in their old state."""
-        olds = self.changes.olds
-        if condition is None:
-            return [old is not None for old in olds]
-        matched = condition.matches([self.old_column(path) for path in condition.paths], len(self))
-        return [hit and old is not None for hit, old in zip(matched, olds, strict=True)]
-
-    def tails(self, kind: str, shape: Shape) -> list[bytes]:
-        """Record lines of all changes but for their head, which names the subscription."""
-        tails = self._tails.get((kind, shape))
-        if tails is None:
-            tails = self._tails[kind, shape] = self._render(kind, shape, range(len(self)))
-        return tails
-
-    def tail(self, kind: str, shape: Shape, at: int) -> bytes:
-        """One record's line but for its head, for feeds that want few of a batch."""
-        tails = self._tails.get((kind, shape))
-        if tails is not None:
-            return tails[at]
-        cached = self._single_tails.get((kind, shape, at))
-        if cached is None:
-            cached = self._render(kind, shape, [at])[0]
-            self._single_tails[kind, shape, at] = cached
-        return cached
-
-    def row(self, paths: Sequence[Path], at: int, old: bool = False) -> list[Value]:
-        """Values of some fields of one record."""
-        column = self.old_column if old else self.column
-        return [column(path)[at] for path in paths]
-
-    def keys(self) -> list[bytes]:
-        """SowKeys as JSON text."""
-        if self._keys is None:
-            changes = self.changes
-            self._keys = quoted(self.topic.table.sow_keys(changes.slots, changes.identities))
-        return self._keys
-
-    def _render(self, kind: str, shape: Shape, places: Sequence[int]) -> list[bytes]:
-        changes = self.changes
-        keys, bodies = self.keys(), self._bodies(kind)
-        return record_lines(
-            b"",
-            [keys[at] for at in places] if shape.sow_keys else None,
-            self.topic.line_bodies([bodies[at] for at in places]),
-            [changes.seqs[at] for at in places] if kind == "p" else None,
-            [changes.ts_us[at] for at in places] if shape.timestamps else None,
-        )
-
-    def _bodies(self, kind: str) -> Sequence[bytes]:
-        """What a line carries: the new state; in an oof of a record that left, the last one."""
-        changes = self.changes
-        if kind == "p" or changes.news is not None:
-            assert changes.news is not None
-            return changes.news
-        return changes.partings or [old or b"" for old in changes.olds]
+    def updates(self) -> list[Update]:
+        """The updates of a plain feed are made only when somebody needs them."""
+        if self._updates is None:
+            self._updates = [
+                Update(identity, False, new, seq, ts_us, seq, ts_us)
+                for columns in self._columns
+                for identity, new, seq, ts_us in zip(*columns, strict=True)
+            ]
+            self._columns.clear()
+        return self._updates
 
 
 class Feed:
@@ -165,11 +114,17 @@ class Feed:
         self.topic = topic
         self.key = key
         self.condition = condition
-        self.oof = key.oof
         self.shape = key.shape
         self.encoding = encoding
         self.members: dict[Session, None] = {}
+        self.told: set[str] | None = set() if key.accounts else None
+        self.wants_old = key.oof or key.delta or key.accounts
+        """Records that were in focus matter, whether they still are or not."""
+        self._needs_old = self.wants_old and not key.accounts
+        self._batched = not self.wants_old
         self._lines: list[bytes] = []
+        self._updates: list[Update] = []
+        self._columns: list[Columns] = []
         self._publish_head = topic.line_head("p", name)
         self._oof_heads = {
             reason: topic.line_head("oof", name, reason=reason)
@@ -177,69 +132,203 @@ class Feed:
         }
 
     @property
+    def folding(self) -> Folding:
+        """How the topic's updates may be folded in a queue."""
+        return self.topic.folding
+
+    def due_us(self) -> int | None:
+        """When the feed next has something to do by itself: never."""
+        return None
+
+    @property
     def waiting(self) -> bool:
         """There are lines that `flush` would hand out."""
         return bool(self._lines)
 
-    def hear(self, batch: Batch) -> bool:
+    def can_be_joined(self) -> bool:
+        """A newcomer would be in the same position as those who are here."""
+        return not self.told
+
+    def join_at(self, session: Session, _seq: int) -> None:
+        """Add a member that knows everything up to a bookmark; what gathered was handed out."""
+        self.members[session] = None
+
+    def leave(self, session: Session) -> None:
+        """Take a member out."""
+        self.members.pop(session, None)
+
+    # Hearing.
+
+    def hear(self, batch: Batch, now_us: int) -> bool:
         """Take in what a batch of changes means for this feed; True when there is something."""
-        if not self.oof:
+        if self._batched:
             if batch.changes.news is not None:
-                self._hear_updates(batch)
+                self._hear_plain(batch)
         else:
-            self._hear_focus(batch)
+            before = batch.old_focus(self.condition) if self._needs_old else None
+            for at, now in enumerate(batch.new_focus(self.condition)):
+                self._hear_one(batch, at, before is not None and before[at], now, now_us)
+        return self.hears_more()
+
+    def hear_at(self, batch: Batch, places: Sequence[int], now_us: int) -> bool:
+        """Take in the records at these places; no other record of the batch concerns this feed."""
+        for at in places:
+            now = batch.is_in_focus(self.condition, at)
+            was = self._needs_old and batch.was_in_focus(self.condition, at)
+            self._hear_one(batch, at, was, now, now_us)
+        return self.hears_more()
+
+    def hears_more(self) -> bool:
+        """The engine has to look after this feed, because of what it has heard."""
         return bool(self._lines)
 
-    def _hear_updates(self, batch: Batch) -> None:
+    def _hear_plain(self, batch: Batch) -> None:
+        changes = batch.changes
+        assert changes.news is not None
+        columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
         tails = batch.tails("p", self.shape)
-        seqs = batch.changes.seqs
         if self.condition is not None:
             hits = [at for at, hit in enumerate(batch.new_focus(self.condition)) if hit]
             if not hits:
                 return
-            tails = [tails[at] for at in hits]
-            seqs = [seqs[at] for at in hits]
+            if len(hits) < len(batch):
+                tails = [tails[at] for at in hits]
+                names, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
+                columns = (names, news, seqs, ts_us)  # type: ignore[assignment]
+        self._say_plain(columns, tails)
+
+    def _say_plain(self, columns: Columns, tails: Sequence[bytes]) -> None:
+        self._columns.append(columns)
         head = self._publish_head
-        self._lines += self.encoding.records("p", [head + tail for tail in tails], seqs)
+        self._lines += self.encoding.records("p", [head + tail for tail in tails], columns[2])
 
-    def _hear_focus(self, batch: Batch) -> None:
-        before = batch.old_focus(self.condition)
-        after = batch.new_focus(self.condition)
-        for at, (was, now) in enumerate(zip(before, after, strict=True)):
-            self._say(batch, at, was, now)
-
-    def hear_at(self, batch: Batch, places: Sequence[int]) -> bool:
-        """Take in the records at these places; no other record of the batch concerns this feed."""
-        condition = self.condition
-        assert condition is not None
-        changes = batch.changes
-        for at in places:
-            now = changes.news is not None and (
-                condition.truth(batch.row(condition.paths, at)) is True
-            )
-            was = (
-                self.oof
-                and changes.olds[at] is not None
-                and condition.truth(batch.row(condition.paths, at, old=True)) is True
-            )
-            self._say(batch, at, was, now)
-        return bool(self._lines)
-
-    def _say(self, batch: Batch, at: int, was: bool, now: bool) -> None:
+    def _hear_one(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
         """The table at the top of this module, for one record."""
+        identity = batch.changes.identities[at]
+        if self.told is not None:
+            was = identity in self.told
+            if now:
+                self.told.add(identity)
+            else:
+                self.told.discard(identity)
         if now:
-            kind, head = "p", self._publish_head
-        elif was:
-            kind, head = "oof", self._oof_heads[batch.changes.reason or "match"]
-        else:
-            return
-        line = head + batch.tail(kind, self.shape, at)
-        self._lines += self.encoding.records(kind, [line], [batch.changes.seqs[at]])
+            if was and self.key.no_empties and batch.is_empty_delta(self.shape, at):
+                return
+            self._take(batch, at, self._update(batch, at, was), now_us)
+        elif was and self.key.oof:
+            self._take(batch, at, self._update(batch, at, was, left=True), now_us)
 
-    def flush(self, group: int) -> None:
+    def _update(self, batch: Batch, at: int, was: bool, left: bool = False) -> Update:
+        changes = batch.changes
+        seq, ts_us, identity = changes.seqs[at], changes.ts_us[at], changes.identities[at]
+        if left:
+            reason = changes.reason or "match"
+            parting = batch.parting(at)
+            return Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting)
+        assert changes.news is not None
+        delta = batch.delta(at) if was and self.key.delta else None
+        return Update(identity, was, changes.news[at], seq, ts_us, seq, ts_us, delta=delta)
+
+    def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
+        """An update that this feed has to say."""
+        kind: Kind = "p"
+        head = self._publish_head
+        if update.new is None:
+            kind, head = "oof", self._oof_heads[update.reason or "match"]
+        elif update.delta is not None:
+            kind = "delta"
+        self._updates.append(update)
+        line = head + batch.tail(kind, self.shape, at)
+        self._lines += self.encoding.records("oof" if kind == "oof" else "p", [line], [update.seq])
+
+    # Saying.
+
+    def flush(self, group: int, now_us: int) -> None:
         """Hand the gathered lines to every member as one shared frame."""
         if self._lines:
-            lines, self._lines = self._lines, []
-            frame = self.encoding.frame(lines)
+            delivery = self._deliver()
             for session in self.members:
-                session.deliver(frame, len(lines), group)
+                session.deliver(delivery, group, now_us)
+
+    def collect(self) -> tuple[bytes, int] | None:
+        """The frame that `flush` would hand out, and its lines, for a feed without members."""
+        if not self._lines:
+            return None
+        delivery = self._deliver()
+        return delivery.frame, delivery.messages
+
+    def _deliver(self) -> Delivery:
+        lines, self._lines = self._lines, []
+        columns, self._columns = self._columns, []
+        updates, self._updates = self._updates, []
+        delivery = Delivery(self, lines, None if columns else updates, columns)
+        if self.folding.policy == "always":
+            return self._folded(delivery)
+        return delivery
+
+    def _folded(self, delivery: Delivery) -> Delivery:
+        """The same with at most one update of each record, for topics that are always conflated."""
+        keyed = delivery.keyed()
+        if len({key for key, _ in keyed}) == len(keyed) or not self.folding.matches_records:
+            return delivery
+        newest: dict[Key | None, Update] = {}
+        for key, update in keyed:
+            folded = self.folding.fold(newest[key], update) if key in newest else update
+            if isinstance(folded, str):
+                return delivery
+            newest[key] = folded
+        updates = [update for update in newest.values() if not update.is_void]
+        return Delivery(self, [self.shortest_line(update) for update in updates], updates, [])
+
+    # Lines of single updates.
+
+    def line(self, update: Update) -> bytes | None:
+        """The line of one update; None for one that says nothing to this feed."""
+        if update.is_void:
+            return None
+        if update.new is None:
+            return self._oof_line(update)
+        if update.delta is None:
+            return self._whole_line(update)
+        if self.key.no_empties and not shown_delta(self.shape, update.delta):
+            return None
+        return self._delta_line(update)
+
+    def shortest_line(self, update: Update) -> bytes:
+        """The line of one update; of a delta and the whole record the one with fewer bytes."""
+        if update.new is None:
+            return self._oof_line(update)
+        whole = self._whole_line(update)
+        if update.delta is None:
+            return whole
+        delta = self._delta_line(update)
+        return delta if len(delta) < len(whole) else whole
+
+    def _oof_line(self, update: Update) -> bytes:
+        (body,) = shown_bodies(self.topic, self.shape, [update.parting or b""])
+        return self._line("oof", self._oof_heads[update.reason or "match"], update, body)
+
+    def _whole_line(self, update: Update) -> bytes:
+        (body,) = shown_bodies(self.topic, self.shape, [update.new or b""])
+        return self._line("p", self._publish_head, update, body)
+
+    def _delta_line(self, update: Update) -> bytes:
+        assert update.delta is not None
+        assert update.new is not None
+        body = delta_body(self.topic, self.shape, update.delta, update.new)
+        return self._line("p", self._publish_head, update, body, delta=True)
+
+    def _line(
+        self, kind: str, head: bytes, update: Update, body: bytes, delta: bool = False
+    ) -> bytes:
+        seq = update.first_seq if self.key.resumable else update.seq
+        (tail,) = line_tails(
+            self.topic,
+            self.shape,
+            [self.topic.sow_key_of(update.identity)] if self.shape.sow_keys else [],
+            [body],
+            None if kind == "oof" else [seq],
+            [update.first_ts_us],
+            delta,
+        )
+        return self.encoding.records(kind, [head + tail], [seq])[0]

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
+from sow.batch import Batch
 from sow.changes import Changes, Reason
+from sow.delta import Document, Nulls, merged
 from sow.errors import BadMessage, ClientError
-from sow.feeds import Batch
+from sow.folding import Folding
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
 from sow.store.memory import Table
-from sow.topics import Definition
+from sow.topics import Definition, Topic
 
 Columns = dict[Path, Column]
 
@@ -39,6 +41,8 @@ class KeyedTopic:
         self.message_type = message_type
         self.keys = tuple(parse_path(key) for key in keys)
         self.domain = domain
+        self.folding = Folding(definition, message_type)
+        self.retains = not isinstance(definition, Topic) or definition.retain
         self.table = Table((lambda identity: sow_key(domain, identity)) if self.keys else None)
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = Indexes(
@@ -124,6 +128,39 @@ class KeyedTopic:
                 raise
         return read
 
+    def merge_deltas(
+        self, names: Sequence[str], deltas: Sequence[bytes], nulls: Nulls
+    ) -> list[bytes]:
+        """What records become when deltas are merged into them, one after the other.
+
+        A record that is not there is what the delta says; so is, for types without fields, every
+        record.
+        """
+        kind = self.message_type
+        if not kind.structured:
+            return list(deltas)
+        bodies: list[bytes] = []
+        newest: dict[str, Document] = {}
+        for name, delta in zip(names, deltas, strict=True):
+            document = newest[name] if name in newest else self._stored_document(name)
+            parsed = kind.parse(delta)
+            assert isinstance(parsed, dict)
+            if document is None:
+                newest[name] = parsed
+                bodies.append(delta)
+            else:
+                newest[name] = merged(document, parsed, nulls)
+                bodies.append(kind.encode(newest[name]))
+        return bodies
+
+    def _stored_document(self, name: str) -> Document | None:
+        slot = self.table.slots.get(name)
+        if slot is None:
+            return None
+        document = self.message_type.parse(self.table.bodies[slot] or b"")
+        assert isinstance(document, dict)
+        return document
+
     # Changing the records.
 
     def put(
@@ -135,7 +172,10 @@ class KeyedTopic:
         ts_us: Sequence[int],
         expires_us: int = 0,
     ) -> Batch:
-        """Insert or replace records."""
+        """Insert or replace records; a topic that retains nothing only passes them on."""
+        if not self.retains:
+            nothing = [None] * len(bodies)
+            return Batch(self, Changes(self.name, names, (), nothing, bodies, seqs, ts_us), columns)
         slots, olds = self.table.put(names, bodies, seqs, ts_us, expires_us)
         changes = Changes(self.name, names, slots, olds, bodies, seqs, ts_us)
         batch = Batch(self, changes, columns)
@@ -167,6 +207,21 @@ class KeyedTopic:
         bodies = [self.table.bodies[slot] or b"" for slot in slots]
         columns = self.decoder(paths).columns(bodies) if paths else []
         self.indexes.put(slots, dict(zip(paths, columns, strict=True)))
+
+    # SowKeys.
+
+    def sow_keys(self, slots: Sequence[int], names: Sequence[str]) -> list[str]:
+        """SowKeys of records that are, or were until now, in these slots."""
+        if len(slots) == len(names):
+            return self.table.sow_keys(slots, names)
+        return list(map(self.sow_key_of, names))
+
+    def sow_key_of(self, name: str) -> str:
+        """The SowKey of an identity, whether there is such a record or not."""
+        if not self.keys:
+            return name
+        slot = self.table.slots.get(name)
+        return str(sow_key(self.domain, name)) if slot is None else self.table.sow_key(slot)
 
     # Writing lines.
 

@@ -46,6 +46,12 @@ def heartbeat() -> Reply:
     return {"c": "heartbeat"}
 
 
+def conflated(messages: int, dropped: int) -> Reply:
+    """A heartbeat that says how many messages the client will not see, because newer ones stand
+    for them or because their subscription was given up; both since the session began."""
+    return {"c": "heartbeat", "conflated": messages, "dropped": dropped}
+
+
 def close(reason: str) -> Reply:
     """The last line before the server closes the connection."""
     return {"c": "close", "reason": reason}

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from sow.attributes import AttributeIndex
+from sow.batch import Batch
 from sow.expressions import Filter
-from sow.feeds import Batch, Feed, FeedKey
+from sow.feeds import Feed, FeedKey
 from sow.keyed_topic import KeyedTopic
+from sow.pacing import PacedFeed
+from sow.paths import parse_path
 from sow.sessions import Session
-from sow.wire import Encoding
 
 
 class Listener(Protocol):
@@ -22,6 +24,14 @@ class Listener(Protocol):
 
     def hear(self, batch: Batch, now_us: int) -> None:
         """Take in a batch of changes."""
+        ...
+
+    def due_us(self) -> int | None:
+        """When it next has something to do by itself, or None."""
+        ...
+
+    def release(self, now_us: int) -> list[Batch]:
+        """Do what is due by now; returns what it changed."""
         ...
 
 
@@ -43,44 +53,60 @@ class Router:
             yield from equal
 
     def route(self, batch: Batch, now_us: int) -> list[Feed]:
-        """Tell everyone of a batch; returns the feeds that have something to flush."""
+        """Tell everyone of a batch; returns the feeds that have to be looked after."""
         for listener in self.listeners:
             listener.hear(batch, now_us)
-        waiting = [feed for feed in self._unfiled if feed.hear(batch)]
+        heard = [feed for feed in self._unfiled if feed.hear(batch, now_us)]
         if self._filed:
             candidates = self._attributes.candidates(batch)
-            waiting += [feed for feed, at in candidates.items() if feed.hear_at(batch, at)]
-        return waiting
+            heard += [feed for feed, at in candidates.items() if feed.hear_at(batch, at, now_us)]
+        return heard
 
-    def join(self, session: Session, key: FeedKey, condition: Filter | None, name: str) -> Feed:
-        """Add a session to the feed of `key`; `name` is used when a new feed has to be made.
+    def shared(self, session: Session, key: FeedKey) -> Feed | None:
+        """The feed of `key` that a session may join, or None.
 
         A session that subscribes twice alike gets two feeds, since each has its own name.
         """
-        equal = self._feeds.setdefault(key, [])
-        for feed in equal:
-            if session not in feed.members:
-                self._flush(feed)
-                feed.members[session] = None
+        for feed in self._feeds.get(key, ()):
+            if feed.name not in session.subscriptions and feed.can_be_joined():
                 return feed
-        feed = self._make(name, key, condition, session.encoding)
-        feed.members[session] = None
-        equal.append(feed)
+        return None
+
+    def named(self, key: FeedKey, name: str) -> Feed | None:
+        """The feed of `key` that is called `name` and may be joined, or None."""
+        for feed in self._feeds.get(key, ()):
+            if feed.name == name and feed.can_be_joined():
+                return feed
+        return None
+
+    def join(self, session: Session, feed: Feed, seq: int) -> None:
+        """Add a session that knows everything up to bookmark `seq` to a feed, new or not."""
+        if feed.members:
+            self._flush(feed)
+        else:
+            self._add(feed)
+        feed.join_at(session, seq)
+
+    def make(self, name: str, key: FeedKey, condition: Filter | None, session: Session) -> Feed:
+        """A feed that nobody has joined yet."""
+        if key.interval_us is None and not key.auto:
+            return Feed(name, self.topic, key, condition, session.encoding)
+        fields = tuple(map(parse_path, key.conflation_key))
+        return PacedFeed(name, self.topic, key, condition, session.encoding, fields)
+
+    def _add(self, feed: Feed) -> None:
+        if feed.condition is not None:
+            self.topic.watch(feed.condition.paths)
+        self._feeds.setdefault(feed.key, []).append(feed)
         if self._attributes.add(feed):
             self._filed += 1
         else:
             self._unfiled[feed] = None
-        return feed
-
-    def _make(self, name: str, key: FeedKey, condition: Filter | None, encoding: Encoding) -> Feed:
-        if condition is not None:
-            self.topic.watch(condition.paths)
-        return Feed(name, self.topic, key, condition, encoding)
 
     def leave(self, session: Session, feed: Feed) -> None:
         """Take a session out of a feed; the last one out ends the feed."""
         self._flush(feed)
-        feed.members.pop(session, None)
+        feed.leave(session)
         if feed.members:
             return
         if feed in self._unfiled:

@@ -1,152 +1,127 @@
-"""Sessions: who is connected, and what waits to be written to each of them.
+"""Sessions: who is connected, and what is said to each of them.
 
-A session says lines and is handed frames. Both go into its *outbox*, in order, with exact counts
-of messages and bytes. Lines said one after the other leave in one frame. Frames of a feed are
-shared: the outbox holds a reference, so a thousand sessions cost one bytes object. A large
-snapshot goes in as an iterator that is pulled only as fast as the socket takes it.
+A session says lines and is handed frames. Lines said one after the other leave in one frame; both
+wait in the session's outbox (`sow.outbox`) until a socket takes them. When the outbox is over its
+bounds, `relieve` does what can be done, in this order: topics that may be given up are given up,
+the queue is conflated, and a session that still does not keep up is closed with a reason.
 
-Every entry carries the number of the commit group it was said in; it may leave once that group
-is durable, so that nothing a client has seen can be lost in a crash.
-
-The outbox is bounded. A session whose queue stays full is closed with a reason. No I/O here: an
-edge calls `Outbox.pull` when its socket can take more, and `Session.end_if_full` after it has.
+A session outlives its socket: dropped, it goes on collecting until somebody takes it up again or
+its time is over (`sow.executor`). No I/O here: an edge calls `pull` when its socket can take more,
+and `relieve` after it has.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sow import replies
+from sow.outbox import Frames, Outbox
+from sow.recovery import Recovery
 from sow.replies import Reply
 from sow.topics import SessionSettings
 from sow.wire import Encoding
 
 if TYPE_CHECKING:
-    from sow.feeds import Feed
-
-Frames = Iterator[tuple[bytes, int]]
+    from sow.feeds import Delivery, Feed
+    from sow.subscriptions import Subscription
 
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4
 """A queue may be over its bounds for so long, and by so much in bytes: a burst that a client is
 reading away is no reason to give it up."""
+AGAIN_FRACTION = 0.1
+"""A queue that conflation could not bring under its bounds is conflated again when it has grown
+by so much: what has just been folded will not fold again."""
 SLOW = "slow client: the session's queue is full"
-
-
-class Waiting(NamedTuple):
-    """Something in an outbox: a frame of `messages` lines, or frames still to be made."""
-
-    group: int
-    frame: bytes
-    messages: int
-    frames: Frames | None = None
-
-
-class Outbox:
-    """What waits for one socket, in order; exact counts of what is held."""
-
-    def __init__(self, settings: SessionSettings) -> None:
-        self._settings = settings
-        self._waiting: deque[Waiting] = deque()
-        self.messages = 0
-        self.bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def full(self) -> bool:
-        """Over one of the bounds."""
-        return (
-            self.messages > self._settings.queue_messages_max
-            or self.bytes > self._settings.queue_bytes_max
-        )
-
-    @property
-    def bursting(self) -> bool:
-        """So far over the bounds that no patience is due."""
-        return self.bytes > BURST_FACTOR * self._settings.queue_bytes_max
-
-    def push(self, frame: bytes, messages: int, group: int) -> None:
-        """Queue a frame; may leave the queue over its bounds, which the session judges later."""
-        self._waiting.append(Waiting(group, frame, messages))
-        self.messages += messages
-        self.bytes += len(frame)
-
-    def push_frames(self, frames: Frames, group: int) -> None:
-        """Queue frames that are made when they are pulled, and so are not counted until then."""
-        self._waiting.append(Waiting(group, b"", 0, frames))
-
-    def pull(self, released: int) -> bytes | None:
-        """The next frame of a group up to `released`, or None when none may leave."""
-        while self._waiting and self._waiting[0].group <= released:
-            head = self._waiting[0]
-            if head.frames is not None:
-                made = next(head.frames, None)
-                if made is not None:
-                    return made[0]
-                self._waiting.popleft()
-                continue
-            self._waiting.popleft()
-            self.messages -= head.messages
-            self.bytes -= len(head.frame)
-            return head.frame
-        return None
-
-    def clear(self) -> None:
-        """Drop all that waits."""
-        self._waiting.clear()
-        self.messages = 0
-        self.bytes = 0
-
-    def check(self) -> None:
-        """Assert that the counts are those of what is held."""
-        assert self.messages == sum(entry.messages for entry in self._waiting)
-        assert self.bytes == sum(len(entry.frame) for entry in self._waiting)
-        groups = [entry.group for entry in self._waiting]
-        assert groups == sorted(groups)
+BACK_PRESSURE = "BACK_PRESSURE"
 
 
 class Session:
-    """One connected client. `ended` is the reason once the server has given it up."""
+    """One client. `ended` is the reason once the server has given it up.
+
+    `connected` is False while no socket is there. `successor` is the session that a logon has
+    taken up in this one's place.
+    """
 
     def __init__(
         self, name: str, encoding: Encoding, settings: SessionSettings, connected_us: int
     ) -> None:
         self.name = name
         self.encoding = encoding
+        self.settings = settings
         self.client: str | None = None
         self.connected_us = connected_us
+        self.connected = True
+        self.conflates = settings.conflates
         self.outbox = Outbox(settings)
-        self.subscriptions: dict[str, Feed] = {}
+        self.recovery = Recovery(settings)
+        self.subscriptions: dict[str, Subscription] = {}
         self.ended: str | None = None
+        self.successor: Session | None = None
+        self.named = False
+        """The client knows the session's name, and so can take it up again."""
+        self.dropped = 0
+        """Messages given up with their subscriptions."""
+        self.on_give_up: Callable[[Feed], None] = lambda _feed: None
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when another socket takes the session up."""
         self._lines: list[bytes] = []
         self._full_since_us: int | None = None
+        self._folded_to: int | None = None
+        self._told = (0, 0)
+
+    # Saying.
 
     def say(self, reply: Reply) -> None:
         """Add a line; it leaves with the lines said before and after it."""
-        self._lines.append(self.encoding.reply(reply))
+        if self.ended is None:
+            self._lines.append(self.encoding.reply(reply))
 
     def say_lines(self, lines: list[bytes]) -> None:
         """Add lines that the session's encoding has rendered."""
-        self._lines.extend(lines)
+        if self.ended is None:
+            self._lines.extend(lines)
 
-    def seal(self, group: int) -> None:
+    def say_name(self, reply: Reply, group: int, now_us: int) -> None:
+        """Say the ack that names the session, alone: lines are counted after it."""
+        self.seal(group, now_us)
+        if self.ended is None:
+            frame = self.encoding.frame([self.encoding.reply(reply)])
+            self.outbox.push_frames(self._name_frames(frame), group, now_us)
+            self.named = True
+
+    def _name_frames(self, frame: bytes) -> Frames:
+        yield frame, 0
+        # Reached when the frame has left.
+        self.recovery.restart()
+
+    def say_resumed(self, reply: Reply) -> None:
+        """Say, before all that waits, that the session was taken up; this line is not counted."""
+        frame = self.encoding.frame([self.encoding.reply(reply)])
+        self.outbox.push_frames_first(iter([(frame, 0)]))
+
+    def say_unsubscribed(self, name: str, reason: str, now_us: int) -> None:
+        """Say at once that a subscription was ended by the server."""
+        line = self.encoding.reply(replies.unsubscribed(name, reason))
+        self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+
+    def seal(self, group: int, now_us: int) -> None:
         """Put the lines said so far into the outbox as one frame."""
         if self._lines:
             lines, self._lines = self._lines, []
-            self._push(self.encoding.frame(lines), len(lines), group)
+            if self.ended is None:
+                self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us)
 
-    def deliver(self, frame: bytes, messages: int, group: int) -> None:
+    def deliver(self, delivery: "Delivery", group: int, now_us: int) -> None:
         """Queue a feed's shared frame."""
-        self.seal(group)
-        self._push(frame, messages, group)
-
-    def stream(self, frames: Frames, group: int) -> None:
-        """Queue a snapshot that is made as the socket takes it."""
-        self.seal(group)
+        self.seal(group, now_us)
         if self.ended is None:
-            self.outbox.push_frames(frames, group)
+            self.outbox.push_delivery(delivery, group, now_us, self.conflates)
+
+    def stream(self, frames: Frames, group: int, now_us: int) -> None:
+        """Queue frames that are made as the socket takes them."""
+        self.seal(group, now_us)
+        if self.ended is None:
+            self.outbox.push_frames(frames, group, now_us)
 
     def end(self, reason: str) -> None:
         """Give the session up: drop what waits and say why as the last line."""
@@ -156,22 +131,78 @@ class Session:
             self.outbox.clear()
             line = self.encoding.reply(replies.close(reason))
             # Group 0: there is nothing this line would have to wait for.
-            self.outbox.push(self.encoding.frame([line]), 1, 0)
+            self.outbox.push(self.encoding.frame([line]), 1, 0, 0)
 
-    def end_if_full(self, now_us: int) -> None:
-        """Give the session up if its queue stays over a bound, or is far over it.
+    # Writing.
 
-        For the edge to call once the socket has taken what it takes: a large batch may fill the
-        queue of a client that reads, and only what stays there means that it does not.
+    def pull(self, released: int, now_us: int) -> bytes | None:
+        """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
+        pulled = self.outbox.pull(released)
+        if pulled is None:
+            return None
+        frame, messages = pulled
+        if self.named and messages:
+            self.recovery.add(frame, messages, now_us)
+        return frame
+
+    def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
+        """Queue again what was sent after line `seen`; False if that is not held any more."""
+        if seen is None:
+            return True
+        frames = self.recovery.after(seen, skip)
+        if frames is None:
+            return False
+        self.outbox.push_first(frames)
+        return True
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be written."""
+        return not self.outbox and not self._lines
+
+    # Back-pressure.
+
+    def relieve(self, now_us: int) -> None:
+        """Bring the queue under its bounds if it is over them, or give the session up.
+
+        For the edge to call once the socket has taken what it takes.
         """
         if not self.outbox.full:
-            self._full_since_us = None
+            self._full_since_us = self._folded_to = None
+            return
+        if self.ended is None and self._worth_folding():
+            self.conflate(now_us)
+        if not self.outbox.full:
             return
         if self._full_since_us is None:
             self._full_since_us = now_us
-        if self.outbox.bursting or now_us - self._full_since_us > PATIENCE_US:
+        patient = self.connected and now_us - self._full_since_us <= PATIENCE_US
+        if not patient or self._bursts():
             self.end(SLOW)
 
-    def _push(self, frame: bytes, messages: int, group: int) -> None:
-        if self.ended is None:
-            self.outbox.push(frame, messages, group)
+    def conflate(self, now_us: int) -> None:
+        """Give up what may be given up, and fold the whole queue if the session allows it."""
+        for feed in self.outbox.feeds_to_give_up():
+            self.dropped += self.outbox.drop(feed)
+            self.on_give_up(feed)
+        if self.conflates:
+            self.outbox.conflate()
+        self._folded_to = self.outbox.messages
+        self._tell(now_us)
+
+    def _worth_folding(self) -> bool:
+        if self._folded_to is None:
+            return True
+        grown = self.outbox.messages - self._folded_to
+        return grown > AGAIN_FRACTION * self.settings.queue_messages_max
+
+    def _bursts(self) -> bool:
+        return self.outbox.bytes > BURST_FACTOR * self.settings.queue_bytes_max
+
+    def _tell(self, now_us: int) -> None:
+        """Tell the client what it will not see."""
+        told = (self.outbox.folded, self.dropped)
+        if told != self._told:
+            self._told = told
+            line = self.encoding.reply(replies.conflated(*told))
+            self.outbox.push_notice(self.encoding.frame([line]), now_us)

@@ -11,6 +11,7 @@ Durability = Literal["persistent", "transient"]
 Policy = Literal["conflate", "off", "unsubscribe", "always"]
 Placement = Literal["replace", "append"]
 Schedule = Literal["per-key", "tick"]
+DeltaNull = Literal["ignore", "set", "remove"]
 Operation = Literal["latest", "sum", "min", "max", "first", "count", "concat"]
 
 
@@ -45,7 +46,8 @@ class Topic(BackPressure):
     `keys`, publishers send a SowKey with each message. `expiration_us` is the default lifetime
     of a record, or None; `expires` says whether lifetimes are honoured at all. With a `pattern`,
     a regular expression, the definition stands for every topic whose name it matches. Without
-    `retain` no value is stored: updates pass through.
+    `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
+    delta publish does.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Topic(BackPressure):
     indexes: tuple[str, ...] = ()
     pattern: str | None = None
     retain: bool = True
+    delta_null: DeltaNull = "ignore"
     line: int = 0
 
     @property

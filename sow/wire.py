@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import orjson
@@ -37,24 +37,22 @@ COMMANDS = (
     "flush",
     "heartbeat",
 )
-COMMANDS_LATER = ("delta_publish", "delta_subscribe", "sow_and_delta_subscribe")
-FRAMED = ("publish", "sow_delete")
+FRAMED = ("publish", "delta_publish", "sow_delete")
 """Commands whose bodies may follow their line byte for byte."""
-OPTIONS = ("oof", "no_sowkey", "timestamp", "non_regex_topic", "top_n", "skip_n", "conflation")
-OPTIONS_LATER = (
+FLAGS = (
+    "oof",
     "no_empties",
     "send_keys",
+    "no_sowkey",
+    "timestamp",
     "replace",
-    "conflation_key",
-    "select",
-    "projection",
-    "grouping",
-    "pause",
-    "resume",
-    "rate",
-    "bookmark_not_found",
+    "non_regex_topic",
     "bookmark",
 )
+VALUED = ("top_n", "skip_n", "conflation", "conflation_key", "select", "bookmark_not_found")
+OPTIONS = FLAGS + VALUED
+OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
+CONFLATION_US_MIN = 10_000
 ACKS = ("processed", "persisted", "completed")
 ACKS_LATER = ("received", "stats")
 
@@ -141,8 +139,6 @@ def _header(line: bytes) -> Header:
         raise ClientError(
             f"no command {header.c!r}{nearest(header.c, COMMANDS)}", reason="unknown command"
         )
-    if header.c in COMMANDS_LATER:
-        raise NotAvailable(f"command {header.c} is not available yet")
     return header
 
 
@@ -162,15 +158,11 @@ def _following(header: Header, lines: list[bytes], at: int) -> list[bytes]:
 
 
 def _command(header: Header, bodies: Sequence[bytes]) -> Command:
-    if header.select is not None:
-        raise NotAvailable("select is not available yet")
-    if header.session is not None or header.seen is not None:
-        raise NotAvailable("resuming a session is not available yet")
     if header.user is not None or header.password is not None:
         raise NotAvailable("logging on with credentials is not available yet")
-    if header.bm is not None and str(header.bm) not in ("now", "0|1|"):
-        raise NotAvailable("bookmark subscriptions are not available yet")
     options = parse_options(header.opts) if header.opts else Options()
+    if header.select is not None:
+        options.select = read_list(header.select)
     if header.top_n is not None:
         options.top_n = header.top_n
     if header.skip_n is not None:
@@ -188,11 +180,14 @@ def _command(header: Header, bodies: Sequence[bytes]) -> Command:
         filter=header.filter,
         options=options,
         order_by=header.order_by,
+        bookmark=None if header.bm is None else str(header.bm),
         acks=_acks(header.a) if header.a else frozenset(),
         expires_s=header.x,
         subscription=header.s,
         keys=tuple(comma_list(header.keys)) if header.keys is not None else None,
         client=header.client,
+        session=header.session,
+        seen=header.seen,
     )
 
 
@@ -263,16 +258,59 @@ def parse_options(text: str) -> Options:
             raise ClientError(
                 f"no option {name!r}{nearest(name, OPTIONS)}", reason="invalid options"
             )
-        if name in ("top_n", "skip_n"):
-            setattr(options, name, _count(name, value))
-        elif name == "conflation":
-            if value != "none":
-                raise NotAvailable(f"option conflation={value} is not available yet")
-        elif equals:
-            raise ClientError(f"option {name} takes no value", reason="invalid options")
-        elif name != "non_regex_topic":
+        if name in FLAGS:
+            if equals:
+                raise ClientError(f"option {name} takes no value", reason="invalid options")
             setattr(options, name, True)
+        elif name in ("top_n", "skip_n"):
+            setattr(options, name, _count(name, value))
+        elif name in ("conflation_key", "select"):
+            setattr(options, name, read_list(value))
+        elif name == "conflation":
+            options.conflation = parse_conflation(value)
+        else:
+            options.bookmark_not_found = _choice(name, value)
     return options
+
+
+def parse_conflation(text: str) -> int | Literal["auto"] | None:
+    """``1s``, ``auto`` or ``none``: an interval in microseconds, ``auto`` or None."""
+    # Imported here: clients use this module too, and do not want the configuration's parsers.
+    from sow.config.findings import MistakeError
+    from sow.config.units import duration_us
+
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    try:
+        interval_us = duration_us(text)
+    except MistakeError as mistake:
+        raise ClientError(
+            f"conflation={text}: {mistake.message}; {mistake.instead}, auto or none",
+            reason="invalid options",
+        ) from None
+    if interval_us < CONFLATION_US_MIN:
+        raise ClientError(
+            f"conflation={text} is shorter than {CONFLATION_US_MIN // 1000}ms; write a longer "
+            "interval, auto or none",
+            reason="invalid options",
+        )
+    return interval_us
+
+
+def _choice(name: str, value: str) -> Any:
+    known = ("fail", "epoch", "now")
+    if value not in known:
+        raise ClientError(
+            f"{name}={value} is not known; write {' or '.join(known)}", reason="invalid options"
+        )
+    return value
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """Members of a comma text, which may stand in brackets."""
+    text = text.strip()
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    return tuple(split_options(inner))
 
 
 def split_options(text: str) -> list[str]:
@@ -358,6 +396,13 @@ class LineEncoding:
         return head + payload
 
 
+def skip_lines(frame: bytes, count: int) -> bytes:
+    """A frame of `LineEncoding` without its first `count` lines."""
+    size = frame[1]
+    payload = frame[2 if size < 126 else 4 if size == 126 else 10 :]
+    return LINES.frame(payload.split(b"\n")[count:])
+
+
 class EventEncoding:
     """Lines as server-sent events: the line's `c` is the event, its bookmark the id."""
 
@@ -394,10 +439,18 @@ def record_lines(
     bodies: Sequence[bytes],
     seqs: Sequence[int] | None,
     ts_us: Sequence[int] | None,
+    delta: bool = False,
 ) -> list[bytes]:
-    """Record lines from columns: `head` is the open object up to the key, values are JSON text."""
+    """Record lines from columns: `head` is the open object up to the key, values are JSON text.
+
+    `delta` says that the bodies are to be merged into what the client has.
+    """
     ks = [b""] * len(bodies) if keys is None else [b',"k":' + key for key in keys]
-    tail = [b"}"] * len(bodies) if seqs is None else [b',"bm":"%d"}' % seq for seq in seqs]
+    mark = b',"delta":true' if delta else b""
+    if seqs is None:
+        tail = [mark + b"}"] * len(bodies)
+    else:
+        tail = [b'%b,"bm":"%d"}' % (mark, seq) for seq in seqs]
     if ts_us is not None:
         tail = [
             b',"ts":"%b"%b' % (timestamp(ts).encode(), end)

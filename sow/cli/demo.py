@@ -23,10 +23,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sow.catalog import RunningTopic
 from sow.cli.options import json_option, run
 from sow.client import Client
 from sow.config import load
-from sow.engine import RunningTopic
 from sow.errors import ConfigError, SowError
 from sow.server.app import Server
 

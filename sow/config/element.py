@@ -17,7 +17,8 @@ class Element:
     A leaf has a `kind`; its value fills `fields` of the section around it. A section has
     `children`: with `make` their fields become one object, which fills `fields` in turn; without,
     they belong to the section around it. `attribute` allows ``<Parent Name="…">`` for a leaf, and
-    `text_child` names the child that a section's own text stands for.
+    `text_child` names the child that a section's own text stands for. A `required` element may be
+    absent where the element `unless` is there.
     Status: `not yet` is refused by name, `no effect` and `foreign` (known to AMPS, not to us) are
     warned about; the insides of all three are not looked at.
     """
@@ -29,6 +30,7 @@ class Element:
     kind: Kind | None = None
     default: str = ""
     required: bool = False
+    unless: str = ""
     repeated: bool = False
     attribute: bool = False
     fields: tuple[str, ...] = ()

@@ -134,7 +134,37 @@ SESSIONS = Element(
             fields=("queue_bytes_max",),
             about="Bytes that may wait for one client.",
         ),
-        *later("Conflates", "ReconnectTimeout", "RecoveryBuffer", "BackgroundConflationAt"),
+        Element(
+            name="Conflates",
+            kind=kinds.FLAG,
+            default="true",
+            fields=("conflates",),
+            about="Whether queues may be conflated; an operator can switch single sessions.",
+        ),
+        Element(
+            name="ReconnectTimeout",
+            kind=kinds.duration(),
+            default="60s",
+            fields=("reconnect_timeout_us",),
+            about="How long a session without a socket goes on collecting for its client to "
+            "come back; 0 keeps none.",
+        ),
+        Element(
+            name="RecoveryBuffer",
+            kind=kinds.count(minimum="0"),
+            default="10000",
+            fields=("recovery_messages_max",),
+            about="Messages kept after they were sent, to be sent again to a client that comes "
+            "back without having seen them. Their bytes are bounded by QueueMaxBytes.",
+        ),
+        Element(
+            name="BackgroundConflationAt",
+            kind=kinds.PERCENTAGE,
+            default="50%",
+            fields=("background_conflation_fraction",),
+            about="How full a queue is when idle time is spent on conflating it; 100% waits "
+            "until it has to be.",
+        ),
     ),
 )
 
@@ -159,6 +189,9 @@ LIMITS = Element(
             "10000",
             "subscriptions_max",
             "Subscriptions of one session.",
+        ),
+        _limit(
+            "PatternTopics", kinds.count(), "100000", "pattern_topics_max", "Topics of a Pattern."
         ),
     ),
 )

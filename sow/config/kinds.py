@@ -14,8 +14,10 @@ from sow.config.findings import MistakeError, halves, nearest
 from sow.errors import BadFilter, ClientError
 from sow.expressions import compile_filter
 from sow.paths import parse_path
+from sow.topic_patterns import METACHARACTERS, topic_search
 
 LONGEST_NAME = 255
+CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,5})", re.ASCII)
 
 
@@ -125,6 +127,52 @@ def _separator(text: str) -> bytes:
     return bytes([code])
 
 
+def _flag(text: str) -> bool:
+    choice("true", "false").read(text)
+    return text == "true"
+
+
+def _percentage(text: str) -> float:
+    """A percentage as a fraction."""
+    found = re.fullmatch(r"(\d{1,3})\s*%", text, re.ASCII)
+    if found is None or not 1 <= int(found[1]) <= 100:
+        raise MistakeError(f"{text!r} is not a percentage", "write 1% to 100%, such as 50%")
+    return int(found[1]) / 100
+
+
+def _callable(text: str) -> str:
+    if not CALLABLE.fullmatch(text):
+        raise MistakeError(
+            f"{text!r} does not name a callable",
+            "write package.module:name, such as mine.sums:add",
+        )
+    return text
+
+
+def _topic_pattern(text: str) -> str:
+    try:
+        topic_search(_text(text))
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+    return text
+
+
+def _topic_format(text: str) -> str:
+    """A name with %n in it, and nothing that would be read as a pattern (contract S4)."""
+    if "%n" not in text:
+        raise MistakeError(
+            f"{text!r} has no %n, so all copies would have one name",
+            f"write {text}-%n or such: %n becomes the name of each topic",
+        )
+    if found := METACHARACTERS.intersection(text):
+        raise MistakeError(
+            f"{text!r} contains {' '.join(sorted(found))}, which means something to a regular "
+            "expression",
+            "use letters, digits, '/', '-' and '_'",
+        )
+    return _topic_name(text)
+
+
 def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
     """One word of several; those in `later` belong to the contract and are refused by name."""
 
@@ -176,6 +224,7 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
 
 
 TEXT = Kind("text", _text)
+FLAG = Kind("`true` or `false`", _flag)
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)
 PATH = Kind("path", _path)
@@ -186,3 +235,7 @@ EXPIRATION = Kind("`disabled`, `enabled` or an interval", _expiration)
 AGE = Kind("interval or `unlimited`", _age)
 ADDRESS_KIND = Kind("host:port", _address)
 SEPARATOR = Kind("ASCII code", _separator)
+PERCENTAGE = Kind("percentage", _percentage)
+CALLABLE_NAME = Kind("package.module:callable", _callable)
+TOPIC_PATTERN = Kind("regular expression", _topic_pattern)
+TOPIC_FORMAT = Kind("topic name with `%n`", _topic_format)

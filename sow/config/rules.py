@@ -6,6 +6,7 @@ read is absent here and already reported. What one element can get wrong alone i
 
 from collections.abc import Mapping
 
+from sow.config.conflation_rules import check_conflation
 from sow.config.files import check_files
 from sow.config.findings import Findings, halves
 from sow.config.logged import check_logged_topics
@@ -13,9 +14,8 @@ from sow.config.structure import Section
 from sow.config.underlying import check_underlying_topics
 from sow.errors import ClientError
 from sow.messages import message_type
+from sow.topic_patterns import METACHARACTERS
 from sow.topics import Limits, MessageTypeOptions
-
-METACHARACTERS = frozenset("\\^$.|?*+()[]{}")
 
 
 def check(root: Section, findings: Findings) -> None:
@@ -29,6 +29,7 @@ def check(root: Section, findings: Findings) -> None:
         if topic.element.name == "Topic":
             _key_domain(topic, findings)
             _transient(topic, findings)
+    check_conflation(root, findings)
     check_underlying_topics(root, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
@@ -101,7 +102,7 @@ def _message_type(
         return
     if structured:
         return
-    for element in ("Key", "HashIndex", "Index", "Filter"):
+    for element in ("Key", "HashIndex", "Index", "Filter", "Match", "Merge"):
         if element in topic.lines:
             findings.error(
                 topic.line_of(element),

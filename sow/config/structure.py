@@ -88,7 +88,7 @@ class _Reader:
                 first.setdefault(known.name, child.line)
                 self._element(section, child, known)
         for missing in element.children:
-            if missing.required and missing.name not in first:
+            if missing.required and missing.name not in first and missing.unless not in first:
                 instead = f"add <{missing.name}>…</{missing.name}>"
                 message = f"has no {missing.name}"
                 self._findings.error(node.line, node.tag, message, instead)

@@ -1,8 +1,10 @@
 """The part of the table of elements that stands inside `<SOW>`: topics and conflated topics."""
 
+from dataclasses import replace
+
 from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, later, unused
-from sow.topics import ConflatedTopic, Topic
+from sow.topics import ConflatedTopic, Merge, Topic
 
 
 def _hash_index(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,7 +53,68 @@ INDEXES = (
         about="A field indexed from the start rather than when a query first names it.",
     ),
 )
-BACK_PRESSURE = later("ConflationPolicy", "Placement", "Match", "Merge", "Merger")
+BACK_PRESSURE = (
+    Element(
+        name="ConflationPolicy",
+        kind=kinds.choice("conflate", "off", "unsubscribe", "always"),
+        default="conflate",
+        fields=("conflation_policy",),
+        about="What a session's full queue may do with this topic's updates: conflate them, lose "
+        "nothing, give the subscription up, or conflate always, full or not.",
+    ),
+    Element(
+        name="Placement",
+        kind=kinds.choice("replace", "append"),
+        default="replace",
+        fields=("placement",),
+        about="Where a conflated update goes: in the place of the older one, or to the end.",
+    ),
+    Element(
+        name="Match",
+        about="Which queued update is the same as a new one; by default that of the same record.",
+        children=(
+            Element(
+                name="Key",
+                kind=kinds.PATH,
+                required=True,
+                repeated=True,
+                fields=("match",),
+                about="A field that both have in common.",
+            ),
+        ),
+    ),
+    Element(
+        name="Merge",
+        repeated=True,
+        fields=("merges",),
+        make=Merge,
+        about="What becomes of one field when two updates are conflated; fields without one take "
+        "the newer value.",
+        children=(
+            Element(
+                name="Field",
+                kind=kinds.PATH,
+                required=True,
+                fields=("field",),
+                about="The field.",
+            ),
+            Element(
+                name="Operation",
+                kind=kinds.choice("latest", "sum", "min", "max", "first", "count", "concat"),
+                required=True,
+                fields=("operation",),
+                about="How the older and the newer value become one. `count` counts the updates.",
+            ),
+        ),
+    ),
+    Element(
+        name="Merger",
+        kind=kinds.CALLABLE_NAME,
+        fields=("merger",),
+        about="A Python callable that is given (current, new) as parsed messages and returns "
+        "current, new, another message, or None to keep both.",
+    ),
+)
 TOPIC = Element(
     name="Topic",
     synonyms=("TopicDefinition",),
@@ -109,14 +172,31 @@ TOPIC = Element(
         ),
         *INDEXES,
         Element(
+            name="Pattern",
+            kind=kinds.TOPIC_PATTERN,
+            fields=("pattern",),
+            about="A regular expression, searched for unanchored: every topic published to whose "
+            "name matches is one of its own, with these settings. Exact names go first.",
+        ),
+        Element(
             name="Retain",
-            kind=kinds.choice("true", later=("false",)),
+            kind=kinds.FLAG,
             default="true",
-            about="Whether the last value is stored.",
+            fields=("retain",),
+            about="Whether the last value is stored. Without it updates pass through, and there "
+            "is nothing to query.",
+        ),
+        Element(
+            name="DeltaNull",
+            kind=kinds.choice("ignore", "set", "remove"),
+            default="ignore",
+            fields=("delta_null",),
+            about="What an explicit null in a delta publish does to its field: nothing, set it "
+            "to null, or remove it.",
         ),
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
-        *later("Pattern", "History", "Preprocessing", "Enrichment", "KeyGenerator"),
+        *later("History", "Preprocessing", "Enrichment", "KeyGenerator"),
         *later("RecoveryPoint"),
         *BACK_PRESSURE,
     ),
@@ -130,7 +210,7 @@ CONFLATED_TOPIC = Element(
     make=ConflatedTopic,
     about="A copy of another topic in which each record changes at most once per interval.",
     children=(
-        NAME,
+        replace(NAME, unless="TopicFormat", about=f"{NAME.about} TopicFormat may take its place."),
         MESSAGE_TYPE,
         Element(
             name="UnderlyingTopic",
@@ -155,9 +235,18 @@ CONFLATED_TOPIC = Element(
         *INDEXES,
         Element(
             name="Schedule",
-            kind=kinds.choice("per-key", later=("tick",)),
+            kind=kinds.choice("per-key", "tick"),
             default="per-key",
-            about="When windows close: each key's by itself, from its first pending change.",
+            fields=("schedule",),
+            about="When windows close: each key's by itself, from its first pending change, or "
+            "all together at every multiple of Interval.",
+        ),
+        Element(
+            name="TopicFormat",
+            kind=kinds.TOPIC_FORMAT,
+            fields=("topic_format",),
+            about="For an underlying topic with a Pattern: the names of the copies, %n being the "
+            "name of the topic copied.",
         ),
         Element(
             name="Engine",
@@ -165,7 +254,7 @@ CONFLATED_TOPIC = Element(
             default="embedded",
             about="What conflates.",
         ),
-        *later("TopicFormat", "Enrichment"),
+        *later("Enrichment"),
         *BACK_PRESSURE,
     ),
 )

@@ -58,8 +58,8 @@ def _agree(topic: Section, underlying: Section, findings: Findings) -> None:
             f"{own} differs from the message type of the underlying topic {name!r}",
             f"write {other}",
         )
-    is_pattern = any(node.tag == "Pattern" for node in underlying.refused)
-    if is_pattern and not any(node.tag == "TopicFormat" for node in topic.refused):
+    formatted = "TopicFormat" in topic.lines
+    if is_many(underlying) and not formatted:
         findings.error(
             topic.line,
             topic.tag,
@@ -67,3 +67,15 @@ def _agree(topic: Section, underlying: Section, findings: Findings) -> None:
             "name",
             "add <TopicFormat>%n-C</TopicFormat>, where %n becomes the name of each topic",
         )
+    elif formatted and not is_many(underlying):
+        findings.error(
+            topic.line_of("TopicFormat"),
+            "TopicFormat",
+            f"the underlying topic {name!r} is one topic, so there is one copy",
+            "remove it; Name says what the copy is called",
+        )
+
+
+def is_many(topic: Section) -> bool:
+    """Whether a definition stands for many topics."""
+    return "Pattern" in topic.lines or "TopicFormat" in topic.lines

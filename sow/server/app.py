@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class Server:
             journal, checkpoints = self._open_store()
             self._restore(journal, checkpoints)
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
-            self.executor = Executor(self.engine)
+            self.executor = Executor(self.engine, journal, boot=f"{secrets.token_hex(4)}-")
             self.checkpointer = Checkpointer(
                 self.driver, checkpoints, journal.trim, self._replayed_bytes
             )

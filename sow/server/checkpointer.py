@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from sow.engine import Engine
 from sow.errors import SowError
 from sow.server.driver import Driver
 from sow.store.protocols import Checkpoint, Slice
@@ -72,11 +71,11 @@ class Checkpointer:
 
     def _grown(self) -> list[str]:
         logged = self._driver.bytes_logged
-        topics = self._driver.engine.topics
+        catalog = self._driver.engine.catalog
         return [
             name
             for name, at_bytes in self._written_at_bytes.items()
-            if logged - at_bytes > max(self._growth_bytes_min, topics[name].records.table.bytes)
+            if logged - at_bytes > max(self._growth_bytes_min, catalog.stored_bytes(name))
         ]
 
     async def write(self, name: str) -> None:
@@ -88,17 +87,17 @@ class Checkpointer:
         await self._driver.durable()
         given_up = asyncio.Event()
 
+        records = engine.catalog.slices(name, SLICE_SLOTS)
+
         def slices() -> Iterator[Slice]:
-            start = 0
             while not given_up.is_set():
-                cut = asyncio.run_coroutine_threadsafe(_cut(engine, name, start), loop).result()
+                cut = asyncio.run_coroutine_threadsafe(_next(records), loop).result()
                 if cut is None:
                     # A slice may hold records newer than the journal has stored. Only when it
                     # has caught up may the checkpoint count, or a crash could leave it ahead.
                     asyncio.run_coroutine_threadsafe(self._driver.durable(), loop).result()
                     return
                 yield cut
-                start += SLICE_SLOTS
             raise SowError("given up")
 
         writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices())
@@ -120,7 +119,6 @@ class Checkpointer:
             pass
 
 
-async def _cut(engine: Engine, name: str, start: int) -> Slice | None:
-    """The records in the next slots, or None past the last one."""
-    table = engine.topics[name].records.table
-    return table.slice(start, SLICE_SLOTS) if start < len(table.bodies) else None
+async def _next(records: Iterator[Slice]) -> Slice | None:
+    """The next slice, cut on the loop that changes the records; None past the last one."""
+    return next(records, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from sow.executor import Executor
 from sow.server.driver import Driver
 from sow.sessions import Session
 
@@ -24,6 +25,7 @@ class Connection:
     def __init__(
         self,
         driver: Driver,
+        executor: Executor,
         session: Session,
         request: web.Request,
         on_end: Callable[[], None],
@@ -31,39 +33,74 @@ class Connection:
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client has gone")
+        self.session = session
         self._driver = driver
-        self._session = session
+        self._executor = executor
         self._transport = transport
         self._protocol = request.protocol
         self._on_end = on_end
         self._waiting: asyncio.Task[None] | None = None
+        self._again: asyncio.Handle | None = None
         self._aborting: asyncio.TimerHandle | None = None
         transport.set_write_buffer_limits(SOCKET_BUFFER_BYTES)
-        driver.attach(session, self.write)
+        self._attach()
+
+    def _attach(self) -> None:
+        self.session.on_taken = self._lose
+        self._driver.attach(self.session, self.write)
+
+    def follow(self) -> None:
+        """A logon may have put another session in the place of this one: go on with that."""
+        if self.session.successor is not None:
+            self._driver.detach(self.session)
+            self.session = self.session.successor
+            self._attach()
+
+    def _lose(self) -> None:
+        """Another socket has taken the session up."""
+        self._driver.detach(self.session)
+        self._transport.abort()
+
+    @property
+    def owns(self) -> bool:
+        """The session is still this socket's."""
+        return self.session.on_taken == self._lose
 
     def write(self) -> None:
         """Write what may leave and the socket takes; wait for the socket with the rest."""
         if self._transport.is_closing():
             return
+        session, now_us = self.session, self._driver.now_us()
         if self._waiting is None:
-            self._fill_socket()
-        session = self._session
-        if session.ended is None:
-            session.end_if_full(self._driver.now_us())
+            self._fill_socket(now_us)
+        if session.outbox.full or session.ended is not None:
+            self._executor.relieve(session, now_us)
+            if self._waiting is None:
+                self._fill_socket(now_us)
         if session.ended is not None and self._aborting is None:
             self._give_up()
 
-    def _fill_socket(self) -> None:
-        outbox, transport = self._session.outbox, self._transport
+    def _fill_socket(self, now_us: int) -> None:
+        session, transport = self.session, self._transport
         released = self._driver.engine.released
         while transport.get_write_buffer_size() < SOCKET_BUFFER_BYTES:
-            frame = outbox.pull(released)
+            frame = session.pull(released, now_us)
             if frame is None:
-                if self._session.ended is not None and not outbox:
-                    self._on_end()
+                if not session.outbox:
+                    self._emptied()
+                return
+            if not frame:
+                # There is work to do before the next frame; others get their turn first.
+                self._again = asyncio.get_running_loop().call_soon(self.write)
                 return
             transport.write(frame)
         self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    def _emptied(self) -> None:
+        if self.session.ended is not None:
+            self._on_end()
+        else:
+            self._executor.drained(self.session)
 
     def _give_up(self) -> None:
         """Leave the client a moment to read why, then take the socket away."""
@@ -81,7 +118,8 @@ class Connection:
 
     def close(self) -> None:
         """The socket has gone."""
-        self._driver.detach(self._session)
-        for pending in (self._waiting, self._aborting):
+        if self.owns:
+            self._driver.detach(self.session)
+        for pending in (self._waiting, self._aborting, self._again):
             if pending is not None:
                 pending.cancel()

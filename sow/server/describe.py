@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sow.engine import RunningTopic
+from sow.catalog import RunningTopic
 from sow.sessions import Session
 from sow.topics import ConflatedTopic
 
@@ -39,13 +39,18 @@ def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
 
 def describe_session(session: Session, now_us: int) -> dict[str, Any]:
     """A session and what waits for it."""
+    oldest_us = session.outbox.oldest_us()
     return {
         "id": session.name,
         "client": session.client,
-        "connected": session.ended is None,
+        "connected": session.connected and session.ended is None,
         "connected_ms": max(0, now_us - session.connected_us) / 1000,
         "subscriptions": len(session.subscriptions),
         "queue_messages": session.outbox.messages,
         "queue_bytes": session.outbox.bytes,
+        "conflated": session.conflates,
+        "conflated_messages": session.outbox.folded,
+        "dropped_messages": session.dropped,
+        "lag_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
         "reason": session.ended,
     }

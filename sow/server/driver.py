@@ -68,6 +68,7 @@ class Driver:
         self._alarm_us: int | None = None
         self._tidying: asyncio.TimerHandle | None = None
         self._behind_bytes = 0
+        engine.on_work = self.wake
         self.bytes_logged = 0
         """Bytes of bodies given to the journal since the server started."""
 

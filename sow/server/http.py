@@ -11,17 +11,19 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from sow.engine import RunningTopic
+from sow.catalog import RunningTopic
 from sow.errors import ClientError, NotAvailable, UnknownRecord
 from sow.executor import Executor
 from sow.expressions import parse_order_by
+from sow.paths import value_at
 from sow.query import Query
+from sow.rendering import Shape, check_select
 from sow.server.bodies import BYTES_TYPE, messages
 from sow.server.describe import describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.parameters import read_count, read_flag, read_parameters, read_seconds
 from sow.snapshot import CHUNK_ROWS, Snapshot
-from sow.wire import comma_list
+from sow.wire import comma_list, read_list
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -31,10 +33,11 @@ QUERY_PARAMETERS = (
     "top_n",
     "skip_n",
     "keys",
+    "select",
     "meta",
     "explain",
 )
-QUERY_PARAMETERS_LATER = ("select", "projection", "grouping", "as_of")
+QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
 FORMATS_LATER = ("text/csv", "application/vnd.apache.arrow.stream")
 
 
@@ -78,8 +81,13 @@ class HttpDoor:
         if read_flag(asked, "explain"):
             return _json(answer.explain, headers=headers)
         snapshot = Snapshot.take(topic.records, answer.slots.tolist(), with_keys=meta)
+        shape = Shape(select=read_list(asked["select"]) if "select" in asked else None)
+        if shape.select is not None:
+            check_select(topic.records, shape.select)
         await self._settled()
-        return await _write_rows(request, snapshot, meta, kind, headers)
+        return await _write_rows(
+            request, snapshot.documents(meta, shape), kind, headers, len(snapshot) <= CHUNK_ROWS
+        )
 
     def _query(self, asked: Mapping[str, str]) -> Query:
         text = asked.get("filter")
@@ -112,7 +120,10 @@ class HttpDoor:
 
     async def publish(self, request: web.Request) -> web.Response:
         """Publish; answered when durable, or with ack=processed when visible."""
-        topic = self._topic(request)
+        return await self._publish(request, delta=False)
+
+    async def _publish(self, request: web.Request, delta: bool) -> web.Response:
+        topic = self._engine.catalog.publishable(request.match_info["topic"])
         asked = read_parameters(request, ("k", "expiration", "ack"))
         ack = asked.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
@@ -124,6 +135,7 @@ class HttpDoor:
             self._driver.now_us(),
             key=asked.get("k"),
             expires_s=read_seconds(asked, "expiration"),
+            delta=delta,
         )
         if ack == "persisted":
             await self._driver.durable()
@@ -132,9 +144,8 @@ class HttpDoor:
         return _json({"published": len(bodies), "bookmark": str(bookmark)})
 
     async def delta_publish(self, request: web.Request) -> web.Response:
-        """Not built yet."""
-        self._topic(request)
-        raise NotAvailable("delta publish (PATCH) is not available yet")
+        """Merge each message into its record; answered like a publish."""
+        return await self._publish(request, delta=True)
 
     async def delete(self, request: web.Request) -> web.Response:
         """sow_delete by filter, keys or bodies; answered when durable."""
@@ -166,9 +177,26 @@ class HttpDoor:
         )
 
     async def change_session(self, request: web.Request) -> web.Response:
-        """Not built yet."""
-        self._session(request)
-        raise NotAvailable("switching a session's conflation is not available yet")
+        """Allow or forbid that a session's queue is conflated."""
+        session, conflated = self._session(request), await _conflated(request)
+        session.conflates = conflated
+        return _json(describe_session(session, self._driver.now_us()))
+
+    async def change_sessions(self, request: web.Request) -> web.Response:
+        """The same for all sessions whose description matches a filter."""
+        asked = read_parameters(request, ("filter",))
+        if "filter" not in asked:
+            raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
+        condition, conflated = self._engine.filter(asked["filter"]), await _conflated(request)
+        now_us = self._driver.now_us()
+        changed = []
+        for session in self._executor.sessions.values():
+            described = describe_session(session, now_us)
+            values = [value_at(described, path) for path in condition.paths]
+            if condition.truth(values) is True:
+                session.conflates = conflated
+                changed.append(session.name)
+        return _json({"changed": changed})
 
     async def end_session(self, request: web.Request) -> web.Response:
         """Close a session."""
@@ -187,6 +215,19 @@ class HttpDoor:
     async def config(self, _request: web.Request) -> web.Response:
         """The configuration as it was understood."""
         return _json(self._engine.configuration)
+
+
+async def _conflated(request: web.Request) -> bool:
+    """What the body ``{"conflated": true}`` says; raises ClientError."""
+    try:
+        asked = orjson.loads(await request.read())
+    except orjson.JSONDecodeError:
+        asked = None
+    if not isinstance(asked, dict) or list(asked) != ["conflated"]:
+        raise ClientError('the body must be {"conflated": true} or {"conflated": false}')
+    if not isinstance(asked["conflated"], bool):
+        raise ClientError(f"conflated is {asked['conflated']!r}; it must be true or false")
+    return asked["conflated"]
 
 
 def _json(document: object, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -223,12 +264,15 @@ class NotAcceptable(ClientError):
 
 
 async def _write_rows(
-    request: web.Request, snapshot: Snapshot, meta: bool, kind: str, headers: Mapping[str, str]
+    request: web.Request,
+    chunks: Iterable[list[bytes]],
+    kind: str,
+    headers: Mapping[str, str],
+    in_one_piece: bool,
 ) -> web.StreamResponse:
     """Rows as a JSON array or as lines; in one piece when few."""
-    lines = kind == NDJSON
-    pieces = _pieces(snapshot.documents(meta), lines)
-    if len(snapshot) <= CHUNK_ROWS:
+    pieces = _pieces(chunks, kind == NDJSON)
+    if in_one_piece:
         return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
     response = web.StreamResponse(headers=headers)
     response.content_type = kind

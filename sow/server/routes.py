@@ -13,6 +13,7 @@ from sow.server.driver import Driver
 from sow.server.http import HttpDoor
 from sow.server.log import LogDoor
 from sow.server.metrics import exposition
+from sow.server.sse import PARAMETERS as STREAM_PARAMETERS
 from sow.server.sse import EventDoor
 from sow.server.websocket import WebSocketDoor
 
@@ -69,13 +70,14 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
 
     http, topic = doors.http, "/v1/topics/{topic}"
-    query = ("filter", "order_by", "top_n", "skip_n", "keys", "meta", "explain")
+    query = ("filter", "order_by", "top_n", "skip_n", "keys", "select", "meta", "explain")
+    publish = ("k", "expiration", "ack")
     table = [
         Route("GET", "/v1/topics", http.topics, "All topics"),
         Route("GET", topic, http.topic, "One topic: definition, counts, conflation"),
         Route("GET", topic + "/records", http.query, "Query records", query),
-        Route("POST", topic + "/records", http.publish, "Publish", ("k", "expiration", "ack")),
-        Route("PATCH", topic + "/records", http.delta_publish, "Delta publish (not available yet)"),
+        Route("POST", topic + "/records", http.publish, "Publish", publish),
+        Route("PATCH", topic + "/records", http.delta_publish, "Delta publish", publish),
         Route("DELETE", topic + "/records", http.delete, "Delete records", ("filter", "keys")),
         Route("GET", topic + "/records/{key}", http.record, "One record by SowKey"),
         Route(
@@ -83,7 +85,7 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
             topic + "/stream",
             doors.events.handle,
             "Server-sent events: query and subscribe",
-            ("filter", "snapshot", "oof", "conflation"),
+            STREAM_PARAMETERS,
         ),
         Route(
             "GET",
@@ -93,7 +95,8 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
             ("topics", "from", "to", "limit", "wait"),
         ),
         Route("GET", "/v1/sessions", http.sessions, "Sessions and their queues"),
-        Route("POST", "/v1/sessions/{id}", http.change_session, "Not available yet"),
+        Route("POST", "/v1/sessions", http.change_sessions, "Switch conflation", ("filter",)),
+        Route("POST", "/v1/sessions/{id}", http.change_session, "Switch a session's conflation"),
         Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
         Route("GET", "/v1/config", http.config, "The configuration as understood"),
         Route("GET", "/v1/ws", doors.websocket.handle, "WebSocket"),

@@ -9,17 +9,27 @@ import contextlib
 
 from aiohttp import HttpVersion11, web
 
+from sow.bookmarks import parse_bookmark
 from sow.commands import Command, Options
-from sow.errors import ClientError, NotAvailable
+from sow.errors import ClientError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.parameters import read_flag, read_parameters
-from sow.sessions import Session
-from sow.wire import EVENTS
+from sow.subscriptions import is_logged
+from sow.wire import EVENTS, parse_conflation, read_list
 
-PARAMETERS = ("filter", "snapshot", "oof", "conflation")
-PARAMETERS_LATER = ("delta", "no_empties", "select", "conflation_key", "bookmark")
+PARAMETERS = (
+    "filter",
+    "snapshot",
+    "delta",
+    "oof",
+    "no_empties",
+    "select",
+    "conflation",
+    "conflation_key",
+    "bookmark",
+)
 
 
 class EventDoor:
@@ -41,12 +51,12 @@ class EventDoor:
         session = executor.open(EVENTS, driver.now_us())
         ended = asyncio.Event()
         try:
-            self._check(session, command)
+            self._check(command)
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
             response.content_type = "text/event-stream"
             response.enable_chunked_encoding()
             await response.prepare(request)
-            connection = Connection(driver, session, request, ended.set)
+            connection = Connection(driver, executor, session, request, ended.set)
             self._open.add(ended)
             try:
                 executor.execute(session, command, driver.now_us())
@@ -63,27 +73,47 @@ class EventDoor:
         return response
 
     def _command(self, request: web.Request) -> Command:
-        asked = read_parameters(request, PARAMETERS, PARAMETERS_LATER)
-        if asked.get("conflation", "none") != "none":
-            raise NotAvailable("conflated subscriptions are not available yet")
-        snapshot = read_flag({"snapshot": "true"} | asked, "snapshot")
-        if "Last-Event-ID" in request.headers and not snapshot:
-            # With a snapshot the newest state makes up for whatever was missed.
-            raise NotAvailable("resuming from Last-Event-ID without snapshot is not available yet")
+        asked = read_parameters(request, PARAMETERS)
+        delta, oof = read_flag(asked, "delta"), read_flag(asked, "oof")
+        last = request.headers.get("Last-Event-ID")
+        if last is None:
+            bookmark = asked.get("bookmark")
+            snapshot = read_flag({"snapshot": str(bookmark is None).lower()} | asked, "snapshot")
+            if bookmark is not None and snapshot:
+                raise ClientError("a stream begins with a snapshot or at a bookmark, not both")
+        else:
+            bookmark = None if delta or oof else self._resumable(request, last)
+            snapshot = bookmark is None
+        kind = "delta_subscribe" if delta else "subscribe"
         return Command(
-            "sow_and_subscribe" if snapshot else "subscribe",
+            f"sow_and_{kind}" if snapshot else kind,
             topic=request.match_info["topic"],
             filter=asked.get("filter"),
-            options=Options(oof=read_flag(asked, "oof")),
+            bookmark=bookmark,
+            options=Options(
+                oof=oof,
+                no_empties=read_flag(asked, "no_empties"),
+                # The name in an address is literal.
+                non_regex_topic=True,
+                conflation=parse_conflation(asked.get("conflation", "none")),
+                conflation_key=read_list(asked.get("conflation_key", "")),
+                select=read_list(asked["select"]) if "select" in asked else None,
+            ),
         )
 
-    def _check(self, session: Session, command: Command) -> None:
+    def _resumable(self, request: web.Request, last: str) -> str | None:
+        """Where a client that reconnects has got to, if the log can make up for what it missed;
+        if not, a fresh snapshot has to."""
+        engine = self._executor.engine
+        if is_logged(engine.topic(request.match_info["topic"])):
+            with contextlib.suppress(ClientError):
+                parse_bookmark(last, self._driver.journal, engine.seq)
+                return last
+        return None
+
+    def _check(self, command: Command) -> None:
         """Refuse with a problem document what would otherwise be a stream of one error."""
-        if session.ended is not None:
-            raise ClientError("the session has ended")
-        self._executor.engine.topic(command.topic)
-        if command.filter is not None:
-            self._executor.engine.filter(command.filter)
+        self._executor.subscriptions.check(command, EVENTS)
 
     def close(self) -> None:
         """End every stream, because the server stops."""

@@ -10,6 +10,7 @@ from sow.errors import ClientError, StoreError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
+from sow.sessions import Session
 from sow.wire import LINES, Refused, read_frame
 
 
@@ -42,11 +43,12 @@ class WebSocketDoor:
 
         def execute() -> None:
             """Carry out all that has come since the loop last waited, in one go."""
-            executor.execute_all(session, commands, driver.now_us())
+            executor.execute_all(connection.session, commands, driver.now_us())
             commands.clear()
+            connection.follow()
             driver.wake()
 
-        connection = Connection(driver, session, request, give_up)
+        connection = Connection(driver, executor, session, request, give_up)
         self._sockets.add(socket)
         try:
             async for message in socket:
@@ -65,14 +67,22 @@ class WebSocketDoor:
                         await driver.durable()
         finally:
             self._sockets.discard(socket)
-            execute()
+            if connection.owns:
+                execute()
             connection.close()
-            executor.close(session)
+            if connection.owns:
+                self._drop(connection.session)
             driver.wake()
             for task in closing:
                 with contextlib.suppress(ConnectionError):
                     await task
         return socket
+
+    def _drop(self, session: Session) -> None:
+        """The socket has gone; the session may stay, and its queue has to be kept in bounds."""
+        driver, executor = self._driver, self._executor
+        if executor.drop(session, driver.now_us()):
+            driver.attach(session, lambda: executor.relieve(session, driver.now_us()))
 
     async def close(self) -> None:
         """Tell every client that the server stops."""

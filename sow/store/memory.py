@@ -20,7 +20,7 @@ from sow.store.protocols import Slice
 
 Slots = NDArray[np.int64]
 
-CAPACITY_MIN = 1024
+CAPACITY_MIN = 16
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 

@@ -6,7 +6,7 @@ of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk
 `sow.store.volatile` in memory.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -48,6 +48,17 @@ class Slice:
     ts_us: list[int]
     born: list[int]
     expires_us: list[int]
+
+    def at(self, places: Sequence[int], identity: Callable[[str], str]) -> "Slice":
+        """The records at some places, their identities changed by `identity`."""
+        return Slice(
+            [identity(self.identities[at]) for at in places],
+            [self.bodies[at] for at in places],
+            [self.seqs[at] for at in places],
+            [self.ts_us[at] for at in places],
+            [self.born[at] for at in places],
+            [self.expires_us[at] for at in places],
+        )
 
 
 class Journal(Protocol):

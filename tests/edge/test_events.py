@@ -71,10 +71,21 @@ def test_a_stream_whose_client_has_gone_is_forgotten(server):
     assert server.get("/v1/topics/orders").json["subscriptions"] == 0
 
 
-def test_a_client_that_comes_back_gets_a_new_snapshot(server):
-    server.publish("orders", {"id": 1})
-    with server.events("orders", headers={"Last-Event-ID": "1"}) as events:
-        assert len(events.until("group_end")) == 3
+def test_a_client_that_comes_back_gets_what_it_missed(server):
+    seen = server.publish("orders", {"id": 1}).json["bookmark"]
+    server.publish("orders", {"id": 2}, {"id": 3})
+    with server.events("orders", headers={"Last-Event-ID": seen}) as events:
+        first = events.until("p") + events.until("p")
+        assert [event.line["d"]["id"] for event in first if event.name == "p"] == [2, 3]
+        server.publish("orders", {"id": 4})
+        assert events.until("p")[-1].line["d"] == {"id": 4}
+
+
+@pytest.mark.parametrize("last", ["1", "777", "nonsense"])
+def test_a_client_whose_gap_the_log_cannot_fill_gets_a_new_snapshot(server, last):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    with server.events("orders", oof="true", headers={"Last-Event-ID": last}) as events:
+        assert len(events.until("group_end")) == 4
 
 
 def test_an_operator_can_close_a_stream(server):
@@ -96,7 +107,8 @@ def test_an_operator_can_close_a_stream(server):
         ("orders", {"oof": "1"}, 400),
         ("orders", {"other": "1"}, 400),
         ("orders", {"no_empties": "true"}, 400),
-        ("orders", {"select": "/id"}, 400),
+        ("orders", {"select": "id"}, 400),
+        ("orders", {"bookmark": "1", "snapshot": "true"}, 400),
         ("orders", {"conflation_key": "/id"}, 400),
     ],
 )

@@ -293,14 +293,9 @@ def test_metrics_are_prometheus_text(orders):
 @pytest.mark.parametrize(
     ("method", "path", "named"),
     [
-        ("GET", records("orders", select="/id"), "select"),
         ("GET", records("orders", projection="/id"), "projection"),
         ("GET", records("orders", grouping="/id"), "grouping"),
         ("GET", records("orders", as_of="1"), "as_of"),
-        ("PATCH", records("orders"), "delta publish"),
-        ("GET", "/v1/topics/orders/stream?delta=true", "delta"),
-        ("GET", "/v1/topics/orders/stream?bookmark=1", "bookmark"),
-        ("GET", "/v1/topics/orders/stream?conflation=1s", "conflated subscriptions"),
         ("GET", "/", "console"),
     ],
 )

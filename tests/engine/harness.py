@@ -30,7 +30,7 @@ class World:
             "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
         )
         self.engine = Engine(self.configuration, self.journal.has_room)
-        self.executor = Executor(self.engine)
+        self.executor = Executor(self.engine, self.journal)
         if checkpoints is None:
             checkpoints = {
                 topic.name: MemoryCheckpoint()
@@ -62,7 +62,7 @@ class World:
             self.journal.append(group.entries)
         self.engine.release(group)
         for session in group.sessions:
-            session.end_if_full(self.now)
+            self.executor.relieve(session, self.now)
 
     def advance(self, by_us):
         """Let time pass, stopping wherever the engine is due."""
@@ -115,18 +115,29 @@ class Client:
         return self.send(json.dumps(header).encode())
 
     def send(self, frame):
-        self.world.executor.execute_all(self.session, read_frame(frame), self.world.now)
-        self.world.settle()
+        self.execute(frame)
         return self.lines()
+
+    def execute(self, frame):
+        """Send a frame and read nothing."""
+        self.world.executor.execute_all(self.session, read_frame(frame), self.world.now)
+        self.session = self.session.successor or self.session
+        self.world.settle()
 
     def raw(self):
         """Frames that may leave, without their WebSocket heads."""
         frames = []
-        while (frame := self.session.outbox.pull(self.world.engine.released)) is not None:
-            size = frame[1]
-            frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
-        self.session.end_if_full(self.world.now)
-        return frames
+        while True:
+            frame = self.session.pull(self.world.engine.released, self.world.now)
+            if frame:
+                size = frame[1]
+                frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
+            elif frame is None:
+                self.world.executor.relieve(self.session, self.world.now)
+                self.world.executor.drained(self.session)
+                if not self.world.engine.has_work:
+                    return frames
+                self.world.settle()
 
     def lines(self):
         """Everything that has come since the last call, as dictionaries."""

@@ -1,0 +1,278 @@
+"""The catalog: every topic there is, by name, and how new ones come to be.
+
+A topic of the configuration is there from the start. One whose definition has a `Pattern` comes
+into being when it is first published to, and with it the conflated topics made from the pattern,
+named by their `TopicFormat`; exact names go first, then patterns in the order of the
+configuration. All of them are `RunningTopic`s: records, a router, and what hangs on them.
+
+What is done to a topic's records is the engine's business.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from sow.conflated_copy import ConflatedCopy
+from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
+from sow.expirations import Expirations
+from sow.expressions import Filter
+from sow.expressions.patterns import Search
+from sow.feeds import Feed
+from sow.keyed_topic import KeyedTopic
+from sow.messages import message_type
+from sow.router import Router
+from sow.store.memory import Table
+from sow.store.protocols import Slice
+from sow.topic_patterns import topic_search
+from sow.topics import Configuration, ConflatedTopic, Definition, Topic
+from sow.wire import nearest
+
+NAME_LENGTH_MAX = 255
+BELONGS = "\x1e"
+"""Between a topic's name and an identity; a name holds no control characters."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningTopic:
+    """A topic with everything that hangs on it; `copy` for a conflated one.
+
+    `pattern` is the pattern that the topic belongs to, if any.
+    """
+
+    records: KeyedTopic
+    router: Router
+    definition: Definition
+    expirations: Expirations | None = None
+    copy: ConflatedCopy | None = None
+    pattern: "PatternTopic | None" = None
+    updates: int = 0
+    """Changes routed since the server started."""
+
+    @property
+    def stored_as(self) -> str:
+        """Whose checkpoint holds the records: the topics of a pattern share one."""
+        return self.definition.name if self.pattern is None else self.pattern.name
+
+    @property
+    def kind(self) -> str:
+        """What the outside calls this topic's kind."""
+        return "conflated" if self.copy else "topic"
+
+
+@dataclass(slots=True, eq=False)
+class PatternTopic:
+    """A definition that stands for many topics.
+
+    `matches` is None for a conflated topic over a pattern; `followers` are those made from this
+    one, and `members` the topics that there are.
+    """
+
+    definition: Definition
+    matches: Search | None
+    followers: list["PatternTopic"] = field(default_factory=list)
+    members: dict[str, RunningTopic] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the definition, which is no topic's."""
+        return self.definition.name
+
+
+class Catalog:
+    """All topics of one configuration. `on_new` hears of each topic that comes into being."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        compile_filter: Callable[[str], Filter],
+        flush_feed: Callable[[Feed], None],
+        on_new: Callable[[RunningTopic], None],
+    ) -> None:
+        self.configuration = configuration
+        self.topics: dict[str, RunningTopic] = {}
+        self.patterns: dict[str, PatternTopic] = {}
+        self._compile_filter = compile_filter
+        self._flush_feed = flush_feed
+        self._on_new = on_new
+        for definition in configuration.topics:
+            self.add(definition)
+
+    def __iter__(self) -> Iterator[RunningTopic]:
+        return iter(self.topics.values())
+
+    def add(self, definition: Definition) -> RunningTopic | None:
+        """A definition of the configuration, whose underlying topic is there already."""
+        if isinstance(definition, Topic):
+            if definition.pattern is not None:
+                pattern = PatternTopic(definition, topic_search(definition.pattern))
+                self.patterns[definition.name] = pattern
+                return None
+        elif definition.underlying in self.patterns:
+            pattern = self.patterns[definition.name] = PatternTopic(definition, None)
+            underlying = self.patterns[definition.underlying]
+            underlying.followers.append(pattern)
+            for name in list(underlying.members):
+                self._add_follower(pattern, name)
+            return None
+        topic = self._make(definition)
+        self._enter(topic)
+        return topic
+
+    def matching(self, search: Search) -> list[RunningTopic]:
+        """Topics whose names match, in the order they came into being."""
+        return [topic for name, topic in self.topics.items() if search(name)]
+
+    def topic(self, name: str) -> RunningTopic:
+        """A topic by its exact name; raises UnknownTopic with the nearest one."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        if name in self.patterns:
+            raise InvalidTopic(
+                f"{name} is a pattern of topics; name one of its topics, or subscribe to a "
+                "regular expression of names"
+            )
+        raise UnknownTopic(f"no topic {name!r}{nearest(name, list(self.topics))}")
+
+    def publishable(self, name: str) -> RunningTopic:
+        """The topic to publish to: an exact name, or one that a pattern makes on `enter`."""
+        topic = self.topics.get(name) or self._of_pattern(name) or self.topic(name)
+        if topic.copy is not None:
+            underlying = topic.copy.underlying.name
+            raise InvalidTopic(
+                f"{name} is a conflated topic, a copy of {underlying}; publish to {underlying}"
+            )
+        return topic
+
+    def logged(self, name: str) -> RunningTopic | None:
+        """The topic that a log entry of this name belongs to, made if a pattern wants it."""
+        topic = self.topics.get(name)
+        if topic is None:
+            try:
+                topic = self._of_pattern(name)
+            except ClientError:
+                return None
+            if topic is not None:
+                self.enter(topic)
+        return topic
+
+    def _of_pattern(self, name: str) -> RunningTopic | None:
+        """A topic that is not there yet, if a pattern wants it; raises what speaks against it."""
+        for pattern in self.patterns.values():
+            if pattern.matches is None or not pattern.matches(name):
+                continue
+            if not name.isprintable() or len(name) > NAME_LENGTH_MAX:
+                raise ClientError(
+                    f"{name[:40]!r} cannot be a topic's name: use at most {NAME_LENGTH_MAX} "
+                    "characters, none of them a control character"
+                )
+            limit = self.configuration.limits.pattern_topics_max
+            if len(pattern.members) >= limit:
+                raise TooLarge(
+                    f"pattern {pattern.name} has {limit} topics, as many as one may have; {name} "
+                    "was not made (Limits/PatternTopics)"
+                )
+            for taken in self._names_of_followers(pattern, name):
+                if taken in self.topics or taken in self.patterns:
+                    raise InvalidTopic(f"{name} would have a copy {taken}, which is a topic")
+            assert isinstance(pattern.definition, Topic)
+            topic = self._make(replace(pattern.definition, name=name, pattern=None))
+            topic.pattern = pattern
+            return topic
+        return None
+
+    def _names_of_followers(self, pattern: PatternTopic, name: str) -> Iterator[str]:
+        for follower in pattern.followers:
+            copy = copy_name(follower.definition, name)
+            yield copy
+            yield from self._names_of_followers(follower, copy)
+
+    def enter(self, topic: RunningTopic) -> None:
+        """Let a topic of `publishable` be there, with the copies that its pattern wants."""
+        if topic.definition.name in self.topics:
+            return
+        self._enter(topic)
+        assert topic.pattern is not None
+        for follower in topic.pattern.followers:
+            self._add_follower(follower, topic.definition.name)
+
+    def _add_follower(self, pattern: PatternTopic, underlying: str) -> None:
+        assert isinstance(pattern.definition, ConflatedTopic)
+        name = copy_name(pattern.definition, underlying)
+        topic = self._make(
+            replace(pattern.definition, name=name, underlying=underlying, topic_format=None)
+        )
+        topic.pattern = pattern
+        self._enter(topic)
+        for follower in pattern.followers:
+            self._add_follower(follower, name)
+
+    def _enter(self, topic: RunningTopic) -> None:
+        self.topics[topic.definition.name] = topic
+        if topic.pattern is not None:
+            topic.pattern.members[topic.definition.name] = topic
+        if topic.copy is not None:
+            self.topics[topic.copy.underlying.name].router.listeners.append(topic.copy)
+        self._on_new(topic)
+
+    # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
+    # identity.
+
+    def parts(self, stored_as: str, part: Slice) -> Iterator[tuple[RunningTopic, Slice]]:
+        """What a slice of a checkpoint holds of each topic."""
+        if stored_as not in self.patterns:
+            yield self.topics[stored_as], part
+            return
+        places: dict[str, list[int]] = {}
+        for at, identity in enumerate(part.identities):
+            places.setdefault(identity.partition(BELONGS)[0], []).append(at)
+        for name, of_topic in places.items():
+            topic = self.logged(name)
+            if topic is not None:
+                yield topic, part.at(of_topic, lambda text: text.partition(BELONGS)[2])
+
+    def slices(self, stored_as: str, count: int) -> Iterator[Slice]:
+        """The records of a checkpoint as they stand, `count` slots at a time.
+
+        What is published meanwhile may or may not be in it.
+        """
+        if stored_as not in self.patterns:
+            yield from _slices(self.topics[stored_as].records.table, count)
+            return
+        for name, topic in list(self.patterns[stored_as].members.items()):
+            for part in _slices(topic.records.table, count):
+                part.identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
+                yield part
+
+    def stored_bytes(self, stored_as: str) -> int:
+        """Bytes of bodies that a checkpoint would hold."""
+        pattern = self.patterns.get(stored_as)
+        topics = [self.topics[stored_as]] if pattern is None else pattern.members.values()
+        return sum(topic.records.table.bytes for topic in topics)
+
+    def _make(self, definition: Definition) -> RunningTopic:
+        kinds = {options.name: options for options in self.configuration.message_types}
+        kind = message_type(definition.message_type, kinds)
+        if isinstance(definition, Topic):
+            records = KeyedTopic(definition, kind, definition.keys, definition.domain)
+            topic = RunningTopic(records, Router(records, self._flush_feed), definition)
+            if definition.expires:
+                topic.expirations = Expirations(records.table)
+            return topic
+        underlying = self.topics[definition.underlying].records
+        records = KeyedTopic(definition, kind, tuple(map(str, underlying.keys)), underlying.domain)
+        condition = None if definition.filter is None else self._compile_filter(definition.filter)
+        copy = ConflatedCopy(records, underlying, definition, condition)
+        return RunningTopic(records, Router(records, self._flush_feed), definition, copy=copy)
+
+
+def _slices(table: Table, count: int) -> Iterator[Slice]:
+    start = 0
+    while start < len(table.bodies):
+        yield table.slice(start, count)
+        start += count
+
+
+def copy_name(definition: Definition, underlying: str) -> str:
+    """What the conflated topic of one topic of a pattern is called."""
+    assert isinstance(definition, ConflatedTopic)
+    return (definition.topic_format or "%n").replace("%n", underlying)

@@ -1,0 +1,66 @@
+"""The rules of patterns, of topics that retain nothing, and of what a full queue may do."""
+
+from sow.config.findings import Findings
+from sow.config.structure import Section
+from sow.errors import ClientError
+from sow.expressions.patterns import Search
+from sow.topic_patterns import topic_search
+
+
+def check_conflation(root: Section, findings: Findings) -> None:
+    """Check every topic's definition by itself, and exact names against patterns."""
+    _exact_names_first(root, findings)
+    for topic in root.sections("topics"):
+        _retains_nothing(topic, findings)
+        _merges(topic, findings)
+
+
+def _exact_names_first(root: Section, findings: Findings) -> None:
+    """Definitions are tried in order: a pattern above would take an exact topic's messages."""
+    patterns: list[tuple[Section, Search]] = []
+    for topic in root.sections("topics"):
+        if pattern := topic.text("pattern"):
+            try:
+                patterns.append((topic, topic_search(pattern)))
+            except ClientError:
+                continue  # reported where it was read
+        elif topic.element.name == "Topic" and (name := topic.text("name")):
+            for other, matches in patterns:
+                if matches(name):
+                    findings.error(
+                        topic.line_of("Name"),
+                        "Name",
+                        f"{name!r} is matched by the Pattern of {other.text('name')!r} in line "
+                        f"{other.line_of('Pattern')}, which stands above it",
+                        f"move {name!r} above {other.text('name')!r}",
+                    )
+
+
+def _retains_nothing(topic: Section, findings: Findings) -> None:
+    if topic.values.get("retain", True):
+        return
+    for element in ("HashIndex", "Index", "Expiration"):
+        if element in topic.lines:
+            findings.error(
+                topic.line_of(element),
+                element,
+                "has nothing to work on in a topic with Retain false, which stores no record",
+                f"remove {element} or Retain",
+            )
+
+
+def _merges(topic: Section, findings: Findings) -> None:
+    if "Merge" in topic.lines and "Merger" in topic.lines:
+        findings.error(
+            topic.line_of("Merger"),
+            "Merger",
+            "stands beside Merge, and only one of them can make one message of two",
+            "remove one of them",
+        )
+    fields = [merge.text("field") for merge in topic.sections("merges")]
+    for merge in topic.sections("merges"):
+        field = merge.text("field")
+        if field and fields.count(field) > 1:
+            message = f"the field {field} is merged twice"
+            findings.error(merge.line, "Merge", message, "remove one of them")
+            fields = [other for other in fields if other != field]

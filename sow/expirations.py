@@ -1,0 +1,57 @@
+"""Lifetimes: which records of a topic expire when.
+
+A heap of (time, identity). An update of a record moves its expiry, so an entry may be out of
+date when its time comes; the topic's table says what holds (`Table.expires_us`). Entries out of
+date are dropped in bulk when they outnumber the rest.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from sow.store.memory import Table
+
+STALE_FACTOR_MAX = 4
+ENTRIES_MIN = 1024
+
+
+class Expirations:
+    """When records of one table expire. All times in microseconds."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._heap: list[tuple[int, str]] = []
+
+    def add(self, names: Sequence[str], expires_us: int) -> None:
+        """These records now expire at `expires_us`; 0 is never."""
+        if not expires_us:
+            return
+        for name in names:
+            heapq.heappush(self._heap, (expires_us, name))
+        if len(self._heap) > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)):
+            self._heap = list({entry for entry in self._heap if self._holds(*entry)})
+            heapq.heapify(self._heap)
+
+    def restore(self, names: Iterable[str]) -> None:
+        """Take over the expiries that a restored table holds."""
+        expires_us = self._table.expires_us
+        if expires_us is not None:
+            for name in names:
+                self.add((name,), int(expires_us[self._table.slots[name]]))
+
+    def due_us(self) -> int | None:
+        """When the next record may expire."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_us: int) -> list[str]:
+        """Records whose time has come."""
+        expired: dict[str, None] = {}
+        while self._heap and self._heap[0][0] <= now_us:
+            expires_us, name = heapq.heappop(self._heap)
+            if self._holds(expires_us, name):
+                expired[name] = None
+        return list(expired)
+
+    def _holds(self, expires_us: int, name: str) -> bool:
+        slot = self._table.slots.get(name)
+        column = self._table.expires_us
+        return slot is not None and column is not None and int(column[slot]) == expires_us

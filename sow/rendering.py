@@ -1,0 +1,97 @@
+"""Rendering: what a record looks like to a subscriber.
+
+A *shape* says which parts of a record's line a subscriber wants. Bodies are passed on byte for
+byte unless a select list or a delta asks for less of them. Lines are made for whole batches; what
+stands at their head (the subscription's name) is put in front by the feed.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sow.delta import Document, merged
+from sow.errors import ClientError
+from sow.paths import Path
+from sow.select_list import parse_select
+from sow.wire import quoted, record_lines
+
+if TYPE_CHECKING:
+    from sow.keyed_topic import KeyedTopic
+
+
+class Shape(NamedTuple):
+    """How a subscription wants its lines. `select` holds the members of its select list."""
+
+    sow_keys: bool = True
+    timestamps: bool = False
+    select: tuple[str, ...] | None = None
+
+
+def check_select(topic: "KeyedTopic", select: Sequence[str]) -> None:
+    """Refuse a select list that cannot be applied to a topic's messages."""
+    parse_select(select)
+    if not topic.message_type.structured:
+        raise ClientError(
+            f"messages of {topic.name} have no fields ({topic.message_type.name}); leave out "
+            "select",
+            reason="invalid options",
+        )
+
+
+def shown_bodies(topic: "KeyedTopic", shape: Shape, bodies: Sequence[bytes]) -> Sequence[bytes]:
+    """Bodies with only the selected fields."""
+    if shape.select is None:
+        return bodies
+    kind, select = topic.message_type, parse_select(shape.select)
+    return [kind.encode(select.apply(document_of(topic, body))) for body in bodies]
+
+
+def shown_delta(shape: Shape, delta: Document) -> Document:
+    """The part of a delta that is selected."""
+    return delta if shape.select is None else parse_select(shape.select).apply(delta)
+
+
+def delta_body(topic: "KeyedTopic", shape: Shape, delta: Document, new: bytes) -> bytes:
+    """A delta's body: the key fields, then what has changed."""
+    keys = key_fields(topic.keys, document_of(topic, new))
+    return topic.message_type.encode(shown_delta(shape, merged(keys, delta)))
+
+
+def key_fields(paths: Sequence[Path], document: Document) -> Document:
+    """The part of a document that its key paths name."""
+    found: Document = {}
+    for path in paths:
+        value: object = document
+        for step in path.steps:
+            value = value.get(step) if isinstance(value, dict) else None
+        for step in reversed(path.steps):
+            value = {step: value}
+        assert isinstance(value, dict)
+        found = merged(found, value)
+    return found
+
+
+def document_of(topic: "KeyedTopic", body: bytes) -> Document:
+    """A stored message of a type with fields, parsed."""
+    document = topic.message_type.parse(body)
+    assert isinstance(document, dict)
+    return document
+
+
+def line_tails(
+    topic: "KeyedTopic",
+    shape: Shape,
+    keys: Sequence[str],
+    bodies: Sequence[bytes],
+    seqs: Sequence[int] | None,
+    ts_us: Sequence[int],
+    delta: bool = False,
+) -> list[bytes]:
+    """Lines but for their head, of bodies that are ready to be shown."""
+    return record_lines(
+        b"",
+        quoted(keys) if shape.sow_keys else None,
+        topic.line_bodies(bodies),
+        seqs,
+        ts_us if shape.timestamps else None,
+        delta,
+    )

@@ -1,0 +1,90 @@
+"""Select lists: which fields of a record a subscription or query wants to see.
+
+A list of paths, each with a sign: ``+/a`` shows a field and all below it, ``-/a`` hides it, ``-/``
+hides everything and ``+/`` shows everything that no longer path decides. The longest path that
+leads to a field decides, the first one of equals. What no path decides is shown, unless the list
+has no signs at all: then it names exactly the fields that are wanted.
+
+A select list is applied to parsed documents. It knows nothing of keys: a subscriber tells records
+apart by their SowKey.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from sow.errors import BadFilter, ClientError
+from sow.paths import parse_path
+
+Steps = tuple[str, ...]
+
+
+class SelectList:
+    """A parsed select list. Equal lists are the same object, so they can be compared by it."""
+
+    def __init__(self, shown: dict[Steps, bool]) -> None:
+        self._shown = shown
+        # Where a container holds both shown and hidden fields it has to be looked into.
+        self._opened = {steps[:size] for steps in shown for size in range(len(steps))}
+
+    def apply(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The document's visible part; arrays are looked through, element by element."""
+        return self._fields(document, (), self._shown.get((), True))
+
+    def _fields(self, document: dict[str, Any], above: Steps, shown: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in document.items():
+            steps = (*above, name)
+            here = self._shown.get(steps, shown)
+            if steps in self._opened and isinstance(value, dict | list):
+                inner = self._inside(value, steps, here)
+                if inner or here:
+                    found[name] = inner
+            elif here:
+                found[name] = value
+        return found
+
+    def _inside(self, value: Any, steps: Steps, shown: bool) -> Any:
+        if isinstance(value, dict):
+            return self._fields(value, steps, shown)
+        if not isinstance(value, list):
+            return value
+        return [
+            self._inside(element, steps, shown)
+            for element in value
+            if shown or isinstance(element, dict | list)
+        ]
+
+
+def parse_select(paths: Sequence[str]) -> SelectList:
+    """A select list from its members, such as ``("-/", "+/id", "+/px")``; raises ClientError."""
+    return _parsed(tuple(paths))
+
+
+@lru_cache(maxsize=256)
+def _parsed(members: tuple[str, ...]) -> SelectList:
+    if not members:
+        raise ClientError("select names no field", reason="invalid options")
+    shown: dict[Steps, bool] = {}
+    signed = any(member[0] in "+-" for member in members)
+    for member in members:
+        sign, path = (member[0], member[1:]) if member[0] in "+-" else ("+", member)
+        shown.setdefault(_steps(member, path), sign == "+")
+    if not signed:
+        shown.setdefault((), False)
+    return SelectList(shown)
+
+
+def _steps(member: str, path: str) -> Steps:
+    if path == "/":
+        return ()
+    try:
+        parsed = parse_path(path)
+    except BadFilter as error:
+        raise ClientError(f"select: {error.detail}", reason="invalid options") from None
+    if parsed.index is not None:
+        raise ClientError(
+            f"select: {member!r} has an index; an array is shown or hidden whole",
+            reason="invalid options",
+        )
+    return parsed.steps

@@ -1,0 +1,554 @@
+"""Subscriptions: what a session follows, from the command that asks for it to its end.
+
+A subscription has a name, which its lines carry, and a feed for each topic it follows: one, or as
+many as match a pattern, those that come into being later included. Equal subscriptions share
+their feeds (`sow.router`). A snapshot is taken and its feed is joined within one step of the
+engine, so there is no gap between them and no repeat.
+
+Carried out here: subscribe and its kin, replace, unsubscribe. What a session may ask for besides
+is the executor's.
+"""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from sow import replies
+from sow.bookmarks import NOW, Span, parse_bookmark
+from sow.catalog import RunningTopic
+from sow.commands import Command
+from sow.engine import Engine
+from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic
+from sow.expressions import Filter, parse_order_by
+from sow.expressions.patterns import Search
+from sow.feeds import Feed, FeedKey
+from sow.pacing import PacedFeed
+from sow.paths import parse_path
+from sow.query import Query
+from sow.rendering import Shape, check_select
+from sow.replay import Replay
+from sow.sessions import BACK_PRESSURE, Session
+from sow.snapshot import CHUNK_ROWS, Snapshot
+from sow.store.protocols import Journal
+from sow.topic_patterns import is_pattern, topic_search
+from sow.topics import Topic
+from sow.updates import Update
+from sow.wire import ACKS, Encoding, comma_list
+
+REMOVED = "REMOVAL"
+DELTAS = ("delta_subscribe", "sow_and_delta_subscribe")
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """What one session follows under one name.
+
+    `pattern` finds topics that come later. `complete`: the session was given everything in focus.
+    """
+
+    name: str
+    session: Session
+    key: FeedKey
+    condition: Filter | None
+    complete: bool
+    pattern: Search | None = None
+    feeds: dict[str, Feed] = field(default_factory=dict)
+    replay: Replay | None = None
+
+
+class Subscriptions:
+    """All subscriptions of one engine's sessions."""
+
+    def __init__(self, engine: Engine, journal: Journal) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._numbers = itertools.count(1)
+        self._patterns: dict[Subscription, None] = {}
+        engine.on_new_topic = self._follow_new
+
+    # Asking once.
+
+    def snapshot(self, session: Session, command: Command) -> None:
+        """`sow`."""
+        topics, _ = self._topics(command)
+        shape = _shape(command)
+        name = f"q{next(self._numbers)}"
+        taken = [self._take(topic, command) for topic in topics]
+        acknowledge(session, command, "processed", s=name)
+        self._say_group(session, taken, name, shape)
+        acknowledge(session, command, *ACKS[1:], s=name, **_counts(taken))
+
+    # Following.
+
+    def subscribe(self, session: Session, command: Command) -> None:
+        """`subscribe` and `delta_subscribe`."""
+        if command.order_by or command.options.top_n is not None or command.options.skip_n:
+            raise ClientError(
+                f"{command.name} takes no order_by, top_n or skip_n; use sow_and_"
+                f"{command.name} for a snapshot that is ordered and limited"
+            )
+        if command.options.replace:
+            self._replace(session, command, with_snapshot=False)
+        elif command.bookmark is not None and command.bookmark not in NOW:
+            self._replay(session, command)
+        else:
+            subscription, topics = self._begin(session, command, complete=False)
+            for topic in topics:
+                self._join(subscription, topic)
+            acknowledge(session, command, *ACKS, s=subscription.name)
+
+    def sow_and_subscribe(self, session: Session, command: Command) -> None:
+        """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
+        if command.options.top_n is not None and command.options.skip_n is not None:
+            raise NotAvailable(
+                "a paginated subscription (top_n and skip_n together) is not available yet; "
+                "top_n alone limits the snapshot"
+            )
+        if command.bookmark is not None:
+            raise ClientError(
+                f"{command.name} begins with the present state; a bookmark belongs to subscribe",
+                reason="invalid bookmark",
+            )
+        if command.options.replace:
+            self._replace(session, command, with_snapshot=True)
+            return
+        self._check_room(session, command)
+        taken = [self._take(topic, command) for topic in self._topics(command)[0]]
+        complete = all(matches == len(snapshot) for snapshot, matches in taken)
+        subscription, topics = self._begin(session, command, complete)
+        for topic, (snapshot, _) in zip(topics, taken, strict=True):
+            self._join(subscription, topic, None if complete else snapshot.identities)
+        acknowledge(session, command, "processed", s=subscription.name)
+        self._say_group(session, taken, subscription.name, subscription.key.shape)
+        acknowledge(session, command, *ACKS[1:], s=subscription.name, **_counts(taken))
+
+    def _begin(
+        self, session: Session, command: Command, complete: bool, name: str = ""
+    ) -> tuple[Subscription, list[RunningTopic]]:
+        """Make a subscription without feeds, under `name` or one that suits it."""
+        if not name:
+            self._check_room(session, command)
+        topics, pattern = self._topics(command)
+        for topic in topics:
+            _check_fields(topic, command)
+        condition = self._condition(command)
+        key = feed_key(command, session.encoding, complete)
+        scope, shared = self._scope(session, command, key, topics, pattern)
+        subscription = Subscription(
+            name or shared or f"f{next(self._numbers)}", session, key, condition, complete, pattern
+        )
+        if name or scope:
+            subscription.key = key._replace(scope=scope or subscription.name)
+        session.subscriptions[subscription.name] = subscription
+        if pattern is not None:
+            self._patterns[subscription] = None
+        return subscription, topics
+
+    def _scope(
+        self,
+        session: Session,
+        command: Command,
+        key: FeedKey,
+        topics: list[RunningTopic],
+        pattern: Search | None,
+    ) -> tuple[str, str]:
+        """What confines a subscription's feeds (nothing: any equal one), and the name it shares."""
+        if pattern is None:
+            feed = None if key.auto else topics[0].router.shared(session, key)
+            return (f"session {session.name}" if key.auto else ""), feed.name if feed else ""
+        if key.accounts or key.auto:
+            return f"session {session.name}", ""
+        scope = f"pattern {command.topic}"
+        scoped = key._replace(scope=scope)
+        for other in self._patterns:
+            if other.key == scoped and other.name not in session.subscriptions:
+                return scope, other.name
+        return scope, ""
+
+    def _check_room(self, session: Session, command: Command) -> None:
+        if command.subscription is not None:
+            raise ClientError(
+                "the server names subscriptions: leave out s, or add the option replace to change "
+                "the one of that name"
+            )
+        limit = self._engine.configuration.limits.subscriptions_max
+        if len(session.subscriptions) >= limit:
+            raise TooLarge(
+                f"the session has {len(session.subscriptions)} subscriptions, as many as one may "
+                "have"
+            )
+
+    def _join(
+        self,
+        subscription: Subscription,
+        topic: RunningTopic,
+        told: Iterable[str] | None = None,
+        seq: int | None = None,
+    ) -> Feed:
+        """Join the feed of one topic; `told` are the records that the session knows of."""
+        router, key, name = topic.router, subscription.key, subscription.name
+        feed = router.named(key, name) if told is None else None
+        if feed is None:
+            feed = router.make(name, key, subscription.condition, subscription.session)
+        if feed.told is not None and told is not None:
+            feed.told.update(told)
+        self._enter(subscription, topic, feed, self._engine.seq if seq is None else seq)
+        return feed
+
+    def _enter(self, subscription: Subscription, topic: RunningTopic, feed: Feed, seq: int) -> None:
+        topic.router.join(subscription.session, feed, seq)
+        subscription.feeds[topic.definition.name] = feed
+        if isinstance(feed, PacedFeed):
+            self._engine.agenda.add(feed, partial(self._engine.release_feed, feed))
+
+    def _follow_new(self, topic: RunningTopic) -> None:
+        """A topic has come into being: those who follow patterns may want it."""
+        for subscription in self._patterns:
+            assert subscription.pattern is not None
+            if subscription.pattern(topic.definition.name) and subscription.replay is None:
+                self._join(subscription, topic)
+
+    # From a bookmark.
+
+    def _replay(self, session: Session, command: Command) -> None:
+        engine = self._engine
+        span = self._span(command, self._topics(command)[0])
+        subscription, topics = self._begin(session, command, complete=False)
+        subscription.key = subscription.key._replace(scope=f"replay {subscription.name}")
+        feeds = {
+            topic.definition.name: topic.router.make(
+                subscription.name, subscription.key, subscription.condition, session
+            )
+            for topic in topics
+        }
+        subscription.replay = Replay(engine, self._journal, feeds, span.after)
+        acknowledge(session, command, *ACKS[:2], s=subscription.name)
+        self._stream_replay(session, command, subscription, feeds, span)
+
+    def _stream_replay(
+        self,
+        session: Session,
+        command: Command,
+        subscription: Subscription,
+        feeds: dict[str, Feed],
+        span: Span,
+    ) -> None:
+        engine, replay = self._engine, subscription.replay
+        assert replay is not None
+
+        def on_live() -> None:
+            subscription.replay = None
+            if span.until is None:
+                for name, feed in feeds.items():
+                    self._enter(subscription, engine.topic(name), feed, 0)
+                    engine.look_after(feed)
+                if subscription.pattern is not None:
+                    for topic in engine.catalog.matching(subscription.pattern):
+                        if topic.definition.name not in feeds and is_logged(topic):
+                            self._join(subscription, topic)
+            else:
+                self._forget(subscription)
+            acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
+            engine.touch(session)
+            engine.on_work()
+
+        def on_failure(error: SowError) -> None:
+            self._forget(subscription)
+            session.say_unsubscribed(subscription.name, error.reason, engine.now_us)
+
+        session.stream(replay.frames(span.until, on_live, on_failure), engine.group, engine.now_us)
+
+    # Replacing.
+
+    def _replace(self, session: Session, command: Command, with_snapshot: bool) -> None:
+        """Change what a subscription follows, at once and without gap or repeat."""
+        old = self._subscription(session, command.subscription or "")
+        shape = _shape(command)
+        condition = self._condition(command)
+        # Whatever is wrong is found before anything is changed.
+        self.check(command, session.encoding)
+        held = {name: self._held(old, feed) for name, feed in old.feeds.items()}
+        self.end(old)
+        complete = with_snapshot and command.options.top_n is None
+        new, topics = self._begin(session, command, complete, name=old.name)
+        taken: list[tuple[Snapshot, int]] = []
+        lost: list[tuple[Feed, Iterable[str]]] = []
+        for topic in topics:
+            known, stale = held.pop(topic.definition.name, (set(), set()))
+            focus = Snapshot.take(
+                topic.records,
+                self._engine.query(topic.definition.name, Query(filter=condition)).slots.tolist(),
+            )
+            inside = set(focus.identities)
+            current = known - stale if old.key.shape == new.key.shape else set()
+            rows = focus.without(current) if with_snapshot else None
+            if rows is not None:
+                top_n = command.options.top_n
+                matches = len(rows)
+                rows = rows if top_n is None else rows.first(top_n)
+                taken.append((rows, matches))
+            told = (known & inside) | set(() if rows is None else rows.identities)
+            lost.append((self._join(new, topic, told), known - inside))
+        acknowledge(session, command, "processed", s=new.name)
+        if new.key.oof:
+            for feed, names in lost:
+                self._say_lost(session, feed, names)
+        if with_snapshot:
+            self._say_group(session, taken, new.name, shape)
+        acknowledge(session, command, *ACKS[1:], s=new.name, **_counts(taken))
+
+    def _held(self, subscription: Subscription, feed: Feed) -> tuple[set[str], set[str]]:
+        """Records of a topic that the session holds, and those it holds an older state of."""
+        if feed.told is not None:
+            known = set(feed.told)
+        elif subscription.complete:
+            query = Query(filter=subscription.condition)
+            slots = self._engine.query(feed.topic.name, query).slots.tolist()
+            known = {feed.topic.table.identities[slot] or "" for slot in slots}
+        else:
+            known = set()
+        stale: set[str] = set()
+        if isinstance(feed, PacedFeed):
+            for update in feed.pending_for(subscription.session).values():
+                stale.add(update.identity)
+                if update.told:
+                    known.add(update.identity)
+                else:
+                    known.discard(update.identity)
+        return known, stale
+
+    def _say_lost(self, session: Session, feed: Feed, names: Iterable[str]) -> None:
+        """Say of records that they are out of focus now, because the focus has changed."""
+        topic, table = feed.topic, feed.topic.table
+        for name in sorted(names):
+            slot = table.slots.get(name)
+            seq = self._engine.seq if slot is None else int(table.seqs[slot])
+            ts_us = self._engine.now_us if slot is None else int(table.ts_us[slot])
+            body = b"" if slot is None else table.bodies[slot] or b""
+            if not body and topic.message_type.name == "json":
+                body = b"{}"
+            update = Update(
+                name,
+                True,
+                None,
+                seq,
+                ts_us,
+                seq,
+                ts_us,
+                "deleted" if slot is None else "match",
+                body,
+            )
+            line = feed.line(update)
+            assert line is not None
+            session.say_lines([line])
+
+    # Ending.
+
+    def unsubscribe(self, session: Session, command: Command) -> None:
+        """`unsubscribe`: some subscriptions by name, or all."""
+        if command.subscription is None:
+            raise ClientError("unsubscribe needs s: one or more subscriptions, or all")
+        names = comma_list(command.subscription)
+        if names == ["all"]:
+            names = list(session.subscriptions)
+        found = [self._subscription(session, name) for name in dict.fromkeys(names)]
+        for subscription in found:
+            self.end(subscription)
+        acknowledge(session, command, *ACKS)
+
+    def _subscription(self, session: Session, name: str) -> Subscription:
+        found = session.subscriptions.get(name)
+        if found is None:
+            raise ClientError(
+                f"this session has no subscription {name!r}",
+                reason="subscription does not exist",
+            )
+        return found
+
+    def end(self, subscription: Subscription) -> None:
+        """Leave every feed of a subscription and forget it."""
+        if subscription.replay is not None:
+            subscription.replay.stopped = True
+        for name, feed in subscription.feeds.items():
+            self._engine.topic(name).router.leave(subscription.session, feed)
+            if not feed.members:
+                self._engine.agenda.remove(feed)
+        subscription.feeds.clear()
+        self._forget(subscription)
+
+    def _forget(self, subscription: Subscription) -> None:
+        subscription.session.subscriptions.pop(subscription.name, None)
+        self._patterns.pop(subscription, None)
+
+    def give_up(self, session: Session, feed: Feed) -> None:
+        """The session does not keep up with a topic that is not worth more: end it."""
+        subscription = session.subscriptions.get(feed.name)
+        if subscription is not None:
+            self.end(subscription)
+            session.say_unsubscribed(feed.name, BACK_PRESSURE, self._engine.now_us)
+
+    def end_topic(self, topic: RunningTopic) -> None:
+        """A topic is going: end what follows it, and nothing else of what follows a pattern."""
+        name = topic.definition.name
+        for feed in list(topic.router.feeds()):
+            for session in list(feed.members):
+                subscription = session.subscriptions[feed.name]
+                topic.router.leave(session, feed)
+                del subscription.feeds[name]
+                if not subscription.feeds and subscription.pattern is None:
+                    self._forget(subscription)
+                    session.say_unsubscribed(subscription.name, REMOVED, self._engine.now_us)
+                    self._engine.touch(session)
+            self._engine.agenda.remove(feed)
+
+    # Topics and snapshots.
+
+    def check(self, command: Command, encoding: Encoding) -> None:
+        """Raise what speaks against a subscription; nothing is changed."""
+        self._condition(command)
+        feed_key(command, encoding, complete=False)
+        topics, _ = self._topics(command)
+        for topic in topics:
+            _check_fields(topic, command)
+        if command.bookmark is not None and command.bookmark not in NOW:
+            self._span(command, topics)
+
+    def _condition(self, command: Command) -> Filter | None:
+        return None if command.filter is None else self._engine.filter(command.filter)
+
+    def _span(self, command: Command, topics: list[RunningTopic]) -> Span:
+        """The part of the log that a bookmark subscription asks for."""
+        if command.options.oof or command.name in DELTAS:
+            raise ClientError(
+                "neither oof nor deltas can begin at a bookmark: the log does not say what a "
+                "subscriber held before; use sow_and_subscribe",
+                reason="invalid options",
+            )
+        for topic in topics:
+            if not is_logged(topic):
+                raise ClientError(
+                    f"topic {topic.definition.name} is not in the log; subscribe without bm",
+                    reason="invalid topic",
+                )
+        assert command.bookmark is not None
+        return parse_bookmark(
+            command.bookmark, self._journal, self._engine.seq, command.options.bookmark_not_found
+        )
+
+    def _topics(self, command: Command) -> tuple[list[RunningTopic], Search | None]:
+        """The topics that a command names: one, or those of a pattern."""
+        name = command.topic
+        if name in self._engine.topics or command.options.non_regex_topic or not is_pattern(name):
+            return [self._engine.topic(name)], None
+        search = topic_search(name)
+        catalog = self._engine.catalog
+        topics = catalog.matching(search)
+        if not topics and (command.name == "sow" or not catalog.patterns):
+            raise UnknownTopic(f"no topic matches the pattern {name!r}")
+        return topics, search
+
+    def _take(self, topic: RunningTopic, command: Command) -> tuple[Snapshot, int]:
+        _check_fields(topic, command)
+        query = Query(
+            filter=self._condition(command),
+            keys=sow_keys(command),
+            order_by=parse_order_by(command.order_by) if command.order_by else (),
+            top_n=command.options.top_n,
+            skip_n=command.options.skip_n or 0,
+        )
+        answer = self._engine.query(topic.definition.name, query)
+        return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
+
+    def _say_group(
+        self, session: Session, taken: list[tuple[Snapshot, int]], name: str, shape: Shape
+    ) -> None:
+        """Say snapshots as one group: few rows at once, many as the socket takes them."""
+        engine = self._engine
+        session.say(replies.group_begin(name))
+        for snapshot, _ in taken:
+            head = snapshot.topic.line_head("sow", name)
+            if len(snapshot) <= CHUNK_ROWS:
+                session.say_lines(snapshot.lines(session.encoding, head, shape, 0))
+            else:
+                frames = snapshot.frames(session.encoding, head, shape)
+                session.stream(frames, engine.group, engine.now_us)
+        session.say(replies.group_end(name, engine.seq))
+
+
+def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
+    """Say the acks of these kinds that were asked for; `processed` when none was."""
+    asked = command.acks or ({"processed"} if command.cid is not None else frozenset())
+    for kind in kinds:
+        if kind in asked:
+            session.say(replies.ack(command.cid, kind, **more))
+
+
+def sow_keys(command: Command) -> tuple[str, ...] | None:
+    """The SowKeys that a command names, or None."""
+    if command.key is None:
+        return command.keys
+    if command.keys is not None:
+        raise ClientError("give k or keys, not both")
+    return tuple(comma_list(command.key))
+
+
+def is_logged(topic: RunningTopic) -> bool:
+    """Whether the log holds what is published to a topic."""
+    definition = topic.definition
+    return isinstance(definition, Topic) and definition.durability == "persistent"
+
+
+def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
+    """What a subscription's command says about its feeds; raises ClientError."""
+    options, delta = command.options, command.name in DELTAS
+    if options.no_empties and not delta:
+        raise ClientError(
+            "no_empties belongs to delta subscriptions; every update of another one is whole",
+            reason="invalid options",
+        )
+    if options.conflation_key:
+        if options.conflation is None:
+            raise ClientError("conflation_key needs conflation", reason="invalid options")
+        for path in options.conflation_key:
+            parse_path(path)
+    return FeedKey(
+        filter=command.filter,
+        oof=options.oof,
+        delta=delta,
+        no_empties=options.no_empties,
+        accounts=(options.oof or delta) and not complete,
+        interval_us=options.conflation if isinstance(options.conflation, int) else None,
+        auto=options.conflation == "auto",
+        conflation_key=options.conflation_key,
+        resumable=command.bookmark is not None or encoding.name == "events",
+        shape=_shape(command),
+        encoding=encoding.name,
+    )
+
+
+def _shape(command: Command) -> Shape:
+    options = command.options
+    return Shape(not options.no_sowkey, options.timestamp, options.select)
+
+
+def _check_fields(topic: RunningTopic, command: Command) -> None:
+    """Refuse what needs fields of messages that have none, and keys that would mix records."""
+    options = command.options
+    if options.select is not None:
+        check_select(topic.records, options.select)
+    own = {str(key) for key in topic.records.keys}
+    other = {str(parse_path(path)) for path in options.conflation_key} != own
+    if options.conflation_key and other and (options.oof or command.name in DELTAS):
+        raise ClientError(
+            "conflation_key other than the topic's key goes with neither oof nor deltas, which "
+            "are about single records",
+            reason="invalid options",
+        )
+
+
+def _counts(taken: list[tuple[Snapshot, int]]) -> dict[str, int]:
+    return {
+        "matches": sum(matches for _, matches in taken),
+        "returned": sum(len(snapshot) for snapshot, _ in taken),
+    }

@@ -1,0 +1,24 @@
+"""Patterns of topic names: regular expressions, searched for unanchored and in linear time.
+
+A name is taken for a pattern when it holds a character that means something to a regular
+expression; whether a topic of exactly that name exists is asked first, by whoever knows topics.
+"""
+
+from sow.errors import BadFilter, ClientError
+from sow.expressions.patterns import Search, searcher
+
+METACHARACTERS = frozenset("^$.*+?()[]{}|\\")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name may be meant as a pattern."""
+    return not METACHARACTERS.isdisjoint(name)
+
+
+def topic_search(pattern: str) -> Search:
+    """Whether a topic's name matches; raises ClientError."""
+    try:
+        return searcher(pattern, 0)
+    except BadFilter as error:
+        detail = error.detail.removeprefix("LIKE ")
+        raise ClientError(f"topic {detail}", reason="bad regex topic") from None

@@ -1,0 +1,78 @@
+"""Deltas: what they say, and that merging them gives back what they were made from."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.delta import composed, difference, merged, same
+
+SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", 1.0, 0.0])
+VALUES = st.recursive(
+    SCALARS | st.lists(SCALARS, max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+DOCUMENTS = st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4)
+
+
+def test_an_object_is_merged_path_by_path():
+    document = {"id": 1, "leg": {"px": 1, "qty": 5}}
+    assert merged(document, {"leg": {"px": 2}}) == {"id": 1, "leg": {"px": 2, "qty": 5}}
+
+
+def test_an_array_replaces_the_whole_array():
+    assert merged({"a": [1, 2, {"x": 1}]}, {"a": [3]}) == {"a": [3]}
+
+
+def test_a_null_means_what_it_is_told_to_mean():
+    document = {"a": 1, "b": {"c": 2}}
+    delta = {"a": None, "b": {"c": None}, "d": None}
+    assert merged(document, delta, "ignore") == document
+    assert merged(document, delta, "set") == {"a": None, "b": {"c": None}, "d": None}
+    assert merged(document, delta, "remove") == {"b": {}}
+
+
+def test_a_difference_names_changed_and_new_fields_only():
+    old = {"id": 1, "leg": {"px": 1, "qty": 5}, "tags": [1, 2]}
+    new = {"id": 1, "leg": {"px": 2, "qty": 5}, "tags": [1], "x": None}
+    assert difference(old, new) == {"leg": {"px": 2}, "tags": [1], "x": None}
+
+
+def test_no_difference_is_an_empty_delta():
+    assert difference({"a": {"b": [1]}}, {"a": {"b": [1]}}) == {}
+
+
+def test_a_removed_field_cannot_be_said_by_a_delta():
+    assert difference({"a": 1, "b": {"c": 1, "d": 1}}, {"a": 1, "b": {"c": 1}}) is None
+
+
+def test_true_one_and_one_point_nought_are_three_values():
+    assert difference({"a": 1, "b": [1]}, {"a": True, "b": [1.0]}) == {"a": True, "b": [1.0]}
+
+
+def test_a_field_that_changed_and_changed_back_stays_in_the_composition():
+    assert composed({"a": 2, "b": 1}, {"a": 1}) == {"a": 1, "b": 1}
+
+
+def test_an_object_over_a_scalar_over_an_object_cannot_be_composed():
+    assert composed({"a": 5}, {"a": {"y": 2}}) is None
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_merging_a_difference_gives_the_new_document(old, new):
+    delta = difference(old, new)
+    if delta is not None:
+        assert same(merged(old, delta), new)
+
+
+@given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
+def test_a_composition_does_what_its_parts_do_one_after_the_other(document, first, second):
+    both = composed(first, second)
+    if both is not None:
+        assert same(merged(document, both), merged(merged(document, first), second))
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_merging_changes_neither_of_its_arguments(document, delta):
+    before = repr((document, delta))
+    merged(document, delta, "remove")
+    assert repr((document, delta)) == before
