@@ -140,6 +140,9 @@ class Feed:
         """When the feed next has something to do by itself: never."""
         return None
 
+    def release(self, now_us: int) -> None:
+        """Do what is due: nothing."""
+
     @property
     def waiting(self) -> bool:
         """There are lines that `flush` would hand out."""
@@ -250,12 +253,11 @@ class Feed:
             for session in self.members:
                 session.deliver(delivery, group, now_us)
 
-    def collect(self) -> tuple[bytes, int] | None:
-        """The frame that `flush` would hand out, and its lines, for a feed without members."""
-        if not self._lines:
-            return None
-        delivery = self._deliver()
-        return delivery.frame, delivery.messages
+    def collect(self) -> list[bytes]:
+        """The lines that `flush` would hand out, for a feed without members."""
+        lines, self._lines = self._lines, []
+        self._columns, self._updates = [], []
+        return lines
 
     def _deliver(self) -> Delivery:
         lines, self._lines = self._lines, []

@@ -43,7 +43,10 @@ class KeyedTopic:
         self.domain = domain
         self.folding = Folding(definition, message_type)
         self.retains = not isinstance(definition, Topic) or definition.retain
-        self.table = Table((lambda identity: sow_key(domain, identity)) if self.keys else None)
+        self.table = Table(
+            (lambda identity: sow_key(domain, identity)) if self.keys else None,
+            by_arrival=not isinstance(definition, Topic),
+        )
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = Indexes(
             self.table,

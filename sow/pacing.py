@@ -122,19 +122,14 @@ class PacedFeed(Feed):
 
     def release(self, now_us: int) -> None:
         """Take out of the conflator what is due; `flush` hands it out."""
+        if self._demand is not None and now_us == FOREVER_US:
+            self._demand.demand()
         self._released += self.conflator.take(now_us).items()
 
-    def release_all(self) -> None:
-        """Take everything out of the conflator, because nothing will follow."""
-        if self._demand is not None:
-            self._demand.demand()
-        self.release(FOREVER_US)
-
-    def collect(self) -> tuple[bytes, int] | None:
-        """The frame of what was released, and its lines, for a feed without members."""
+    def collect(self) -> list[bytes]:
+        """The lines of what was released, for a feed without members."""
         released, self._released = self._released, []
-        lines = [line for _, update in released if (line := self.line(update)) is not None]
-        return (self.encoding.frame(lines), len(lines)) if lines else None
+        return [line for _, update in released if (line := self.line(update)) is not None]
 
     def flush(self, group: int, now_us: int) -> None:
         """Hand out what was released; newcomers get it as it concerns them."""

@@ -9,16 +9,18 @@ Only publishes are told: what had been told before a bookmark is not known, so t
 deltas nor out-of-focus messages.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from sow.batch import Batch
+from sow.bookmarks import Span
 from sow.changes import Changes
 from sow.engine import Engine
 from sow.errors import SowError
 from sow.feeds import Feed
 from sow.outbox import Frames
-from sow.pacing import PacedFeed
+from sow.pacing import FOREVER_US
 from sow.store.protocols import Entry, Journal
+from sow.wire import Encoding
 
 RECORDS_AT_ONCE = 2_000
 """So much of the log is read for one frame, wanted or not."""
@@ -28,28 +30,35 @@ class Replay:
     """From bookmark `after` on, of some topics' feeds that nobody hears yet."""
 
     def __init__(
-        self, engine: Engine, journal: Journal, feeds: Mapping[str, Feed], after: int
+        self,
+        engine: Engine,
+        journal: Journal,
+        feeds: Mapping[str, Feed],
+        encoding: Encoding,
+        span: Span,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._feeds = feeds
-        self._reached = after
+        self._encoding = encoding
+        self._reached = span.after
+        self._until = span.until
+        self._lines: list[bytes] = []
         self.stopped = False
 
-    def frames(
-        self, until: int | None, on_live: Callable[[], None], on_failure: Callable[[SowError], None]
-    ) -> Frames:
-        """Frames of what the log holds; at the end of it `on_live` is called, and has to join the
-        feeds to their routers. With `until` it is called there instead.
+    def frames(self, on_live: Callable[[], None], on_failure: Callable[[SowError], None]) -> Frames:
+        """Frames of what the log holds. At its end, or that of the span, `on_live` is called,
+        which for a span without end has to join the feeds to their routers.
         """
         try:
             while not self.stopped:
-                read = self._read(until)
-                yield from self._collected()
-                if self._is_over(until):
+                read = self._read()
+                yield self._frame()
+                if self._is_over():
                     on_live()
-                    if until is not None:
-                        yield from self._collected(to_the_end=True)
+                    if self._until is not None:
+                        self._release_all()
+                        yield self._frame()
                     return
                 if not read:
                     # What is missing is on its way to the disk.
@@ -57,59 +66,59 @@ class Replay:
         except SowError as error:
             on_failure(error)
 
-    def _is_over(self, until: int | None) -> bool:
-        if until is not None:
-            return self._reached >= until
+    def _frame(self) -> tuple[bytes, int]:
+        """What was gathered; possibly nothing, which lets others have their turn."""
+        lines, self._lines = self._lines, []
+        return (self._encoding.frame(lines), len(lines)) if lines else (b"", 0)
+
+    def _is_over(self) -> bool:
+        """Whether everything was heard, what is on its way to the disk included."""
+        if self._until is not None:
+            return self._reached >= self._until
         if self._reached < self._journal.last_seq:
             return False
         for entry in self._engine.in_flight():
-            self._hear(entry, None)
+            if entry.seq <= self._reached + 1:
+                self._hear(entry)
         return self._reached == self._engine.seq
 
-    def _read(self, until: int | None) -> int:
+    def _read(self) -> int:
         """Let the feeds hear the next piece of the log; returns how many records that were."""
         read = 0
-        if self._reached < self._journal.last_seq:
+        if self._reached < self._journal.last_seq and not self._is_past():
             for entry in self._journal.read(self._reached):
-                read += self._hear(entry, until)
-                if read >= RECORDS_AT_ONCE or self._is_past(until):
+                read += self._hear(entry)
+                for feed in self._feeds.values():
+                    self._lines += feed.collect()
+                if read >= RECORDS_AT_ONCE or self._is_past():
                     break
         return read
 
-    def _is_past(self, until: int | None) -> bool:
-        return until is not None and self._reached >= until
+    def _is_past(self) -> bool:
+        return self._until is not None and self._reached >= self._until
 
-    def _hear(self, entry: Entry, until: int | None) -> int:
+    def _hear(self, entry: Entry) -> int:
         """Tell the feed of an entry's topic what it has not heard yet."""
-        last = entry.seq + len(entry) - 1
-        if last <= self._reached:
-            return 0
         start = max(0, self._reached + 1 - entry.seq)
-        stop = len(entry) if until is None else min(len(entry), until + 1 - entry.seq)
-        if entry.seq > self._reached + 1 and entry.seq > self._journal.last_seq + 1:
+        stop = len(entry)
+        if self._until is not None:
+            stop = min(stop, self._until + 1 - entry.seq)
+        if start >= stop:
             return 0
-        feed = self._feeds.get(entry.topic)
-        for other in self._feeds.values():
-            if isinstance(other, PacedFeed):
-                _release(other, entry.ts_us)
-        if feed is not None and entry.op == "publish" and start < stop:
-            feed.hear(_batch(feed, entry, start, stop), entry.ts_us)
+        for feed in self._feeds.values():
+            due_us = feed.due_us()
+            if due_us is not None and due_us <= entry.ts_us:
+                feed.release(entry.ts_us)
+        heard = self._feeds.get(entry.topic)
+        if heard is not None and entry.op == "publish":
+            heard.hear(_batch(heard, entry, start, stop), entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
 
-    def _collected(self, to_the_end: bool = False) -> Iterator[tuple[bytes, int]]:
+    def _release_all(self) -> None:
         for feed in self._feeds.values():
-            if to_the_end and isinstance(feed, PacedFeed):
-                feed.release_all()
-            frame = feed.collect()
-            if frame is not None:
-                yield frame
-
-
-def _release(feed: PacedFeed, ts_us: int) -> None:
-    due_us = feed.due_us()
-    if due_us is not None and due_us <= ts_us:
-        feed.release(ts_us)
+            feed.release(FOREVER_US)
+            self._lines += feed.collect()
 
 
 def _batch(feed: Feed, entry: Entry, start: int, stop: int) -> Batch:

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from sow import replies
 from sow.bookmarks import NOW, Span, parse_bookmark
@@ -55,6 +56,13 @@ class Subscription:
     pattern: Search | None = None
     feeds: dict[str, Feed] = field(default_factory=dict)
     replay: Replay | None = None
+
+
+class Held(NamedTuple):
+    """Records of a topic that a session was told of; `waiting` are updates it was not told yet."""
+
+    known: set[str]
+    waiting: dict[str, Update]
 
 
 class Subscriptions:
@@ -222,7 +230,7 @@ class Subscriptions:
             )
             for topic in topics
         }
-        subscription.replay = Replay(engine, self._journal, feeds, span.after)
+        subscription.replay = Replay(engine, self._journal, feeds, session.encoding, span)
         acknowledge(session, command, *ACKS[:2], s=subscription.name)
         self._stream_replay(session, command, subscription, feeds, span)
 
@@ -257,7 +265,7 @@ class Subscriptions:
             self._forget(subscription)
             session.say_unsubscribed(subscription.name, error.reason, engine.now_us)
 
-        session.stream(replay.frames(span.until, on_live, on_failure), engine.group, engine.now_us)
+        session.stream(replay.frames(on_live, on_failure), engine.group, engine.now_us)
 
     # Replacing.
 
@@ -273,33 +281,34 @@ class Subscriptions:
         complete = with_snapshot and command.options.top_n is None
         new, topics = self._begin(session, command, complete, name=old.name)
         taken: list[tuple[Snapshot, int]] = []
-        lost: list[tuple[Feed, Iterable[str]]] = []
+        lost: list[tuple[Feed, Held, set[str]]] = []
         for topic in topics:
-            known, stale = held.pop(topic.definition.name, (set(), set()))
+            had = held.pop(topic.definition.name, None) or Held(set(), {})
             focus = Snapshot.take(
                 topic.records,
                 self._engine.query(topic.definition.name, Query(filter=condition)).slots.tolist(),
             )
             inside = set(focus.identities)
-            current = known - stale if old.key.shape == new.key.shape else set()
+            same_shape = old.key.shape == new.key.shape
+            current = had.known - had.waiting.keys() if same_shape else set()
             rows = focus.without(current) if with_snapshot else None
             if rows is not None:
                 top_n = command.options.top_n
                 matches = len(rows)
                 rows = rows if top_n is None else rows.first(top_n)
                 taken.append((rows, matches))
-            told = (known & inside) | set(() if rows is None else rows.identities)
-            lost.append((self._join(new, topic, told), known - inside))
+            told = (had.known & inside) | set(() if rows is None else rows.identities)
+            lost.append((self._join(new, topic, told), had, had.known - inside))
         acknowledge(session, command, "processed", s=new.name)
         if new.key.oof:
-            for feed, names in lost:
-                self._say_lost(session, feed, names)
+            for feed, had, names in lost:
+                self._say_lost(session, feed, had, names)
         if with_snapshot:
             self._say_group(session, taken, new.name, shape)
         acknowledge(session, command, *ACKS[1:], s=new.name, **_counts(taken))
 
-    def _held(self, subscription: Subscription, feed: Feed) -> tuple[set[str], set[str]]:
-        """Records of a topic that the session holds, and those it holds an older state of."""
+    def _held(self, subscription: Subscription, feed: Feed) -> "Held":
+        """What the session holds of a topic."""
         if feed.told is not None:
             known = set(feed.told)
         elif subscription.complete:
@@ -308,37 +317,28 @@ class Subscriptions:
             known = {feed.topic.table.identities[slot] or "" for slot in slots}
         else:
             known = set()
-        stale: set[str] = set()
+        waiting: dict[str, Update] = {}
         if isinstance(feed, PacedFeed):
             for update in feed.pending_for(subscription.session).values():
-                stale.add(update.identity)
+                waiting[update.identity] = update
                 if update.told:
                     known.add(update.identity)
                 else:
                     known.discard(update.identity)
-        return known, stale
+        return Held(known, waiting)
 
-    def _say_lost(self, session: Session, feed: Feed, names: Iterable[str]) -> None:
+    def _say_lost(self, session: Session, feed: Feed, held: "Held", names: Iterable[str]) -> None:
         """Say of records that they are out of focus now, because the focus has changed."""
-        topic, table = feed.topic, feed.topic.table
+        table = feed.topic.table
         for name in sorted(names):
             slot = table.slots.get(name)
-            seq = self._engine.seq if slot is None else int(table.seqs[slot])
-            ts_us = self._engine.now_us if slot is None else int(table.ts_us[slot])
-            body = b"" if slot is None else table.bodies[slot] or b""
-            if not body and topic.message_type.name == "json":
-                body = b"{}"
-            update = Update(
-                name,
-                True,
-                None,
-                seq,
-                ts_us,
-                seq,
-                ts_us,
-                "deleted" if slot is None else "match",
-                body,
-            )
+            if slot is None:
+                # It has left the topic, and the oof that says so was still waiting.
+                update = held.waiting[name]._replace(told=True, new=None, reason="deleted")
+            else:
+                body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
+                ts_us = int(table.ts_us[slot])
+                update = Update(name, True, None, seq, ts_us, seq, ts_us, "match", body)
             line = feed.line(update)
             assert line is not None
             session.say_lines([line])

@@ -25,9 +25,13 @@ SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 class Table:
-    """Records of one topic. `sow_key` makes the SowKey of an identity; None: it is the key."""
+    """Records of one topic. `sow_key` makes the SowKey of an identity; None: it is the key.
 
-    def __init__(self, sow_key: Callable[[str], int] | None) -> None:
+    `by_arrival`: records are ordered by when they came, not by their sequence numbers, which in a
+    copy come in another order.
+    """
+
+    def __init__(self, sow_key: Callable[[str], int] | None, by_arrival: bool = False) -> None:
         self._sow_key = sow_key
         self.slots: dict[str, int] = {}
         self.bodies: list[bytes | None] = []
@@ -40,6 +44,8 @@ class Table:
         self._by_sow_key: dict[int, int] | None = None
         self._free: list[int] = []
         self._in_order = True
+        self._by_arrival = by_arrival
+        self._arrivals = 0
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -67,13 +73,19 @@ class Table:
         for identity, body, seq in zip(identities, bodies, seqs, strict=True):
             slot = find(identity)
             if slot is None:
-                slot = self._insert(identity, seq)
+                slot = self._insert(identity, self._birth(seq))
             slots.append(slot)
             olds.append(current[slot])
             current[slot] = body
         self.bytes += sum(map(len, bodies)) - sum([len(old) for old in olds if old])
         self._stamp(slots, seqs, ts_us, expires_us)
         return slots, olds
+
+    def _birth(self, seq: int) -> int:
+        if self._by_arrival:
+            self._arrivals += 1
+            return self._arrivals
+        return seq
 
     def _stamp(
         self, slots: list[int], seqs: Sequence[int], ts_us: Sequence[int], expires_us: int
@@ -93,7 +105,7 @@ class Table:
         if self.expires_us is not None:
             self.expires_us[where] = expires_us
 
-    def _insert(self, identity: str, seq: int) -> int:
+    def _insert(self, identity: str, born: int) -> int:
         sow_key = self._sow_key(identity) if self._sow_key else 0
         if self._free:
             slot = self._free.pop()
@@ -108,7 +120,7 @@ class Table:
                 self._grow()
             self._sow_keys[slot] = sow_key
         self.slots[identity] = slot
-        self.born[slot] = seq
+        self.born[slot] = born
         if self._by_sow_key is not None:
             self._by_sow_key[sow_key] = slot
         return slot

@@ -1,0 +1,203 @@
+"""Bookmark subscriptions: from the log to the present, without gap or repeat (contract S14)."""
+
+import pytest
+
+from sow.topics import Topic
+from sow.wire import read_frame
+from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+
+TRANSIENT = Topic("gone", "json", keys=("/id",), durability="transient")
+DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS, SLOW, TRANSIENT, DESKS)
+
+
+@pytest.fixture
+def client(world):
+    return world.client()
+
+
+def ids(lines):
+    return [line["d"]["id"] for line in lines if line["c"] == "p"]
+
+
+def test_from_the_beginning_and_then_live(world, client):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    lines = client.say(c="subscribe", t="orders", bm="0", cid="1", a="processed,completed")
+    world.publish("orders", {"id": 3})
+    lines += client.lines()
+    assert ids(lines) == [1, 2, 3]
+    assert [line["bm"] for line in lines if line["c"] == "p"] == ["1", "2", "3"]
+    assert [line["a"] for line in lines if line["c"] == "ack"] == ["processed", "completed"]
+
+
+def test_after_a_bookmark(world, client):
+    bookmark = world.publish("orders", {"id": 1}, {"id": 2})
+    world.publish("orders", {"id": 3})
+    assert ids(client.say(c="subscribe", t="orders", bm=str(bookmark - 1))) == [2, 3]
+
+
+def test_after_the_oldest_of_several(world, client):
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    assert ids(client.say(c="subscribe", t="orders", bm="2,1,3")) == [2, 3]
+
+
+@pytest.mark.parametrize("now", ["now", "0|1|"])
+def test_from_now_on(world, client, now):
+    world.publish("orders", {"id": 1})
+    client.say(c="subscribe", t="orders", bm=now)
+    world.publish("orders", {"id": 2})
+    assert ids(client.lines()) == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("19700101T001640Z", [1, 2, 3]),
+        ("19700101T001641", [2, 3]),
+        ("1970-01-01T00:16:42+00:00", [3]),
+        ("19700101T001642.500000Z", []),
+    ],
+)
+def test_from_a_time(world, client, text, found):
+    for number in (1, 2, 3):
+        world.publish("orders", {"id": number})
+        world.advance(SECOND)
+    assert ids(client.say(c="subscribe", t="orders", bm=text)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[2:3]", [2, 3]),
+        ("(2:3]", [3]),
+        ("[1:3)", [1, 2]),
+        ("(0:2]", [1, 2]),
+        ("[3:]", [3, 4]),
+        ("[19700101T001641Z:19700101T001643Z)", [2, 3]),
+    ],
+)
+def test_a_range_ends(world, client, text, found):
+    for number in (1, 2, 3, 4):
+        world.publish("orders", {"id": number})
+        world.advance(SECOND)
+    lines = client.say(c="subscribe", t="orders", bm=text, cid="1", a="completed")
+    assert ids(lines) == found
+    assert lines[-1]["a"] == "completed"
+    world.publish("orders", {"id": 5})
+    assert client.lines() == []
+    assert client.session.subscriptions == {}
+
+
+def test_a_range_into_the_future_is_refused(world, client):
+    world.publish("orders", {"id": 1})
+    assert (
+        "the newest change is 1" in client.say(c="subscribe", t="orders", bm="[1:9]")[0]["detail"]
+    )
+
+
+def test_filters_and_select_lists_apply(world, client):
+    world.publish("orders", {"id": 1, "px": 1, "q": 1}, {"id": 2, "px": 2, "q": 1})
+    lines = client.say(
+        c="subscribe", t="orders", bm="0", filter="/px > 1", select="/id,/px", opts="timestamp"
+    )
+    world.publish("orders", {"id": 3, "px": 3, "q": 1}, {"id": 4, "px": 0})
+    lines += client.lines()
+    assert [line["d"] for line in lines] == [{"id": 2, "px": 2}, {"id": 3, "px": 3}]
+    assert all("ts" in line for line in lines)
+
+
+def test_other_topics_and_deletes_are_passed_over(world, client):
+    world.publish("orders", {"id": 1})
+    world.publish("gone", {"id": 9})
+    world.publish("/desk/1", {"id": 8})
+    world.delete("orders", "1=1")
+    world.publish("orders", {"id": 2})
+    assert ids(client.say(c="subscribe", t="orders", bm="0")) == [1, 2]
+
+
+def test_a_pattern_is_replayed_in_the_order_of_the_log(world, client):
+    world.publish("/desk/1", {"id": 1})
+    world.publish("/desk/2", {"id": 2})
+    world.publish("/desk/1", {"id": 3})
+    lines = client.say(c="subscribe", t="^/desk/", bm="0")
+    world.publish("/desk/3", {"id": 4})
+    assert ids(lines + client.lines()) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "gone"])
+def test_only_what_is_logged_can_be_replayed(world, client, topic):
+    (ack,) = client.say(c="subscribe", t=topic, bm="0")
+    assert ack["reason"] == "invalid topic"
+
+
+@pytest.mark.parametrize("more", [{"opts": "oof"}, {"c": "delta_subscribe"}])
+def test_neither_oof_nor_deltas_begin_at_a_bookmark(world, client, more):
+    (ack,) = client.say(**({"c": "subscribe", "t": "orders", "bm": "0"} | more))
+    assert ack["reason"] == "invalid options"
+
+
+@pytest.mark.parametrize(("not_found", "found"), [("epoch", [1, 2]), ("now", [])])
+def test_what_becomes_of_a_bookmark_that_is_not_kept_can_be_said(world, client, not_found, found):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    (ack,) = client.say(c="subscribe", t="orders", bm="99")
+    assert ack["reason"] == "invalid bookmark"
+    opts = f"bookmark_not_found={not_found}"
+    assert ids(client.say(c="subscribe", t="orders", bm="99", opts=opts)) == found
+
+
+def test_what_is_published_during_a_replay_comes_once_and_in_order(world, client):
+    world.publish("orders", *({"id": number} for number in range(5000)))
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    session, engine = client.session, world.engine
+    frame = session.pull(engine.released, world.now)
+    world.publish("orders", {"id": 5000})
+    frames = [frame[4:]]
+    world.publish("orders", {"id": 5001})
+    assert session.outbox.messages == 0, "what is live waits in the log until the replay is there"
+    lines = [line for frame in frames for line in frame.split(b"\n")]
+    assert len(lines) + len(ids(client.lines())) == 5002
+
+
+def test_changes_that_are_on_their_way_to_the_disk_are_neither_lost_nor_early(world, client):
+    world.publish("orders", {"id": 1})
+    world.engine.publish("orders", [b'{"id":2}'], world.now)
+    group = world.engine.flush()
+    world.executor.execute_all(
+        client.session, read_frame(b'{"c":"subscribe","t":"orders","bm":"0"}'), world.now
+    )
+    second = world.engine.flush()
+    session = client.session
+    assert session.pull(world.engine.released, world.now) is None
+    world.journal.append(group.entries)
+    world.engine.release(group)
+    world.engine.release(second)
+    world.settle()
+    assert ids(client.lines()) == [1, 2]
+
+
+def test_a_conflated_replay_cuts_its_windows_on_the_times_of_the_log(world, client):
+    for number in range(30):
+        world.publish("orders", {"id": 1, "px": number})
+        world.advance(100 * MS)
+    world.advance(5 * SECOND)
+    lines = client.say(c="subscribe", t="orders", bm="0", opts="conflation=1s")
+    world.advance(0)
+    lines += client.lines()
+    prices = [line["d"]["px"] for line in lines if line["c"] == "p"]
+    assert prices == [9, 19, 29]
+    assert [line["bm"] for line in lines] == ["1", "11", "21"], "folded lines carry the first one"
+    world.publish("orders", {"id": 1, "px": 99})
+    assert client.lines() == []
+    world.advance(2 * SECOND)
+    assert client.lines()[0]["d"]["px"] == 99
+
+
+def test_ending_a_subscription_ends_its_replay(world, client):
+    world.publish("orders", *({"id": number} for number in range(5000)))
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
+    client.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert ids(client.lines()) == []

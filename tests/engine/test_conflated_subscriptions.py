@@ -1,0 +1,205 @@
+"""Subscriptions conflated in time: windows, focus, late joining, the client's own pace."""
+
+import json
+
+import pytest
+
+from tests.engine.harness import MS, SECOND, World, short
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def client(world):
+    return world.client()
+
+
+def test_each_record_comes_once_an_interval_with_its_newest_state(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=1s")
+    for px in range(5):
+        world.publish("orders", {"id": 1, "px": px})
+        world.advance(100 * MS)
+    assert client.data() == []
+    world.advance(SECOND)
+    assert client.data() == [("p", {"id": 1, "px": 4})]
+
+
+def test_a_snapshot_does_not_wait(world, client):
+    world.publish("orders", {"id": 1})
+    assert short(client.say(c="sow_and_subscribe", t="orders", opts="conflation=10s")) == [
+        ("sow", {"id": 1})
+    ]
+
+
+def test_the_window_opens_with_the_first_update_and_is_not_prolonged(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=1s")
+    world.advance(300 * MS)
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(900 * MS)
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(99 * MS)
+    assert client.data() == []
+    world.advance(22 * MS)
+    assert client.data() == [("p", {"id": 1, "px": 2})]
+
+
+def test_conflation_none_is_no_conflation(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=none")
+    world.publish("orders", {"id": 1})
+    assert client.data() == [("p", {"id": 1})]
+
+
+def test_a_record_that_came_and_went_in_one_window_is_not_mentioned(world, client):
+    client.say(c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px > 1")
+    world.publish("orders", {"id": 1, "px": 5})
+    world.publish("orders", {"id": 1, "px": 0})
+    world.advance(2 * SECOND)
+    assert client.data() == []
+
+
+def test_a_record_that_left_and_came_back_in_one_window_is_no_oof(world, client):
+    world.publish("orders", {"id": 1, "px": 5})
+    client.say(c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px > 1")
+    world.publish("orders", {"id": 1, "px": 0})
+    world.publish("orders", {"id": 1, "px": 7})
+    world.advance(2 * SECOND)
+    assert client.data() == [("p", {"id": 1, "px": 7})]
+
+
+def test_a_record_that_left_is_an_oof_at_the_end_of_its_window(world, client):
+    world.publish("orders", {"id": 1, "px": 5})
+    client.say(c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px > 1")
+    world.publish("orders", {"id": 1, "px": 3})
+    world.publish("orders", {"id": 1, "px": 0})
+    assert client.data() == []
+    world.advance(2 * SECOND)
+    assert client.data() == [("match", {"id": 1, "px": 0})]
+
+
+def test_the_time_is_that_of_the_first_update_and_all_else_of_the_newest(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=1s,timestamp")
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(500 * MS)
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(SECOND)
+    (line,) = client.lines()
+    assert line["ts"].endswith(":40.000000Z")
+    assert (line["bm"], line["d"]["px"]) == ("2", 2)
+
+
+def test_equal_conflated_subscriptions_share_one_feed_and_one_frame(world):
+    clients = [world.client() for _ in range(3)]
+    names = {
+        client.say(c="subscribe", t="orders", opts="conflation=1s", cid="1")[0]["s"]
+        for client in clients
+    }
+    assert len(names) == 1
+    world.publish("orders", {"id": 1})
+    world.advance(2 * SECOND)
+    frames = [client.session.outbox._waiting[0].frame for client in clients]
+    assert frames[0] is frames[1] is frames[2]
+
+
+def test_who_joins_in_the_middle_of_a_window_is_not_told_what_its_snapshot_held(world):
+    early, late = world.client(), world.client()
+    early.say(c="sow_and_subscribe", t="orders", opts="conflation=1s")
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1})
+    assert len(short(late.say(c="sow_and_subscribe", t="orders", opts="conflation=1s"))) == 2
+    world.publish("orders", {"id": 2, "px": 2})
+    world.advance(2 * SECOND)
+    assert early.data() == [("p", {"id": 1, "px": 1}), ("p", {"id": 2, "px": 2})]
+    assert late.data() == [("p", {"id": 2, "px": 2})]
+
+
+def test_who_joins_in_the_middle_of_a_window_is_told_of_what_it_holds_and_others_never_saw(world):
+    early, late = world.client(), world.client()
+    asked = {"c": "sow_and_subscribe", "t": "orders", "opts": "conflation=1s,oof"}
+    early.say(**asked)
+    world.publish("orders", {"id": 1, "px": 1})
+    assert short(late.say(**asked)) == [("sow", {"id": 1, "px": 1})]
+    world.delete("orders", "1=1")
+    world.advance(2 * SECOND)
+    assert early.data() == []
+    assert late.data() == [("deleted", {"id": 1, "px": 1})]
+    world.publish("orders", {"id": 2})
+    world.advance(2 * SECOND)
+    assert late.data() == early.data() == [("p", {"id": 2})]
+
+
+def test_who_joins_in_the_middle_gets_no_delta_of_what_it_has_not(world):
+    early, late = world.client(), world.client()
+    asked = {"c": "sow_and_delta_subscribe", "t": "orders", "opts": "conflation=1s"}
+    world.publish("orders", {"id": 1, "a": 1, "b": 1})
+    early.say(**asked)
+    world.publish("orders", {"id": 1, "a": 2, "b": 1})
+    late.say(**asked)
+    world.publish("orders", {"id": 1, "a": 2, "b": 2})
+    world.advance(2 * SECOND)
+    (one,), (other,) = early.lines(), late.lines()
+    assert (one["d"], one["delta"]) == ({"id": 1, "a": 2, "b": 2}, True)
+    assert (other["d"], "delta" in other) == ({"id": 1, "a": 2, "b": 2}, False)
+
+
+def test_conflation_by_another_key_keeps_the_newest_of_each(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=1s,conflation_key=[/symbol]")
+    world.publish("orders", {"id": 1, "symbol": "A"}, {"id": 2, "symbol": "A"})
+    world.publish("orders", {"id": 3, "symbol": "B"})
+    world.advance(2 * SECOND)
+    assert [document["id"] for _, document in client.data()] == [2, 3]
+
+
+@pytest.mark.parametrize("opts", ["oof,", ""])
+def test_another_key_goes_with_neither_oof_nor_deltas(world, client, opts):
+    command = "subscribe" if opts else "delta_subscribe"
+    (ack,) = client.say(
+        c=command, t="orders", opts=f"{opts}conflation=1s,conflation_key=[/symbol]", cid="1"
+    )
+    assert "conflation_key" in ack["detail"]
+    assert client.say(c=command, t="orders", opts=f"{opts}conflation=1s,conflation_key=/id") == []
+
+
+def test_auto_gives_a_client_that_keeps_up_everything(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=auto")
+    for px in range(3):
+        world.publish("orders", {"id": 1, "px": px})
+        assert client.data() == [("p", {"id": 1, "px": px})]
+
+
+def test_auto_gives_a_client_that_does_not_the_newest_once_it_reads(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=auto")
+    for px in range(50):
+        world.publish("orders", {"id": px % 2, "px": px})
+    assert client.session.outbox.messages == 1
+    first, *rest = client.data()
+    assert first == ("p", {"id": 0, "px": 0})
+    assert sorted(document["px"] for _, document in rest) == [48, 49]
+
+
+def test_the_last_one_out_takes_the_feed_along(world, client):
+    name = client.say(c="subscribe", t="orders", opts="conflation=1s", cid="1")[0]["s"]
+    world.publish("orders", {"id": 1})
+    client.say(c="unsubscribe", s=name)
+    world.advance(5 * SECOND)
+    assert client.lines() == []
+    assert list(world.engine.topics["orders"].router.feeds()) == []
+
+
+def test_a_conflated_subscription_of_a_conflated_topic_adds_their_delays(world, client):
+    client.say(c="subscribe", t="orders-C", opts="conflation=1s")
+    world.publish("orders", {"id": 1})
+    world.advance(1990 * MS)
+    assert client.data() == []
+    world.advance(60 * MS)
+    assert client.data() == [("p", {"id": 1})]
+
+
+def test_a_thousand_keys_are_one_frame_at_their_release(world, client):
+    client.say(c="subscribe", t="orders", opts="conflation=1s")
+    for _ in range(3):
+        world.publish("orders", *({"id": i} for i in range(1000)))
+    world.advance(2 * SECOND)
+    (frame,) = client.raw()
+    assert len({json.loads(line)["d"]["id"] for line in frame.split(b"\n")}) == 1000

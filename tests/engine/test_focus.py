@@ -1,0 +1,135 @@
+"""Out of focus, exactly: under filters, deletes, expiry, replacement and late joining."""
+
+import pytest
+
+from sow.topics import Topic
+from tests.engine.harness import SECOND, World, short
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def client(world):
+    return world.client()
+
+
+def test_a_subscription_without_snapshot_loses_only_what_it_was_given(world, client):
+    world.publish("orders", {"id": 1, "px": 5}, {"id": 2, "px": 5})
+    client.say(c="subscribe", t="orders", filter="/px > 1", opts="oof")
+    world.publish("orders", {"id": 2, "px": 6})
+    world.publish("orders", {"id": 1, "px": 0}, {"id": 2, "px": 0})
+    assert client.data() == [("p", {"id": 2, "px": 6}), ("match", {"id": 2, "px": 0})]
+
+
+def test_a_snapshot_cut_short_loses_only_what_it_held(world, client):
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    client.say(c="sow_and_subscribe", t="orders", opts="oof,top_n=1", order_by="/id")
+    world.delete("orders", "1=1")
+    assert client.data() == [("deleted", {"id": 1})]
+
+
+def test_a_late_session_is_told_of_no_record_that_it_was_not_given(world):
+    early, late = world.client(), world.client()
+    early.say(c="subscribe", t="orders", opts="oof")
+    world.publish("orders", {"id": 1})
+    late.say(c="subscribe", t="orders", opts="oof")
+    world.delete("orders", "1=1")
+    assert early.data() == [("p", {"id": 1}), ("deleted", {"id": 1})]
+    assert late.data() == []
+
+
+def test_sessions_that_begin_together_share_a_feed_that_keeps_account(world):
+    clients = [world.client() for _ in range(3)]
+    for client in clients:
+        client.say(c="subscribe", t="orders", opts="oof")
+    assert len(list(world.engine.topics["orders"].router.feeds())) == 1
+    world.publish("orders", {"id": 1})
+    frames = [client.session.outbox._waiting[0].frame for client in clients]
+    assert frames[0] is frames[1] is frames[2]
+
+
+def test_expiry_says_the_last_state():
+    world = World(Topic("t", "json", keys=("/id",), expires=True, expiration_us=SECOND))
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="t", opts="oof")
+    world.publish("t", {"id": 1, "px": 5})
+    world.advance(2 * SECOND)
+    assert client.data() == [("p", {"id": 1, "px": 5}), ("expired", {"id": 1, "px": 5})]
+
+
+def test_select_shows_only_some_fields_everywhere(world, client):
+    world.publish("orders", {"id": 1, "px": 5, "q": 1})
+    first = client.say(c="sow_and_subscribe", t="orders", opts="oof,select=[/id,/px]")
+    world.publish("orders", {"id": 1, "px": 6, "q": 1})
+    world.delete("orders", "1=1")
+    assert short(first) + client.data() == [
+        ("sow", {"id": 1, "px": 5}),
+        ("p", {"id": 1, "px": 6}),
+        ("deleted", {"id": 1, "px": 6}),
+    ]
+
+
+# Replacing.
+
+
+def replace(client, name, command="sow_and_subscribe", **more):
+    opts = ",".join(["replace", *more.pop("opts", "").split(",")]).rstrip(",")
+    return client.say(c=command, t=more.pop("t", "orders"), s=name, opts=opts, cid="r", **more)
+
+
+def test_replacing_a_filter_sends_what_is_new_and_takes_back_what_is_lost(world, client):
+    world.publish("orders", *({"id": i, "px": i} for i in range(1, 5)))
+    (ack, *_) = client.say(c="sow_and_subscribe", t="orders", filter="/px < 4", opts="oof", cid="1")
+    lines = replace(client, ack["s"], filter="/px > 1", opts="oof")
+    assert lines[0]["s"] == ack["s"]
+    assert short(lines) == [("match", {"id": 1, "px": 1}), ("sow", {"id": 4, "px": 4})]
+    world.publish("orders", {"id": 1, "px": 0}, {"id": 2, "px": 9})
+    assert client.data() == [("p", {"id": 2, "px": 9})]
+
+
+def test_nothing_is_lost_or_repeated_around_a_replacement(world, client):
+    name = client.say(c="subscribe", t="orders", filter="/px < 4", cid="1")[0]["s"]
+    client.execute(
+        b'{"c":"publish","t":"orders","d":{"id":1,"px":1}}\n'
+        b'{"c":"subscribe","t":"orders","s":"%b","opts":"replace","filter":"/px > 1"}\n'
+        b'{"c":"publish","t":"orders","d":{"id":2,"px":2}}' % name.encode()
+    )
+    assert client.data() == [("p", {"id": 1, "px": 1}), ("p", {"id": 2, "px": 2})]
+
+
+def test_a_replaced_conflated_subscription_catches_up_with_what_waited(world, client):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 2})
+    name = client.say(
+        c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px < 5", cid="1"
+    )[0]["s"]
+    world.publish("orders", {"id": 1, "px": 3})
+    world.delete("orders", "/id = 2")
+    lines = replace(client, name, opts="conflation=1s,oof", filter="/px < 9")
+    assert sorted(short(lines), key=str) == [
+        ("deleted", {"id": 2, "px": 2}),
+        ("sow", {"id": 1, "px": 3}),
+    ]
+    world.advance(2 * SECOND)
+    assert client.data() == []
+
+
+def test_a_bad_replacement_changes_nothing(world, client):
+    name = client.say(c="subscribe", t="orders", cid="1")[0]["s"]
+    for wrong in ({"filter": "/a >"}, {"t": "nope"}, {"opts": "no_empties"}):
+        (ack,) = replace(client, name, "subscribe", **wrong)
+        assert ack["status"] == "failure"
+    world.publish("orders", {"id": 1})
+    assert client.data() == [("p", {"id": 1})]
+
+
+def test_another_session_in_the_same_feed_is_not_touched(world):
+    one, other = world.client(), world.client()
+    name = one.say(c="sow_and_subscribe", t="orders", cid="1")[0]["s"]
+    assert other.say(c="sow_and_subscribe", t="orders", cid="1")[0]["s"] == name
+    replace(one, name, filter="/px > 1")
+    world.publish("orders", {"id": 1, "px": 0})
+    assert one.data() == []
+    assert other.data() == [("p", {"id": 1, "px": 0})]
