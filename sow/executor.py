@@ -50,6 +50,7 @@ class Executor:
         self._numbers = itertools.count(1)
         self._dropped: dict[Session, Dropped] = {}
         self._gone: dict[str, str] = {}
+        self._lagging: dict[Session, None] = {}
 
     # Sessions.
 
@@ -84,6 +85,7 @@ class Executor:
             self._gone[session.name] = why
             if len(self._gone) > FORGOTTEN_MAX:
                 del self._gone[next(iter(self._gone))]
+        self._lagging.pop(session, None)
         dropped = self._dropped.pop(session, None)
         if dropped is not None:
             self.engine.agenda.remove(dropped)
@@ -106,8 +108,20 @@ class Executor:
     def relieve(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""
         session.relieve(now_us)
-        if session.ended is not None and not session.connected:
-            self.close(session, f"closed for {session.ended}")
+        if session.ended is not None:
+            if not session.connected:
+                self.close(session, f"closed for {session.ended}")
+        elif session.wants_folding():
+            self._lagging[session] = None
+
+    def conflate_in_background(self, now_us: int) -> bool:
+        """Conflate one queue that fills, while there is time; True when there are more."""
+        while self._lagging:
+            session = self._lagging.popitem()[0]
+            if session.ended is None and session.wants_folding():
+                session.conflate(now_us)
+                break
+        return bool(self._lagging)
 
     # Commands.
 

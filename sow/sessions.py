@@ -66,7 +66,7 @@ class Session:
         """Called when another socket takes the session up."""
         self._lines: list[bytes] = []
         self._full_since_us: int | None = None
-        self._folded_to: int | None = None
+        self._folded_to: tuple[int, int] | None = None
         self._told = (0, 0)
 
     # Saying.
@@ -168,7 +168,9 @@ class Session:
         For the edge to call once the socket has taken what it takes.
         """
         if not self.outbox.full:
-            self._full_since_us = self._folded_to = None
+            self._full_since_us = None
+            if not self.outbox:
+                self._folded_to = None
             return
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)
@@ -187,14 +189,22 @@ class Session:
             self.on_give_up(feed)
         if self.conflates:
             self.outbox.conflate()
-        self._folded_to = self.outbox.messages
+        self._folded_to = (self.outbox.messages, self.outbox.bytes)
         self._tell(now_us)
+
+    def wants_folding(self) -> bool:
+        """Whether idle time is well spent on conflating the queue before it is full."""
+        fraction = self.settings.background_conflation_fraction
+        return self.conflates and self.outbox.fills(fraction) and self._worth_folding()
 
     def _worth_folding(self) -> bool:
         if self._folded_to is None:
             return True
-        grown = self.outbox.messages - self._folded_to
-        return grown > AGAIN_FRACTION * self.settings.queue_messages_max
+        messages, size = self._folded_to
+        return (
+            self.outbox.messages - messages > AGAIN_FRACTION * self.settings.queue_messages_max
+            or self.outbox.bytes - size > AGAIN_FRACTION * self.settings.queue_bytes_max
+        )
 
     def _bursts(self) -> bool:
         return self.outbox.bytes > BURST_FACTOR * self.settings.queue_bytes_max

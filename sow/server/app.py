@@ -59,6 +59,7 @@ class Server:
             self._restore(journal, checkpoints)
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
             self.executor = Executor(self.engine, journal, boot=f"{secrets.token_hex(4)}-")
+            self.driver.idle_work.append(self.executor.conflate_in_background)
             self.checkpointer = Checkpointer(
                 self.driver, checkpoints, journal.trim, self._replayed_bytes
             )

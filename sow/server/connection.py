@@ -73,7 +73,7 @@ class Connection:
         session, now_us = self.session, self._driver.now_us()
         if self._waiting is None:
             self._fill_socket(now_us)
-        if session.outbox.full or session.ended is not None:
+        if session.outbox or session.ended is not None:
             self._executor.relieve(session, now_us)
             if self._waiting is None:
                 self._fill_socket(now_us)

@@ -69,6 +69,8 @@ class Driver:
         self._tidying: asyncio.TimerHandle | None = None
         self._behind_bytes = 0
         engine.on_work = self.wake
+        self.idle_work: list[Callable[[int], bool]] = []
+        """Bounded pieces of work for when there is time; each says whether it has more."""
         self.bytes_logged = 0
         """Bytes of bodies given to the journal since the server started."""
 
@@ -112,6 +114,8 @@ class Driver:
 
     def _tidy(self) -> None:
         more = self.engine.refresh_indexes(TIDY_NOTES)
+        for work in self.idle_work:
+            more |= work(self.now_us())
         self._tidying = self._loop.call_later(TIDY_MORE_S, self._tidy) if more else None
 
     def _release(self, group: Group) -> None:

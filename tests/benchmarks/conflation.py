@@ -45,7 +45,9 @@ def conflated(batches: Batches, interval_ms: int) -> Callable[[], None]:
     """Offer all batches and take what falls due, as an engine does."""
 
     def run() -> None:
-        topic: ConflatedTopic[str, bytes] = ConflatedTopic(PerKey(interval_ms * 1000), set().__contains__)
+        topic: ConflatedTopic[str, bytes] = ConflatedTopic(
+            PerKey(interval_ms * 1000), set().__contains__
+        )
         now_us = 0
         for keys, values in batches:
             now_us += BATCH_US

@@ -43,13 +43,13 @@ def sessions(server):
     return {session["client"]: session for session in server.get("/v1/sessions").json}
 
 
-def fill(server, ended):
+def fill(server, ended, topic="loud"):
     """Publish until the slow session has been given up; its queue is never far over the bound."""
     with server.socket() as ws:
         ws.ask({"c": "logon", "client": "quick"})
-        ws.ask({"c": "subscribe", "t": "orders"})
+        ws.ask({"c": "subscribe", "t": topic})
         for n in range(ROUNDS_MAX):
-            server.publish("orders", *({"id": i, "n": n, "blob": BLOB} for i in range(10)))
+            server.publish(topic, *({"id": i, "n": n, "blob": BLOB} for i in range(10)))
             assert all(line["d"]["n"] == n for line in ws.settled())
             slow = next(
                 (s for s in server.get("/v1/sessions").json if s["client"] != "quick"), None
@@ -63,7 +63,7 @@ def fill(server, ended):
 def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server):
     with server.connection() as raw:
         handshake(raw, server)
-        raw.sendall(masked('{"c":"subscribe","t":"orders"}'))
+        raw.sendall(masked('{"c":"subscribe","t":"loud"}'))
         slow = fill(server, lambda slow: slow is None or slow["reason"])
         assert slow is None or "slow client" in slow["reason"]
         left = b"".join(iter(lambda: raw.recv(65536), b""))
@@ -73,7 +73,7 @@ def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server
 
 def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
     with server.connection() as raw:
-        raw.sendall(b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        raw.sendall(b"GET /v1/topics/loud/stream HTTP/1.1\r\nHost: x\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200")
         fill(server, lambda slow: slow is None or slow["reason"])
         left = b""
@@ -85,9 +85,25 @@ def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
 def test_a_client_that_was_given_up_and_never_reads_is_cut_off(server, monkeypatch):
     monkeypatch.setattr("sow.server.connection.GRACE_S", 0.1)
     with server.connection() as raw:
-        raw.sendall(b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        raw.sendall(b"GET /v1/topics/loud/stream HTTP/1.1\r\nHost: x\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200")
         assert fill(server, lambda slow: slow is None) is None
+
+
+def test_a_slow_client_is_conflated_and_ends_with_the_newest_state(server):
+    with server.connection() as raw:
+        handshake(raw, server)
+        raw.sendall(masked('{"c":"logon","client":"slow"}'))
+        raw.sendall(masked('{"c":"subscribe","t":"orders"}'))
+        slow = fill(server, lambda slow: slow["conflated_messages"] > 2000, topic="orders")
+        assert slow["reason"] is None
+        assert slow["queue_bytes"] <= BOUND + ROUND_BYTES
+        assert slow["lag_ms"] > 0
+        (newest,) = {record["n"] for record in server.records("orders")}
+        left = b""
+        while left.count(b'"n": %d,' % newest) < 10:
+            left = left[-200_000:] + raw.recv(65536)
+        assert b'"c":"heartbeat","conflated":' in left
 
 
 def test_a_slow_reader_of_a_query_holds_up_nobody(server):

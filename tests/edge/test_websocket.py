@@ -302,7 +302,7 @@ def test_what_is_not_built_yet_is_refused_by_name(ws, command):
         ({"c": "subscribe", "t": "orders", "top_n": 1}, "sow_and_subscribe"),
         ({"c": "subscribe", "t": "orders", "s": "mine"}, "the server names"),
         ({"c": "subscribe", "t": "orders", "s": "mine", "opts": "replace"}, "no subscription"),
-        ({"c": "subscribe", "t": "ordr.*"}, "no topic matches"),
+        ({"c": "sow", "t": "ordr.*"}, "no topic matches"),
         ({"c": "subscribe", "t": "orders("}, "topic pattern"),
         ({"c": "subscribe", "t": "orders", "opts": "no_empties"}, "delta subscriptions"),
         ({"c": "subscribe", "t": "orders", "opts": "conflation=1"}, "has no unit"),

@@ -5,6 +5,12 @@ TYPES = ("nvfix", "fix", "bflat", "binary", "string", "int64", "double")
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
   <HashIndex><Key>/symbol</Key></HashIndex></Topic>
+<Topic><Name>loud</Name><MessageType>json</MessageType><Key>/id</Key>
+  <ConflationPolicy>off</ConflationPolicy></Topic>
+<Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Pattern>^/desk/</Pattern></Topic>
+<ConflatedTopic><MessageType>json</MessageType><UnderlyingTopic>desks</UnderlyingTopic>
+  <Interval>100ms</Interval><TopicFormat>%n-C</TopicFormat></ConflatedTopic>
 <Topic><Name>pairs</Name><MessageType>json</MessageType><Key>/a</Key><Key>/b/c</Key></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
   <Expiration>enabled</Expiration></Topic>

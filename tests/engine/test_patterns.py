@@ -130,6 +130,12 @@ def test_an_exact_name_is_no_pattern_whatever_it_looks_like():
     assert client.data() == []
 
 
+def test_a_pattern_that_nothing_can_ever_match_is_refused():
+    client = World(ORDERS).client()
+    (ack,) = client.say(c="subscribe", t="ordr.*")
+    assert "no topic matches the pattern 'ordr.*'" in ack["detail"]
+
+
 def test_a_name_is_literal_when_the_command_says_so(world, client):
     (ack,) = client.say(c="subscribe", t="/desk/.", opts="non_regex_topic", cid="1")
     assert ack["reason"] == "invalid topic"

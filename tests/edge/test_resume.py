@@ -1,0 +1,78 @@
+"""Taking a session up again over real sockets."""
+
+import pytest
+
+
+@pytest.fixture
+def dropped(server):
+    """A session that follows orders, has been told of one, and has lost its socket."""
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon", "client": "me"})
+        ws.ask({"c": "subscribe", "t": "orders"})
+        server.publish("orders", {"id": "seen"})
+        ws.until(c="p")
+    return ack["session"]
+
+
+def connected(server, name):
+    (found,) = [s["connected"] for s in server.get("/v1/sessions").json if s["id"] == name]
+    return found
+
+
+def test_a_session_collects_while_nobody_is_there(server, dropped):
+    server.publish("orders", {"id": "missed"})
+    assert connected(server, dropped) is False
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon", "session": dropped, "seen": 2})
+        assert (ack["resumed"], ack["session"]) == (True, dropped)
+        assert ws.line()["d"] == {"id": "missed"}
+        server.publish("orders", {"id": "live"})
+        assert ws.line()["d"] == {"id": "live"}
+        assert connected(server, dropped) is True
+
+
+def test_what_was_not_seen_comes_again(server, dropped):
+    with server.socket() as ws:
+        ws.ask({"c": "logon", "session": dropped, "seen": 1})
+        assert ws.line()["d"] == {"id": "seen"}
+
+
+def test_a_second_socket_takes_the_session_from_the_first(server):
+    with server.socket() as first:
+        (ack,) = first.ask({"c": "logon"})
+        first.ask({"c": "subscribe", "t": "orders"})
+        with server.socket() as second:
+            (again,) = second.ask({"c": "logon", "session": ack["session"], "seen": 1})
+            assert again["resumed"] is True
+            server.publish("orders", {"id": 1})
+            assert second.line()["d"] == {"id": 1}
+
+
+def test_a_session_that_is_not_there_is_a_new_one(server):
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon", "session": "nobody", "seen": 7})
+        assert (ack["resumed"], ack["reason"]) == (False, "unknown session")
+        ws.ask({"c": "subscribe", "t": "orders"})
+        server.publish("orders", {"id": 1})
+        assert ws.line()["c"] == "p"
+
+
+def test_conflation_is_switched_for_one_session_or_by_a_filter(server):
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon", "client": "grid-1"})
+        path = f"/v1/sessions/{ack['session']}"
+        assert server.request("POST", path, data=b'{"conflated":false}').json["conflated"] is False
+        changed = server.request(
+            "POST", "/v1/sessions?filter=/client+LIKE+'^grid'", data=b'{"conflated":true}'
+        )
+        assert changed.json == {"changed": [ack["session"]]}
+        found = {s["id"]: s["conflated"] for s in server.get("/v1/sessions").json}
+        assert found[ack["session"]] is True
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"conflated":1}', b'{"other":true}', b"[]"])
+def test_a_switch_that_says_nothing_is_refused(server, body):
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon"})
+        answer = server.request("POST", f"/v1/sessions/{ack['session']}", data=body)
+        assert answer.status == 400
