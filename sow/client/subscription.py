@@ -4,6 +4,7 @@ One connection each, so that a slow reader holds up, and is bounded by, nothing 
 messages are not read the socket fills, and the server treats the session as the slow one it is.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Self
 
 from sow.client.messages import Line, Message
 from sow.client.socket import Socket
+from sow.errors import SowError
 
 OUTSIDE = frozenset({"ack", "heartbeat"})
 
@@ -71,6 +73,9 @@ class Subscription:
         self._ended = True
         socket, self._socket = self._socket, None
         if socket is not None:
+            with contextlib.suppress(SowError):
+                # Said, so that the server does not keep the session for us to come back.
+                await socket.command("unsubscribe", s="all")
             await socket.close()
 
     def __aiter__(self) -> Self:

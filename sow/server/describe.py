@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sow.catalog import RunningTopic
+from sow.catalog import PatternTopic, RunningTopic
 from sow.sessions import Session
 from sow.topics import ConflatedTopic
 
@@ -35,6 +35,27 @@ def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
             "conflation_ratio": round(conflation.ratio, 3),
         }
     return described
+
+
+def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
+    """A definition that stands for many topics."""
+    definition = pattern.definition
+    described: dict[str, Any] = {
+        "name": definition.name,
+        "kind": "pattern",
+        "message_type": definition.message_type,
+        "indexes": [list(fields) for fields in definition.hash_indexes],
+        "topics": len(pattern.members),
+        "records": sum(len(topic.records.table) for topic in pattern.members.values()),
+    }
+    if isinstance(definition, ConflatedTopic):
+        return described | {
+            "underlying": definition.underlying,
+            "pattern": definition.topic_format,
+            "interval_ms": definition.interval_us / 1000,
+            "filter": definition.filter,
+        }
+    return described | {"keys": list(definition.keys), "pattern": definition.pattern}
 
 
 def describe_session(session: Session, now_us: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sow.paths import value_at
 from sow.query import Query
 from sow.rendering import Shape, check_select
 from sow.server.bodies import BYTES_TYPE, messages
-from sow.server.describe import describe_session, describe_topic
+from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.parameters import read_count, read_flag, read_parameters, read_seconds
 from sow.snapshot import CHUNK_ROWS, Snapshot
@@ -54,10 +54,17 @@ class HttpDoor:
     async def topics(self, _request: web.Request) -> web.Response:
         """All topics, in the order of the configuration."""
         now_us = self._driver.now_us()
-        return _json([describe_topic(topic, now_us) for topic in self._engine.topics.values()])
+        catalog = self._engine.catalog
+        return _json(
+            [describe_topic(topic, now_us) for topic in catalog]
+            + [describe_pattern(pattern) for pattern in catalog.patterns.values()]
+        )
 
     async def topic(self, request: web.Request) -> web.Response:
-        """One topic."""
+        """One topic, or one pattern of topics."""
+        pattern = self._engine.catalog.patterns.get(request.match_info["topic"])
+        if pattern is not None and request.match_info["topic"] not in self._engine.topics:
+            return _json(describe_pattern(pattern))
         return _json(describe_topic(self._topic(request), self._driver.now_us()))
 
     def _topic(self, request: web.Request) -> RunningTopic:
