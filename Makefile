@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit crash fuzz bench serve clean help
+.PHONY: demo test lint types unit simulate planted crash fuzz bench serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -21,6 +21,13 @@ types: $(INSTALLED)  ## types, strictly
 
 unit: $(INSTALLED)  ## all tests of the default run
 	$(BIN)/python -m pytest
+
+simulate: $(INSTALLED)  ## thousands of random runs of the whole engine beside a naive model
+	$(BIN)/python -m tests.simulation --seeds 3000
+	$(BIN)/python -m tests.simulation --seeds 200 --clients 30 --steps 600
+
+planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catches each
+	$(BIN)/python -m tests.simulation.planted
 
 crash: $(INSTALLED)  ## kill the server 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash

@@ -250,7 +250,8 @@ class Feed:
         """Hand the gathered lines to every member as one shared frame."""
         if self._lines:
             delivery = self._deliver()
-            for session in self.members:
+            # What came and went within one batch may leave nothing to say.
+            for session in self.members if delivery.messages else ():
                 session.deliver(delivery, group, now_us)
 
     def collect(self) -> list[bytes]:

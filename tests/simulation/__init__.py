@@ -1,0 +1,1 @@
+"""Seeded runs of the whole engine against a naive model."""

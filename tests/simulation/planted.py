@@ -1,0 +1,210 @@
+"""Bugs planted one at a time into a copy of the tree: the suite has to catch each of them.
+
+`python -m tests.simulation.planted` runs all; a mutation that survives, or whose text is no longer
+there exactly once, fails the run.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SUITE = ("tests/conflated_topics", "tests/engine", "tests/simulation/test_simulation.py")
+
+
+class Mutation(NamedTuple):
+    """A bug: in which file, what is there and what stands there instead."""
+
+    name: str
+    file: str
+    text: str
+    instead: str
+
+
+MUTATIONS = (
+    Mutation(
+        "a later update prolongs its window",
+        "conflated_topics/conflator.py",
+        "fresh = [key for key in dict.fromkeys(keys) if key not in pending]",
+        "fresh = list(dict.fromkeys(keys))",
+    ),
+    Mutation(
+        "an update at the deadline joins the old window",
+        "conflated_topics/schedules.py",
+        "while windows and windows[0][0] <= now_us:",
+        "while windows and windows[0][0] < now_us:",
+    ),
+    Mutation(
+        "windows are released early",
+        "conflated_topics/schedules.py",
+        "point = -(-deadline_us * self._points // self.interval_us)",
+        "point = deadline_us * self._points // self.interval_us",
+    ),
+    Mutation(
+        "a removal of what the copy never held is released",
+        "conflated_topics/topic.py",
+        "            elif self._holds(key):\n",
+        "            else:\n",
+    ),
+    Mutation(
+        "a delete of a pending record is lost",
+        "conflated_topics/topic.py",
+        "if self._holds(key) or key in self._conflator:\n                self.updates_in",
+        "if self._holds(key):\n                self.updates_in",
+    ),
+    Mutation(
+        "folding takes the newer `told`",
+        "sow/updates.py",
+        "told=current.told, delta=delta",
+        "delta=delta",
+    ),
+    Mutation(
+        "a folded delta forgets the first one",
+        "sow/updates.py",
+        "delta = composed(current.delta, new.delta)",
+        "delta = new.delta",
+    ),
+    Mutation(
+        "what came back is told as a delta",
+        "sow/updates.py",
+        "if current.new is not None and current.delta is not None and new.delta is not None:",
+        "if current.delta is not None and new.delta is not None:",
+    ),
+    Mutation(
+        "a void update is told",
+        "sow/updates.py",
+        "return self.new is None and not self.told",
+        "return False",
+    ),
+    Mutation(
+        "bytes of a rewritten update are counted wrongly",
+        "sow/outbox.py",
+        "self._outbox.bytes += len(line) - len(entry.frame)",
+        "self._outbox.bytes += len(line)",
+    ),
+    Mutation(
+        "a replaced update goes to the end",
+        "sow/outbox.py",
+        "elif feed.folding.appends and current.moved",
+        "elif current.moved",
+    ),
+    Mutation(
+        "topics with the policy off are folded too",
+        "sow/outbox.py",
+        'entry.delivery is not None and entry.delivery.feed.folding.policy != "off"',
+        "entry.delivery is not None",
+    ),
+    Mutation(
+        "an oof is no barrier for updates matched by other fields",
+        "sow/outbox.py",
+        "self.newest = {place: e for place, e in self.newest.items() if place[0] is not feed}",
+        "pass",
+    ),
+    Mutation(
+        "a record that left is forgotten by feeds that keep account",
+        "sow/feeds.py",
+        "self.told.discard(identity)",
+        "pass",
+    ),
+    Mutation(
+        "an oof of a delete says nothing",
+        "sow/feeds.py",
+        "elif was and self.key.oof:",
+        "elif was and self.key.oof and batch.changes.news is not None:",
+    ),
+    Mutation(
+        "newcomers are told what their snapshot held",
+        "sow/pacing.py",
+        "        if seq and held:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a newcomer's own state is not corrected",
+        "sow/pacing.py",
+        "updates.append(update._replace(told=held.new is not None, delta=None))",
+        "updates.append(update)",
+    ),
+    Mutation(
+        "a feed is not flushed before somebody joins",
+        "sow/router.py",
+        "        if feed.members:\n            self._flush(feed)\n",
+        "        if feed.members:\n            pass\n",
+    ),
+    Mutation(
+        "a resumed session repeats a line",
+        "sow/recovery.py",
+        "known = max(0, seen - first)",
+        "known = max(0, seen - first - 1)",
+    ),
+    Mutation(
+        "the ack of a logon is counted",
+        "sow/sessions.py",
+        "        yield frame, 0\n        # Reached",
+        "        yield frame, 1\n        # Reached",
+    ),
+    Mutation(
+        "what was given up is not said",
+        "sow/sessions.py",
+        "            self.on_give_up(feed)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a deleted record comes back with a delta publish",
+        "sow/keyed_topic.py",
+        "        slot = self.table.slots.get(name)\n        if slot is None:\n            return None\n",
+        "        slot = self.table.slots.get(name, 0)\n        if not self.table.bodies:\n"
+        "            return None\n",
+    ),
+    Mutation(
+        "a replay begins one change too late",
+        "sow/replay.py",
+        "start = max(0, self._reached + 1 - entry.seq)",
+        "start = max(0, self._reached + 2 - entry.seq)",
+    ),
+)
+
+
+def found_once(mutation: Mutation) -> bool:
+    """Whether the text to change is there, and only once."""
+    return (ROOT / mutation.file).read_text().count(mutation.text) == 1
+
+
+def survives(mutation: Mutation, *suite: str) -> bool:
+    """Whether the suite stays green although the bug is there."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory)
+        for name in ("sow", "conflated_topics", "tests"):
+            shutil.copytree(
+                ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "benchmarks")
+            )
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        path = copy / mutation.file
+        path.write_text(path.read_text().replace(mutation.text, mutation.instead))
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *suite],
+            cwd=copy,
+            capture_output=True,
+            check=False,
+        )
+    return run.returncode == 0
+
+
+def main() -> int:
+    """Plant every bug; the number that were not caught."""
+    missed = 0
+    for mutation in MUTATIONS:
+        if not found_once(mutation):
+            verdict = "TEXT NOT FOUND"
+        else:
+            verdict = "SURVIVES" if survives(mutation, *SUITE) else "caught"
+        missed += verdict != "caught"
+        print(f"{verdict:<15} {mutation.file}: {mutation.name}", flush=True)
+    print(f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} planted bugs caught")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))

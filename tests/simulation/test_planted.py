@@ -1,0 +1,21 @@
+"""The planted bugs can still be planted, and a sample of them is caught here and now."""
+
+import pytest
+
+from tests.simulation.planted import MUTATIONS, found_once, survives
+
+SAMPLE = (
+    ("folding takes the newer `told`", "tests/engine/test_conflated_subscriptions.py"),
+    ("bytes of a rewritten update are counted wrongly", "tests/engine/test_back_pressure.py"),
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_bug_can_be_planted(mutation):
+    assert found_once(mutation)
+
+
+@pytest.mark.parametrize(("name", "suite"), SAMPLE)
+def test_a_planted_bug_is_caught(name, suite):
+    (mutation,) = [mutation for mutation in MUTATIONS if mutation.name == name]
+    assert not survives(mutation, suite)
