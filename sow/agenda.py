@@ -56,11 +56,14 @@ class Agenda:
         return heap[0][0] if heap else None
 
     def run(self, now_us: int) -> None:
-        """Do what is due by now."""
+        """Do what is due by now, each thing once: what is due again at once waits its turn."""
+        done: list[Timed] = []
         while (due_us := self.due_us()) is not None and due_us <= now_us:
             item = heapq.heappop(self._heap)[2]
             del self._noted[item]
             ready_us = item.due_us()
             if ready_us is not None and ready_us <= now_us:
                 self._added[item][1](now_us)
+            done.append(item)
+        for item in done:
             self.note(item)

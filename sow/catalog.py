@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from sow.conflated_copy import ConflatedCopy
-from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
+from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
 from sow.expirations import Expirations
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.feeds import Feed
 from sow.keyed_topic import KeyedTopic
+from sow.merging import make_merger
 from sow.messages import message_type
 from sow.router import Router
 from sow.store.memory import Table
@@ -116,6 +117,38 @@ class Catalog:
         topic = self._make(definition)
         self._enter(topic)
         return topic
+
+    def check(self, definition: Definition, is_new: bool = True) -> None:
+        """Raise what would keep a definition from being run beside those that there are."""
+        kinds = {options.name: options for options in self.configuration.message_types}
+        make_merger(definition, message_type(definition.message_type, kinds))
+        if isinstance(definition, ConflatedTopic):
+            if definition.filter is not None:
+                self._compile_filter(definition.filter)
+            pattern = self.patterns.get(definition.underlying)
+            for underlying in pattern.members if pattern is not None and is_new else ():
+                if copy_name(definition, underlying) in self.topics:
+                    name = copy_name(definition, underlying)
+                    raise ConfigError(f"{definition.name}: {underlying} has a copy {name} already")
+
+    def members(self, name: str) -> list[RunningTopic]:
+        """The topics of a definition: one, or those of a pattern."""
+        pattern = self.patterns.get(name)
+        return [self.topics[name]] if pattern is None else list(pattern.members.values())
+
+    def remove(self, name: str) -> None:
+        """Forget a conflated topic, or a pattern of them, that nothing copies."""
+        for topic in self.members(name):
+            assert topic.copy is not None
+            underlying = self.topics[topic.copy.underlying.name]
+            underlying.router.listeners.remove(topic.copy)
+            topic.copy.stop()
+            del self.topics[topic.definition.name]
+        pattern = self.patterns.pop(name, None)
+        if pattern is not None:
+            for other in self.patterns.values():
+                if pattern in other.followers:
+                    other.followers.remove(pattern)
 
     def matching(self, search: Search) -> list[RunningTopic]:
         """Topics whose names match, in the order they came into being."""

@@ -66,11 +66,10 @@ class ConflatedCopy:
         updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
         self.conflation.remove(changes.identities, updates, changes.reason or "deleted", now_us)
 
-    def fill(self) -> None:
-        """Take over the underlying topic as it stands, when the server starts."""
+    def fill(self) -> list[Batch]:
+        """Take over the underlying topic as it stands; returns it as changes of the copy."""
         names, updates = self._wanted()
-        if names:
-            self._put(names, updates)
+        return [self._put(names, updates)] if names else []
 
     def _wanted(self) -> tuple[list[str], list[Update]]:
         """The records of the underlying topic that pass the filter."""

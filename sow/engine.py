@@ -25,7 +25,7 @@ from sow.pacing import PacedFeed
 from sow.query import Answer, Query
 from sow.sessions import Session
 from sow.store.protocols import Checkpoint, Entry, Op
-from sow.topics import Configuration, Topic
+from sow.topics import Configuration, ConflatedTopic, Topic
 
 FILTERS_KEPT_MAX = 1024
 
@@ -242,6 +242,32 @@ class Engine:
         self._waiting_feeds[feed] = None
         self.agenda.note(feed)
         self.on_work()
+
+    # Live changes of the configuration (`sow.reconfiguration`).
+
+    def adopt(self, configuration: Configuration) -> None:
+        """Go on under a configuration whose topics are there already."""
+        self.configuration = self.catalog.configuration = configuration
+
+    def add_copies(self, definition: ConflatedTopic, now_us: int) -> None:
+        """A conflated topic more, or one for each topic of a pattern; each begins full."""
+        self.now_us = max(self.now_us, now_us)
+        before = set(self.topics)
+        self.catalog.add(definition)
+        for name in [name for name in self.topics if name not in before]:
+            topic = self.topics[name]
+            assert topic.copy is not None
+            for batch in topic.copy.fill():
+                self._route(topic, batch)
+
+    def remove_copies(self, name: str, end_topic: Callable[[RunningTopic], None]) -> None:
+        """A conflated topic less, or all those of a pattern."""
+        for topic in self.catalog.members(name):
+            assert topic.copy is not None
+            end_topic(topic)
+            self.agenda.remove(topic.copy)
+            self._untidy.pop(topic, None)
+        self.catalog.remove(name)
 
     # Queries.
 

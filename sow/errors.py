@@ -119,7 +119,8 @@ class ConfigError(SowError):
         self.element = element
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.element}: {self.detail}"
+        where = f"{self.file}:{self.line}: {self.element}: " if self.file else ""
+        return f"{where}{self.detail}"
 
 
 class StoreError(SowError):

@@ -18,9 +18,11 @@ from sow.commands import Command
 from sow.engine import Engine
 from sow.errors import ClientError, SowError
 from sow.query import Query
+from sow.reconfiguration import Reconfiguration
 from sow.sessions import Session
 from sow.store.protocols import Journal
 from sow.subscriptions import Subscriptions, acknowledge, sow_keys
+from sow.topics import Configuration
 from sow.wire import ACKS, Encoding, Refused, skip_lines
 
 FORGOTTEN_MAX = 1000
@@ -122,6 +124,11 @@ class Executor:
                 session.conflate(now_us)
                 break
         return bool(self._lagging)
+
+    def reconfigure(self, configuration: Configuration, now_us: int) -> list[str]:
+        """Go on under another configuration; returns what was changed, or raises ConfigError."""
+        change = Reconfiguration(self.engine, configuration, self.subscriptions.end_topic)
+        return change.apply(now_us)
 
     # Commands.
 

@@ -48,16 +48,29 @@ class KeyedTopic:
             by_arrival=not isinstance(definition, Topic),
         )
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
-        self.indexes = Indexes(
+        self.indexes = self._make_indexes(definition)
+        self._watched: Counter[Path] = Counter(self.indexes.watched)
+        self._read_paths: tuple[Path, ...] = ()
+        self._reader = self._make_reader()
+
+    def _make_indexes(self, definition: Definition) -> Indexes:
+        return Indexes(
             self.table,
             self.decoder,
             self.keys,
             tuple(tuple(map(parse_path, fields)) for fields in definition.hash_indexes),
             tuple(map(parse_path, definition.indexes)),
         )
-        self._watched: Counter[Path] = Counter(self.indexes.watched)
-        self._read_paths: tuple[Path, ...] = ()
-        self._reader = self._make_reader()
+
+    def reindex(self, definition: Definition) -> None:
+        """Go on with other indexes, filled from the records that are there."""
+        old, self.indexes = self.indexes, self._make_indexes(definition)
+        self.definition = definition
+        self.watch(self.indexes.watched)
+        self.unwatch(old.watched)
+        slots = self.table.live().tolist()
+        if slots:
+            self.index(slots)
 
     def _make_reader(self) -> Decoder:
         self._read_paths = tuple(dict.fromkeys((*self.keys, *self._watched)))

@@ -28,6 +28,7 @@ LAYERS = {
         "sow.engine",
         "sow.executor",
         "sow.subscriptions",
+        "sow.reconfiguration",
         "sow.replay",
         "sow.bookmarks",
         "sow.catalog",

@@ -25,6 +25,7 @@ COMMANDS = {
     "watch": "sow.cli.watch",
     "publish": "sow.cli.publish",
     "delete": "sow.cli.delete",
+    "reload": "sow.cli.reload",
     "top": "sow.cli.later",
     "dump": "sow.cli.later",
     "load": "sow.cli.later",

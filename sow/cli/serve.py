@@ -14,7 +14,8 @@ import click
 import orjson
 
 from sow.cli.options import json_option, run, variables_option
-from sow.config import load
+from sow.config import load, require
+from sow.errors import ConfigError
 from sow.server.app import Server
 from sow.topics import Configuration
 
@@ -52,7 +53,8 @@ def serve(
 ) -> None:
     """Run the server that CONFIG (config.xml) describes.
 
-    Writes one line when it is ready. SIGTERM or Ctrl-C stops it cleanly.
+    Writes one line when it is ready. SIGTERM or Ctrl-C stops it cleanly; SIGHUP reads CONFIG again
+    and changes what can be changed, or says why it does not.
     """
     logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
     loaded = load(config, variables, os.environ)
@@ -61,14 +63,20 @@ def serve(
     if loaded.configuration is None:
         ctx.exit(1)
     given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}
-    configuration = dataclasses.replace(
-        loaded.configuration, **{name: value for name, value in given.items() if value is not None}
-    )
+
+    def as_given(configuration: Configuration) -> Configuration:
+        changes = {name: value for name, value in given.items() if value is not None}
+        return dataclasses.replace(configuration, **changes)
+
+    def reread() -> Configuration:
+        return as_given(require(config, variables, os.environ))
+
+    configuration = as_given(loaded.configuration)
 
     def ready(url: str) -> None:
         _announce(configuration, url, as_json)
 
-    if not run(serve_until_stopped(configuration, ready)):
+    if not run(serve_until_stopped(configuration, ready, reread)):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)
@@ -83,13 +91,22 @@ def _announce(configuration: Configuration, url: str, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-async def serve_until_stopped(configuration: Configuration, ready: Ready) -> bool:
-    """Serve until SIGTERM or SIGINT; says whether stopping was done in time."""
+async def serve_until_stopped(
+    configuration: Configuration,
+    ready: Ready,
+    reread: Callable[[], Configuration] | None = None,
+) -> bool:
+    """Serve until SIGTERM or SIGINT; says whether stopping was done in time.
+
+    With `reread`, SIGHUP reads the configuration again.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(configuration, Path(configuration.data_directory))
+    server = Server(configuration, Path(configuration.data_directory), reread=reread)
+    if reread is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, server)
     ready(await server.start())
     await stop.wait()
     try:
@@ -97,3 +114,13 @@ async def serve_until_stopped(configuration: Configuration, ready: Ready) -> boo
     except TimeoutError:
         return False
     return True
+
+
+def _reload(server: Server) -> None:
+    """What SIGHUP does; nothing that is wrong with the file stops the server."""
+    try:
+        changes = server.reload()
+    except ConfigError as error:
+        click.echo(f"sow: not reloaded: {error}", err=True)
+        return
+    click.echo(f"sow: reloaded: {', '.join(changes) or 'nothing has changed'}", err=True)

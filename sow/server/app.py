@@ -12,7 +12,7 @@ from aiohttp import web
 
 from sow.clock import Clock, SystemClock
 from sow.engine import Engine
-from sow.errors import StoreError
+from sow.errors import ConfigError, StoreError
 from sow.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver, stored_bytes
@@ -32,11 +32,19 @@ GC_THRESHOLDS = (50_000, 20, 20)
 
 
 class Server:
-    """One server. `start` takes the data directory and the port, `stop` gives them back."""
+    """One server. `start` takes the data directory and the port, `stop` gives them back.
+
+    `reread` reads the configuration again, for `reload`; it raises ConfigError.
+    """
 
     def __init__(
-        self, configuration: Configuration, data_directory: Path, clock: Clock | None = None
+        self,
+        configuration: Configuration,
+        data_directory: Path,
+        clock: Clock | None = None,
+        reread: Callable[[], Configuration] | None = None,
     ) -> None:
+        self._reread = reread
         self.configuration = configuration
         self.engine: Engine
         self.executor: Executor
@@ -129,7 +137,7 @@ class Server:
         app = web.Application(
             middlewares=[report], client_max_size=self.configuration.limits.frame_bytes_max
         )
-        self._doors = open_doors(self.driver, self.executor)
+        self._doors = open_doors(self.driver, self.executor, self.reload)
         for route in routes(self._doors, self.driver, self.executor):
             app.router.add_route(route.method, route.path, route.handler)
         self._runner = web.AppRunner(
@@ -154,6 +162,18 @@ class Server:
             ) from None
         bound = self._runner.addresses[0]
         return f"http://{bound[0]}:{bound[1]}"
+
+    def reload(self) -> list[str]:
+        """Read the configuration again and change what has changed; returns what that was.
+
+        Raises ConfigError, with every reason, when something cannot be changed: nothing is then.
+        """
+        if self._reread is None:
+            raise ConfigError("this server was not started from a file")
+        changes = self.executor.reconfigure(self._reread(), self.driver.now_us())
+        self.configuration = self.engine.configuration
+        self.driver.wake()
+        return changes
 
     async def stop(self) -> None:
         """Tell the clients, store everything, give the directory and the port back."""

@@ -5,14 +5,14 @@ something is answered once that is durable, and so is a query: it never shows wh
 still take back. Large answers are written in pieces from a snapshot of one moment.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
 
 from sow.catalog import RunningTopic
-from sow.errors import ClientError, NotAvailable, UnknownRecord
+from sow.errors import ClientError, ConfigError, NotAvailable, UnknownRecord
 from sow.executor import Executor
 from sow.expressions import parse_order_by
 from sow.paths import value_at
@@ -44,7 +44,8 @@ FORMATS_LATER = ("text/csv", "application/vnd.apache.arrow.stream")
 class HttpDoor:
     """The handlers of one server."""
 
-    def __init__(self, driver: Driver, executor: Executor) -> None:
+    def __init__(self, driver: Driver, executor: Executor, reload: Callable[[], list[str]]) -> None:
+        self._reload = reload
         self._driver = driver
         self._executor = executor
         self._engine = executor.engine
@@ -222,6 +223,13 @@ class HttpDoor:
     async def config(self, _request: web.Request) -> web.Response:
         """The configuration as it was understood."""
         return _json(self._engine.configuration)
+
+    async def reload(self, _request: web.Request) -> web.Response:
+        """Read the configuration file again."""
+        try:
+            return _json({"changes": self._reload()})
+        except ConfigError as error:
+            raise ClientError(str(error), reason=error.reason) from None
 
 
 async def _conflated(request: web.Request) -> bool:

@@ -7,7 +7,7 @@ floor puts the same batches into a dictionary and never takes anything out.
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from conflated_topics import ConflatedTopic
+from conflated_topics import ConflatedTopic, PerKey
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.sizes import Sizes
 

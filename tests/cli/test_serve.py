@@ -110,3 +110,17 @@ def test_repair_takes_what_the_errors_recommend(tmp_path, capsys):
     repair.main([str(other), str(other / "journal"), "--after", "7"])
     expected = capsys.readouterr().out.replace(str(other), str(tmp_path))
     assert done.stdout == expected
+
+
+def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
+    more = """<ConflatedTopic><Name>c</Name><MessageType>json</MessageType>
+    <UnderlyingTopic>orders</UnderlyingTopic></ConflatedTopic></SOW>"""
+    with started(command) as (process, _):
+        (tmp_path / "config.xml").write_text(CONFIG.replace("</SOW>", more))
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline() == "sow: reloaded: conflated topic c added\n"
+        (tmp_path / "config.xml").write_text(CONFIG.replace("<Key>", "<Kee>"))
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline().startswith("sow: not reloaded: ")
+        process.terminate()
+        assert process.wait(timeout=STOP_S_MAX) == 0

@@ -1,0 +1,29 @@
+"""`sow reload`: lets a running server read its configuration again."""
+
+import click
+import orjson
+
+from sow.cli.options import json_option, run, url_option
+from sow.client import Client
+
+
+@click.command()
+@url_option
+@json_option
+def reload(url: str, as_json: bool) -> None:
+    """Let the server read its configuration again, and say what that has changed.
+
+    Conflated topics and indexes are added, removed and changed without a restart. If anything else
+    was edited, or the file has a mistake, nothing is changed and every reason is given.
+    """
+    changes = run(_reload(url))
+    if as_json:
+        click.echo(orjson.dumps({"changes": changes}))
+    else:
+        click.echo("\n".join(changes) or "nothing has changed")
+
+
+async def _reload(url: str) -> list[str]:
+    async with Client(url, name="sow reload") as client:
+        answer = await client.http.json("POST", "/v1/config/reload")
+        return list(answer["changes"])

@@ -1,0 +1,177 @@
+"""Another configuration for a running engine: what changes, what stays, what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from sow.errors import ConfigError
+from sow.topics import ConflatedTopic, Limits, SessionSettings, Topic
+from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+
+DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
+COPIES = ConflatedTopic("copies", "json", "desks", interval_us=SECOND, topic_format="%n-C")
+FAST = ConflatedTopic("orders-F", "json", "orders", interval_us=100 * MS)
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS, SLOW, DESKS, COPIES)
+
+
+@pytest.fixture
+def client(world):
+    return world.client()
+
+
+def reconfigure(world, *topics, **more):
+    configuration = replace(world.configuration, topics=topics, **more)
+    changes = world.executor.reconfigure(configuration, world.now)
+    world.settle()
+    return changes
+
+
+def test_nothing_changes_by_itself(world):
+    assert reconfigure(world, ORDERS, SLOW, DESKS, COPIES) == []
+
+
+def test_a_line_that_moved_is_no_change(world):
+    assert reconfigure(world, replace(ORDERS, line=99), SLOW, DESKS, COPIES) == []
+
+
+def test_a_conflated_topic_that_is_added_begins_full(world, client):
+    world.publish("orders", {"id": 1})
+    client.say(c="subscribe", t="^orders")
+    assert reconfigure(world, ORDERS, SLOW, DESKS, COPIES, FAST) == [
+        "conflated topic orders-F added"
+    ]
+    assert world.records("orders-F") == [{"id": 1}]
+    assert [(line["t"], line["c"]) for line in client.lines()] == [("orders-F", "p")]
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(200 * MS)
+    assert world.records("orders-F") == [{"id": 1, "px": 2}]
+
+
+def test_a_conflated_topic_that_is_removed_ends_its_subscriptions(world, client):
+    client.say(c="subscribe", t="orders-C")
+    assert reconfigure(world, ORDERS, DESKS, COPIES) == ["conflated topic orders-C removed"]
+    (line,) = client.lines()
+    assert (line["c"], line["reason"]) == ("unsubscribed", "REMOVAL")
+    assert "orders-C" not in world.engine.topics
+    world.publish("orders", {"id": 1})
+    world.advance(5 * SECOND)
+
+
+def test_a_new_interval_holds_from_now_on(world):
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(500 * MS)
+    assert reconfigure(world, ORDERS, replace(SLOW, interval_us=3 * SECOND), DESKS, COPIES) == [
+        "interval of orders-C changed"
+    ]
+    world.advance(2900 * MS)
+    assert world.records("orders-C") == []
+    world.advance(200 * MS)
+    assert world.records("orders-C") == [{"id": 1, "px": 1}]
+
+
+def test_another_schedule(world):
+    reconfigure(world, ORDERS, replace(SLOW, schedule="tick"), DESKS, COPIES)
+    world.advance(900 * MS)
+    world.publish("orders", {"id": 1})
+    world.advance(100 * MS)
+    assert world.records("orders-C") == [{"id": 1}]
+
+
+def test_another_filter_brings_in_and_takes_out_what_it_says(world, client):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 9})
+    world.advance(2 * SECOND)
+    reconfigure(world, ORDERS, replace(SLOW, filter="/px > 5"), DESKS, COPIES)
+    client.say(c="sow_and_subscribe", t="orders-C", opts="oof")
+    world.advance(2 * SECOND)
+    assert world.records("orders-C") == [{"id": 2, "px": 9}]
+    assert client.data() == [("match", {"id": 1, "px": 1})]
+    reconfigure(world, ORDERS, replace(SLOW, filter="/px < 5"), DESKS, COPIES)
+    world.advance(2 * SECOND)
+    assert world.records("orders-C") == [{"id": 1, "px": 1}]
+    world.check()
+
+
+def test_copies_of_a_pattern_change_together(world):
+    world.publish("/desk/1", {"id": 1, "px": 1})
+    changed = replace(COPIES, interval_us=100 * MS, filter="/px > 0")
+    assert len(reconfigure(world, ORDERS, SLOW, DESKS, changed)) == 2
+    world.publish("/desk/2", {"id": 2, "px": 2}, {"id": 3, "px": 0})
+    world.advance(200 * MS)
+    assert world.records("/desk/1-C") == [{"id": 1, "px": 1}]
+    assert world.records("/desk/2-C") == [{"id": 2, "px": 2}]
+
+
+def test_copies_of_a_pattern_are_removed_and_added_together(world):
+    world.publish("/desk/1", {"id": 1})
+    reconfigure(world, ORDERS, SLOW, DESKS)
+    assert "/desk/1-C" not in world.engine.topics
+    reconfigure(world, ORDERS, SLOW, DESKS, replace(COPIES, topic_format="%n-slow"))
+    assert world.records("/desk/1-slow") == [{"id": 1}]
+    world.publish("/desk/2", {"id": 2})
+    assert "/desk/2-slow" in world.engine.topics
+
+
+def test_indexes_come_and_go(world, client):
+    world.publish("orders", {"id": 1, "a": "x"}, {"id": 2, "a": "y"})
+    changed = replace(ORDERS, hash_indexes=(("/a",),))
+    assert reconfigure(world, changed, SLOW, DESKS, COPIES) == ["indexes of orders changed"]
+    world.publish("orders", {"id": 3, "a": "y"})
+    lines = client.say(c="sow", t="orders", filter="/a = 'y'")
+    assert [line["d"]["id"] for line in lines if line["c"] == "sow"] == [2, 3]
+    assert len(world.engine.topics["orders"].records.indexes.hashes) == 1
+    world.check()
+
+
+def test_another_back_pressure_policy(world):
+    reconfigure(world, replace(ORDERS, conflation_policy="always"), SLOW, DESKS, COPIES)
+    client = world.client()
+    client.say(c="subscribe", t="orders")
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 1, "px": 2})
+    assert client.data() == [("p", {"id": 1, "px": 2})]
+
+
+def test_settings_hold_for_what_begins_from_now_on(world):
+    changes = reconfigure(
+        world, ORDERS, SLOW, DESKS, COPIES,
+        sessions=SessionSettings(queue_messages_max=3), limits=Limits(subscriptions_max=1),
+    )  # fmt: skip
+    assert changes == ["sessions changed", "limits changed"]
+    client = world.client()
+    assert client.session.settings.queue_messages_max == 3
+    client.say(c="subscribe", t="orders")
+    assert client.say(c="subscribe", t="orders", cid="2")[0]["reason"] == "too large"
+
+
+@pytest.mark.parametrize(
+    ("topics", "more", "why"),
+    [
+        ((SLOW, DESKS, COPIES), {}, "topic orders cannot be removed"),
+        ((ORDERS, SLOW, DESKS, COPIES, Topic("new", "json")), {}, "topic new cannot be added"),
+        ((replace(ORDERS, keys=("/x",)), SLOW, DESKS, COPIES), {}, "keys of topic orders"),
+        ((ORDERS, replace(SLOW, message_type="fix"), DESKS, COPIES), {}, "message_type of topic"),
+        ((ORDERS, SLOW, DESKS, COPIES), {"port": 1}, "port cannot be changed"),
+    ],
+)
+def test_what_needs_a_restart_is_refused_and_nothing_is_changed(world, topics, more, why):
+    with pytest.raises(ConfigError, match=why):
+        reconfigure(world, *topics, FAST, **more)
+    assert "orders-F" not in world.engine.topics
+    assert world.engine.configuration is world.configuration
+
+
+def test_a_copy_whose_name_is_taken_is_refused(world):
+    world.publish("/desk/1", {"id": 1})
+    other = replace(COPIES, name="others")
+    with pytest.raises(ConfigError, match="/desk/1 has a copy /desk/1-C already"):
+        reconfigure(world, ORDERS, SLOW, DESKS, COPIES, other)
+
+
+def test_a_merger_that_cannot_be_loaded_changes_nothing(world):
+    bad = replace(ORDERS, merger="no.such:thing")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        reconfigure(world, bad, SLOW, DESKS, COPIES, FAST)
+    assert "orders-F" not in world.engine.topics
