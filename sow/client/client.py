@@ -22,8 +22,18 @@ from sow.client.http import (
     records_of,
     topic_path,
 )
+from sow.client.live import Live
 from sow.client.publisher import WINDOW_FRAMES, Publisher
-from sow.client.questions import Focus, Question, Selection, SnapshotFocus, fields, parameters
+from sow.client.questions import (
+    Focus,
+    LiveFocus,
+    Question,
+    Selection,
+    SnapshotFocus,
+    parameters,
+    subscription,
+)
+from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.subscription import Subscription
 from sow.errors import BadMessage, ClientError
@@ -36,11 +46,17 @@ Document = bytes | str | Mapping[str, Any] | int | float
 
 
 class Client:
-    """One server, from `async with` to its end. `name` is what the server lists it under."""
+    """One server, from `async with` to its end. `name` is what the server lists it under.
 
-    def __init__(self, url: str = URL_DEFAULT, *, name: str = "sow.client") -> None:
+    `retry` says how long subscriptions try to come back when their connection has broken.
+    """
+
+    def __init__(
+        self, url: str = URL_DEFAULT, *, name: str = "sow.client", retry: Retry | None = None
+    ) -> None:
         self.url = checked_url(url)
         self.name = name
+        self.retry = retry or Retry()
         self._session: aiohttp.ClientSession | None = None
         self._publishers: dict[str, Publisher] = {}
         self._subscriptions: list[Subscription] = []
@@ -58,8 +74,8 @@ class Client:
 
     async def close(self) -> None:
         """End every connection of this client."""
-        for subscription in self._subscriptions:
-            await subscription.close()
+        for followed in self._subscriptions:
+            await followed.close()
         for publisher in self._publishers.values():
             await publisher.close()
         self._subscriptions.clear()
@@ -74,8 +90,8 @@ class Client:
             self._session = aiohttp.ClientSession(timeout=timeout)
         return self._session
 
-    async def _connect(self) -> Socket:
-        return await Socket.connect(self._http(), self.url, self.name)
+    async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:
+        return await Socket.connect(self._http(), self.url, self.name, session, seen)
 
     @property
     def http(self) -> Http:
@@ -101,15 +117,36 @@ class Client:
         Up to 1000 messages are all or nothing; more go in frames of as many. `key` names the
         record where the topic has no Key. Raises BadMessage with the index of the first bad one.
         """
+        return await self._publish(topic, messages, key, expires_s, delta=False)
+
+    async def delta_publish(
+        self,
+        topic: str,
+        messages: Document | Iterable[Document],
+        *,
+        key: str | None = None,
+        expires_s: float | None = None,
+    ) -> str:
+        """The same, but each message is merged into its record."""
+        return await self._publish(topic, messages, key, expires_s, delta=True)
+
+    async def _publish(
+        self,
+        topic: str,
+        messages: Document | Iterable[Document],
+        key: str | None,
+        expires_s: float | None,
+        delta: bool,
+    ) -> str:
         bodies = encode_all(messages)
         if any(b"\n" in body for body in bodies):
-            return await self._publish_over_http(topic, bodies, key, expires_s)
+            return await self._publish_over_http(topic, bodies, key, expires_s, delta)
         publisher = self._publishers.pop(topic, None) or await self.publisher(topic)
         first = publisher.sent
         try:
             for start in range(0, len(bodies), FRAME_MESSAGES):
                 frame = bodies[start : start + FRAME_MESSAGES]
-                await publisher.send(frame, key=key, expires_s=expires_s)
+                await publisher.send(frame, key=key, expires_s=expires_s, delta=delta)
             await publisher.drain()
         except BaseException as error:
             # A publisher that failed sends no more: the next publish makes a fresh one.
@@ -126,10 +163,10 @@ class Client:
             await publisher.close()
 
     async def _publish_over_http(
-        self, topic: str, bodies: list[bytes], key: str | None, expires_s: float | None
+        self, topic: str, bodies: list[bytes], key: str | None, expires_s: float | None, delta: bool
     ) -> str:
         answer = await self.http.json(
-            "POST",
+            "PATCH" if delta else "POST",
             records_of(topic),
             {"k": key, "expiration": expires_s},
             body=length_prefixed(bodies),
@@ -176,18 +213,23 @@ class Client:
 
     # Following.
 
-    def subscribe(self, topic: str, **focus: Unpack[Focus]) -> Subscription:
-        """Updates from now on."""
-        return self._subscription("subscribe", fields(topic, focus))
+    def subscribe(self, topic: str, **focus: Unpack[LiveFocus]) -> Subscription:
+        """Updates from now on, or from a bookmark on."""
+        return self._subscription(*subscription(topic, focus, snapshot=False))
 
     def sow_and_subscribe(self, topic: str, **focus: Unpack[SnapshotFocus]) -> Subscription:
         """The records as they stand, then their updates: no gap, no repeat."""
-        return self._subscription("sow_and_subscribe", fields(topic, focus))
+        return self._subscription(*subscription(topic, focus, snapshot=True))
+
+    def live(self, topic: str, **focus: Unpack[Focus]) -> Live:
+        """The records of a topic as a mapping that keeps itself current (`async with`)."""
+        asked: dict[str, object] = {"delta": True, **focus, "oof": True}
+        return Live(self._subscription(*subscription(topic, asked, snapshot=True)))
 
     def _subscription(self, command: str, asked: dict[str, object]) -> Subscription:
-        subscription = Subscription(self._connect, command, asked)
-        self._subscriptions.append(subscription)
-        return subscription
+        made = Subscription(self._connect, command, asked, self.retry)
+        self._subscriptions.append(made)
+        return made
 
 
 def checked_url(url: str) -> str:

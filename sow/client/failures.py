@@ -41,6 +41,12 @@ class Disconnected(SowError):
     status = 503
 
 
+class ClosedByServer(Disconnected):
+    """The server has given the session up and said why: there is nothing to come back to."""
+
+    reason = "closed"
+
+
 BY_REASON: dict[str, type[SowError]] = {
     kind.reason: kind
     for kind in (

@@ -15,6 +15,7 @@ import orjson
 from yarl import URL
 
 from sow.client.failures import failure, reported
+from sow.client.tables import to_arrow, to_pandas
 from sow.errors import SowError
 
 LINES = "application/x-ndjson"
@@ -30,6 +31,14 @@ class Answer:
     matches: int
     index: str
     bookmark: str
+
+    def to_arrow(self) -> Any:
+        """The records as a pyarrow Table, a column for each field."""
+        return to_arrow(self.records)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame."""
+        return to_pandas(self.to_arrow())
 
 
 class Rows:

@@ -14,9 +14,14 @@ NO_BODY = msgspec.Raw(b"")
 class Message(msgspec.Struct, omit_defaults=True):
     """One line: `c` says what it is, and which of the other fields it has.
 
-    ``sow`` a record of the snapshot, ``p`` an update, ``oof`` a record that left focus (`reason`
-    says why), ``group_begin`` and ``group_end`` around the snapshot, ``unsubscribed`` when the
-    server ends the subscription. `k` is the SowKey, `bm` the bookmark, `d` the body.
+    ``sow`` a record of the snapshot, ``p`` an update (with `delta` one to merge into what there
+    is), ``oof`` a record that left focus (`reason` says why), ``group_begin`` and ``group_end``
+    around the snapshot, ``unsubscribed`` when the server ends the subscription. `k` is the SowKey,
+    `bm` the bookmark, `d` the body.
+
+    ``gap`` is this client's own: the connection was lost and the session with it. `exact` says
+    whether what follows makes up for it (a fresh snapshot, the log from the last bookmark on) or
+    updates may be missing. ``heartbeat`` carries how many messages were `conflated` and `dropped`.
     """
 
     c: str
@@ -29,6 +34,9 @@ class Message(msgspec.Struct, omit_defaults=True):
     delta: bool = False
     bm: str | None = None
     ts: str | None = None
+    exact: bool = True
+    conflated: int = 0
+    dropped: int = 0
 
     @property
     def body(self) -> bytes:
@@ -57,6 +65,10 @@ class Line(Message, omit_defaults=True):
     index: int | None = None
     position: int | None = None
     expected: str | None = None
+    session: str = ""
+    version: str = ""
+    resumed: bool | None = None
+    deleted: int | None = None
     matches: int | None = None
     returned: int | None = None
 

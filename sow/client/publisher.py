@@ -47,14 +47,22 @@ class Publisher:
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def send(
-        self, bodies: Sequence[bytes], *, key: str | None = None, expires_s: float | None = None
+        self,
+        bodies: Sequence[bytes],
+        *,
+        key: str | None = None,
+        expires_s: float | None = None,
+        delta: bool = False,
     ) -> None:
         """Send bodies as one frame, waiting while the window is full.
+
+        With `delta` each is merged into its record.
 
         Raises what an earlier frame failed with; a BadMessage's index then counts all messages
         sent on this publisher.
         """
-        await self._send("publish", bodies, {"k": key, "x": expires_s})
+        command = "delta_publish" if delta else "publish"
+        await self._send(command, bodies, {"k": key, "x": expires_s})
 
     async def delete(self, bodies: Sequence[bytes]) -> None:
         """Delete the records that the key fields of these bodies name, in order with `send`."""

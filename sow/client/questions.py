@@ -1,7 +1,10 @@
 """The keyword arguments of the client's methods: what may be asked, by name."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TypedDict
+
+FLAGS = ("oof", "no_empties", "timestamp", "no_sowkey")
 
 
 class Selection(TypedDict, total=False):
@@ -12,18 +15,40 @@ class Selection(TypedDict, total=False):
 
 
 class Question(Selection, total=False):
-    """A query: which records, in which order, how many of them after the first `skip_n`."""
+    """A query: which records, in which order, how many of them after the first `skip_n`, and
+    which of their fields."""
 
     order_by: str | None
     top_n: int | None
     skip_n: int | None
+    select: Sequence[str] | str | None
 
 
-class Focus(TypedDict, total=False):
-    """What a subscription hears: updates that match `filter`; with `oof` what stops matching."""
+class Pace(TypedDict, total=False):
+    """A subscription's pace: at most one update of a record in so long (``1s``, a timedelta), or
+    ``auto``; what counts as the same record for that."""
+
+    conflation: str | timedelta | None
+    conflation_key: Sequence[str] | None
+
+
+class Focus(Pace, total=False):
+    """What a subscription hears: updates that match `filter`; with `oof` what stops matching,
+    with `delta` what has changed instead of whole records, unless nothing has (`no_empties`)."""
 
     filter: str | None
     oof: bool
+    delta: bool
+    no_empties: bool
+    timestamp: bool
+    no_sowkey: bool
+    select: Sequence[str] | str | None
+
+
+class LiveFocus(Focus, total=False):
+    """The same from a bookmark on."""
+
+    bookmark: str | None
 
 
 class SnapshotFocus(Focus, total=False):
@@ -34,17 +59,44 @@ class SnapshotFocus(Focus, total=False):
 
 
 def parameters(asked: Mapping[str, object]) -> dict[str, object]:
-    """A selection or question as HTTP parameters: keys as comma text."""
+    """A selection or question as HTTP parameters: lists as comma text."""
     found = dict(asked)
-    keys = asked.get("keys")
-    if isinstance(keys, Sequence) and not isinstance(keys, str):
-        found["keys"] = ",".join(map(str, keys))
+    for name in ("keys", "select"):
+        if name in found:
+            found[name] = _comma(found[name])
     return found
 
 
-def fields(topic: str, focus: Mapping[str, object]) -> dict[str, object]:
-    """A subscription's focus as the fields of its command."""
-    found = {"t": topic, **focus}
-    if found.pop("oof", False):
-        found["opts"] = "oof"
-    return found
+def subscription(
+    topic: str, focus: Mapping[str, object], snapshot: bool
+) -> tuple[str, dict[str, object]]:
+    """A subscription's command and its fields."""
+    given = dict(focus)
+    command = "delta_subscribe" if given.pop("delta", False) else "subscribe"
+    options = [flag for flag in FLAGS if given.pop(flag, False)]
+    conflation, key = given.pop("conflation", None), given.pop("conflation_key", None)
+    if conflation is not None:
+        options.append(f"conflation={_interval(conflation)}")
+    if key is not None:
+        options.append(f"conflation_key=[{_comma(key)}]")
+    fields: dict[str, object] = {"t": topic, **given}
+    if "select" in fields:
+        fields["select"] = _comma(fields["select"])
+    if "bookmark" in fields:
+        fields["bm"] = fields.pop("bookmark")
+    if options:
+        fields["opts"] = ",".join(options)
+    return f"sow_and_{command}" if snapshot else command, fields
+
+
+def _comma(value: object) -> object:
+    """A list as comma text; text as it is."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return value
+
+
+def _interval(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{round(value.total_seconds() * 1000)}ms"
+    return str(value)

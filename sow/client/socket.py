@@ -6,29 +6,55 @@ from collections.abc import Mapping, Sequence
 import aiohttp
 import orjson
 
-from sow.client.failures import Disconnected, reported
+from sow.client.failures import ClosedByServer, Disconnected, reported
 from sow.client.messages import Line, read_lines
-from sow.errors import SowError
 
 HEARTBEAT_S = 30.0
+GIVEN_UP = 1008
+"""The code of a WebSocket that the server closes because it has given the session up."""
 
 
 class Socket:
-    """A session of the server's, open from `connect` to `close`."""
+    """A session of the server's, open from `connect` to `close`.
+
+    `session` is its name. `resumed` says whether it is the one that was asked for; if not, `reason`
+    says why it is another.
+    """
 
     def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.url = url
+        self.session = ""
+        self.resumed = False
+        self.reason = ""
         self._socket = socket
         self._numbers = itertools.count(1)
 
     @classmethod
-    async def connect(cls, http: aiohttp.ClientSession, url: str, name: str) -> "Socket":
-        """Open a session under the client name `name`; raises Unreachable."""
+    async def connect(
+        cls,
+        http: aiohttp.ClientSession,
+        url: str,
+        name: str,
+        session: str | None = None,
+        seen: int | None = None,
+    ) -> "Socket":
+        """Log on under the client name `name`; raises Unreachable.
+
+        With `session`, take that one up after the `seen` lines that were read of it.
+        """
         with reported(url):
             raw = await http.ws_connect(f"{url}/v1/ws", max_msg_size=0, heartbeat=HEARTBEAT_S)
         socket = cls(url, raw)
-        await socket.send(orjson.dumps({"c": "logon", "client": name}))
+        await socket._log_on({"client": name, "session": session, "seen": seen})
         return socket
+
+    async def _log_on(self, fields: Mapping[str, object]) -> None:
+        await self.command("logon", **fields)
+        # The ack comes alone in its frame, so that both sides count lines from the same place.
+        (ack,) = await self.receive()
+        if ack.failed:
+            raise ack.error()
+        self.session, self.resumed, self.reason = ack.session, bool(ack.resumed), ack.reason or ""
 
     def next_cid(self) -> str:
         """A name for a command, new on this socket."""
@@ -54,18 +80,20 @@ class Socket:
             lines = read_lines(frame.data)
             for line in lines:
                 if line.c == "close":
-                    raise closed(self.url, line.reason or "")
+                    raise closed(self.url, line.reason or "", by_server=True)
             return lines
-        raise closed(self.url, str(frame.extra or frame.data or "no reason given"))
+        why = str(frame.extra or frame.data or "no reason given")
+        raise closed(self.url, why, by_server=frame.data == GIVEN_UP)
 
     async def close(self) -> None:
         """End the session."""
         await self._socket.close()
 
 
-def closed(url: str, why: str) -> SowError:
-    """The error of a connection that the server ended."""
-    return Disconnected(f"the server at {url} closed the connection: {why}", reason=why or None)
+def closed(url: str, why: str, by_server: bool) -> Disconnected:
+    """The error of a connection that ended, for good if the server has said so."""
+    kind = ClosedByServer if by_server else Disconnected
+    return kind(f"the server at {url} closed the connection: {why}", reason=why or None)
 
 
 def framed(fields: Mapping[str, object], bodies: Sequence[bytes]) -> bytes:

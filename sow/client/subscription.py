@@ -2,19 +2,33 @@
 
 One connection each, so that a slow reader holds up, and is bounded by, nothing but itself: while
 messages are not read the socket fills, and the server treats the session as the slow one it is.
+
+A connection that breaks is made again. Both sides count lines, so the server goes on with the very
+next one. If it does not have the session any more, the subscription begins anew and says so with a
+message ``gap``, before what makes up for the gap.
 """
 
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
+from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
+from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.errors import SowError
 
-OUTSIDE = frozenset({"ack", "heartbeat"})
+ACK = "ack"
+
+
+class Connect(Protocol):
+    """Opens a socket, for a session that is taken up or a new one."""
+
+    async def __call__(self, session: str | None = None, seen: int | None = None) -> Socket:
+        """A socket that is logged on; raises Unreachable."""
+        ...
 
 
 class Subscription:
@@ -24,49 +38,102 @@ class Subscription:
     """
 
     def __init__(
-        self,
-        connect: Callable[[], Awaitable[Socket]],
-        command: str,
-        fields: Mapping[str, object],
+        self, connect: Connect, command: str, fields: Mapping[str, object], retry: Retry
     ) -> None:
         self._connect = connect
         self._command = command
         self._fields = fields
+        self._retry = retry
         self._socket: Socket | None = None
+        self._session = ""
+        self._seen = 0
         self._ready: deque[Message] = deque()
         self._ended = False
         self.name = ""
         """What the server calls the subscription, once it is open."""
+        self.bookmark = ""
+        """That of the newest update that has arrived."""
+        self.resumed = 0
+        """How often the session was taken up after its connection had broken, without a gap."""
+        self.gaps = 0
+        """How often it could not be, and the subscription began anew."""
 
     async def open(self) -> None:
         """Subscribe; raises SowError with the server's reason and detail."""
-        if self._socket is not None or self._ended:
-            return
-        socket = self._socket = await self._connect()
-        cid = await socket.command(self._command, **self._fields)
+        if self._socket is None and not self._ended:
+            await self._begin(await self._connect(), self._fields)
+
+    async def _begin(self, socket: Socket, fields: Mapping[str, object]) -> None:
+        """Subscribe on a new session."""
+        self._socket, self._session, self._seen = socket, socket.session, 0
+        self.name = ""
+        cid = await socket.command(self._command, **fields)
         while not self.name:
-            for line in await socket.receive():
-                if line.c == "ack" and line.cid == cid:
+            for line in await self._receive(socket):
+                if line.c == ACK and line.cid == cid:
                     self._accept(line)
-                elif line.c not in OUTSIDE:
-                    self._ready.append(line)
+                else:
+                    self._take(line)
 
     def _accept(self, ack: Line) -> None:
         if ack.failed:
             raise ack.error()
-        self.name = ack.s
+        self.name = self.name or ack.s
+
+    async def _receive(self, socket: Socket) -> Sequence[Line]:
+        lines = await socket.receive()
+        self._seen += len(lines)
+        return lines
+
+    def _take(self, line: Line) -> None:
+        """Keep a line for whoever reads; acks and bare heartbeats say nothing to them."""
+        if line.c == ACK or (line.c == "heartbeat" and not line.conflated and not line.dropped):
+            return
+        if line.c in ("p", "group_end") and line.bm is not None:
+            self.bookmark = line.bm
+        self._ended = self._ended or line.c == "unsubscribed"
+        self._ready.append(line)
 
     async def batch(self) -> Sequence[Message]:
         """Every message that has arrived, at least one; none when the subscription has ended."""
         await self.open()
         while not self._ready and not self._ended:
             assert self._socket is not None
-            lines = await self._socket.receive()
-            self._ready.extend(line for line in lines if line.c not in OUTSIDE)
+            try:
+                lines = await self._receive(self._socket)
+            except ClosedByServer:
+                raise
+            except Disconnected as error:
+                await self._return(error)
+                continue
+            for line in lines:
+                self._take(line)
         found = list(self._ready)
         self._ready.clear()
-        self._ended = self._ended or any(message.c == "unsubscribed" for message in found)
         return found
+
+    async def _return(self, error: Disconnected) -> None:
+        """Come back after the connection has broken; raises `error` when it is time to give up."""
+        async for _ in self._retry.attempts():
+            with contextlib.suppress(Unreachable, Disconnected):
+                socket = await self._connect(self._session, self._seen)
+                if socket.resumed:
+                    self._socket = socket
+                    self.resumed += 1
+                else:
+                    await self._begin_anew(socket)
+                return
+        raise error
+
+    async def _begin_anew(self, socket: Socket) -> None:
+        snapshot = self._command.startswith("sow_and_")
+        fields = dict(self._fields)
+        replayed = not snapshot and "bm" in fields and bool(self.bookmark)
+        if replayed:
+            fields["bm"] = self.bookmark
+        self._ready.append(Message("gap", reason=socket.reason, exact=snapshot or replayed))
+        self.gaps += 1
+        await self._begin(socket, fields)
 
     async def close(self) -> None:
         """End the subscription and its connection."""

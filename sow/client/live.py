@@ -1,0 +1,152 @@
+"""A live view: the records of a topic as a mapping that keeps itself current.
+
+Snapshot, updates, deltas and records that leave are folded into a dictionary from SowKey to
+document. After a gap the new snapshot takes the place of the old content at once, when it is
+complete: half a state is never seen. Whoever iterates the changes slowly gets fewer of them, each
+from what was last seen to what holds.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from sow.client.messages import Message
+from sow.client.subscription import Subscription
+from sow.client.tables import to_arrow, to_pandas
+from sow.delta import merged
+from sow.errors import SowError
+
+Document = Any
+
+
+class Change(NamedTuple):
+    """What became of one record: no `old`, it is new; no `new`, it has left."""
+
+    key: str
+    old: Document | None
+    new: Document | None
+
+
+class Live(Mapping[str, Document]):
+    """Records by SowKey, current while the view is open (`async with`)."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self._records: dict[str, Document] = {}
+        self._coming: dict[str, Document] | None = None
+        self._changes: dict[str, Change] = {}
+        self._moved = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._failure: SowError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # The mapping.
+
+    def __getitem__(self, key: str) -> Document:
+        return self._records[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def to_arrow(self) -> Any:
+        """The records as a pyarrow Table, a column for each field and one for the SowKey."""
+        return to_arrow([{"sow_key": key, **record} for key, record in self.items()])
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame."""
+        return to_pandas(self.to_arrow())
+
+    # Following.
+
+    async def synced(self) -> None:
+        """Return when the snapshot is complete, also the one after a gap; raises what ended it."""
+        await self._synced.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """Each change of a record, from what this iteration last gave to what holds now."""
+        while True:
+            while not self._changes:
+                if self._failure is not None:
+                    raise self._failure
+                if self._task is None or self._task.done():
+                    return
+                self._moved.clear()
+                await self._moved.wait()
+            key = next(iter(self._changes))
+            change = self._changes.pop(key)
+            if change.old is not None or change.new is not None:
+                yield change
+
+    async def _follow(self) -> None:
+        try:
+            while messages := await self.subscription.batch():
+                for message in messages:
+                    self._hear(message)
+                self._moved.set()
+        except SowError as error:
+            self._failure = error
+        finally:
+            self._moved.set()
+            self._synced.set()
+
+    def _hear(self, message: Message) -> None:
+        key = message.k or ""
+        records = self._records if self._coming is None else self._coming
+        if message.c == "group_begin":
+            self._coming = {}
+            self._synced.clear()
+        elif message.c == "group_end":
+            self._replace(self._coming or {})
+        elif message.c in ("sow", "p"):
+            document = message.document()
+            if message.delta:
+                document = merged(records[key], document)
+            self._put(records, key, document)
+        elif message.c == "oof":
+            self._put(records, key, None)
+
+    def _replace(self, records: dict[str, Document]) -> None:
+        self._coming = None
+        for key in self._records.keys() - records.keys():
+            self._put(self._records, key, None)
+        for key, document in records.items():
+            if self._records.get(key) != document:
+                self._put(self._records, key, document)
+        self._synced.set()
+
+    def _put(self, records: dict[str, Document], key: str, document: Document | None) -> None:
+        if records is self._records:
+            known = self._changes.pop(key, None)
+            old = self._records.get(key) if known is None else known.old
+            self._changes[key] = Change(key, old, document)
+        if document is None:
+            records.pop(key, None)
+        else:
+            records[key] = document
+
+    async def __aenter__(self) -> Self:
+        await self.subscription.open()
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+        await self.synced()
+        # Whoever looks at the changes from here on has seen all that is there.
+        self._changes.clear()
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.subscription.close()

@@ -1,0 +1,221 @@
+"""Coming back: resumed to the line, or begun anew with a message that says so."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from sow.client import Client, Disconnected, Retry
+from sow.client.live import Change
+
+
+async def at_once(_seconds):
+    """A sleep that takes no time; others get their turn."""
+    await asyncio.sleep(0)
+
+
+RETRY = Retry(sleep=at_once, chance=lambda: 0.0)
+
+
+@pytest.fixture
+def using(server):
+    def run(work):
+        async def session():
+            async with Client(server.url, name="test", retry=RETRY) as client:
+                return await work(client)
+
+        return asyncio.run(asyncio.wait_for(session(), 20))
+
+    return run
+
+
+async def cut(subscription):
+    """Break the connection without a word, as a network does."""
+    subscription._socket._socket._response.connection.transport.abort()
+    await asyncio.sleep(0)
+
+
+async def take(messages, count):
+    return [(await anext(messages)).document()["id"] for _ in range(count)]
+
+
+def end_sessions(server):
+    executor = server.server.executor
+
+    def close_all():
+        for session in list(executor.sessions.values()):
+            executor.close(session, "expired")
+
+    server.call(close_all)
+
+
+def test_nothing_is_lost_or_repeated_over_broken_connections(server, using):
+    async def work(client):
+        async with client.subscribe("orders") as messages:
+            found = []
+            for number in range(5):
+                await client.publish("orders", {"id": 2 * number})
+                found += await take(messages, 1)
+                await cut(messages)
+                await client.publish("orders", {"id": 2 * number + 1})
+                found += await take(messages, 1)
+            return found, messages.resumed, messages.gaps
+
+    assert using(work) == (list(range(10)), 5, 0)
+
+
+def test_a_session_that_is_gone_is_begun_anew_with_a_fresh_snapshot(server, using):
+    async def work(client):
+        await client.publish("orders", {"id": 1})
+        async with client.sow_and_subscribe("orders") as messages:
+            while (await anext(messages)).c != "group_end":
+                pass
+            await cut(messages)
+            end_sessions(server)
+            await client.publish("orders", {"id": 2})
+            gap = await anext(messages)
+            found = [await anext(messages) for _ in range(4)]
+            return gap.c, gap.exact, [message.c for message in found], messages.gaps
+
+    assert using(work) == ("gap", True, ["group_begin", "sow", "sow", "group_end"], 1)
+
+
+def test_a_plain_subscription_says_that_updates_may_be_missing(server, using):
+    async def work(client):
+        async with client.subscribe("orders") as messages:
+            await cut(messages)
+            end_sessions(server)
+            reading = asyncio.ensure_future(anext(messages))
+            gap = await reading
+            await client.publish("orders", {"id": 3})
+            return gap.c, gap.exact, await take(messages, 1)
+
+    assert using(work) == ("gap", False, [3])
+
+
+def test_a_bookmark_subscription_goes_on_from_the_log(server, using):
+    async def work(client):
+        first = await client.publish("orders", {"id": 1})
+        async with client.subscribe("orders", bookmark=first) as messages:
+            await client.publish("orders", {"id": 2})
+            found = await take(messages, 1)
+            await cut(messages)
+            end_sessions(server)
+            await client.publish("orders", {"id": 3})
+            gap = await anext(messages)
+            return found + await take(messages, 1), gap.exact
+
+    assert using(work) == ([2, 3], True)
+
+
+def test_a_server_that_stays_away_ends_the_subscription(server):
+    async def nobody(*_):
+        raise Disconnected("gone")
+
+    async def work():
+        retry = Retry(give_up_s=1, sleep=at_once, chance=lambda: 0.0)
+        client = Client(server.url, retry=retry)
+        async with client, client.subscribe("orders") as messages:
+            await cut(messages)
+            messages._connect = nobody
+            await anext(messages)
+
+    with pytest.raises(Disconnected):
+        asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def test_waits_grow_and_end():
+    async def work():
+        waits = []
+
+        async def sleep(seconds):
+            waits.append(seconds)
+
+        retry = Retry(first_s=1, longest_s=4, give_up_s=12, sleep=sleep, chance=lambda: 0.0)
+        async for _ in retry.attempts():
+            pass
+        return waits
+
+    assert asyncio.run(work()) == [1, 2, 4, 4, 4]
+
+
+# Live views.
+
+
+def test_a_live_view_is_the_topic_as_it_stands(server, using):
+    async def work(client):
+        await client.publish("orders", [{"id": 1, "px": 1, "q": 1}, {"id": 2, "px": 9, "q": 1}])
+        async with client.live("orders", filter="/px > 0") as live:
+            assert len(live) == 2
+            changes = live.changes()
+            await client.delta_publish("orders", {"id": 1, "px": 5})
+            updated = await anext(changes)
+            await client.publish("orders", {"id": 2, "px": 0})
+            left = await anext(changes)
+            return updated, left, list(live.values())
+
+    updated, left, records = using(work)
+    assert (updated.old, updated.new) == ({"id": 1, "px": 1, "q": 1}, {"id": 1, "px": 5, "q": 1})
+    assert (left.old, left.new) == ({"id": 2, "px": 9, "q": 1}, None)
+    assert records == [{"id": 1, "px": 5, "q": 1}]
+    assert isinstance(updated, Change)
+
+
+def test_a_live_view_is_exact_again_after_a_gap(server, using):
+    async def work(client):
+        await client.publish("orders", [{"id": 1}, {"id": 2}])
+        async with client.live("orders") as live:
+            await cut(live.subscription)
+            end_sessions(server)
+            await client.delete("orders", filter="/id = 1")
+            await client.publish("orders", {"id": 3})
+            async for _ in live.changes():
+                if live.subscription.gaps and {record["id"] for record in live.values()} == {2, 3}:
+                    break
+            return live.subscription.gaps
+
+    assert using(work) == 1
+
+
+def test_slow_readers_of_changes_get_fewer_of_them(server, using):
+    async def work(client):
+        async with client.live("orders") as live:
+            for px in range(20):
+                await client.publish("orders", {"id": 1, "px": px})
+            changes = live.changes()
+            seen = []
+            while not seen or seen[-1].new["px"] < 19:
+                seen.append(await anext(changes))
+            return seen
+
+    seen = using(work)
+    assert seen[0].old is None
+    assert all(later.old == earlier.new for earlier, later in pairwise(seen))
+
+
+def test_a_live_view_and_an_answer_are_tables_too(server, using):
+    pytest.importorskip("pyarrow")
+
+    async def work(client):
+        await client.publish("orders", [{"id": 1, "px": 1.5}, {"id": 2, "note": "x"}])
+        async with client.live("orders") as live:
+            answer = await client.query("orders")
+            return live.to_arrow(), answer.to_arrow()
+
+    live, answer = using(work)
+    assert live.column_names == ["sow_key", "id", "px", "note"]
+    assert answer.to_pylist()[1] == {"id": 2, "px": None, "note": "x"}
+
+
+def test_options_travel(server, using):
+    async def work(client):
+        await client.publish("orders", {"id": 1, "px": 1, "q": 1})
+        async with client.sow_and_subscribe(
+            "orders", delta=True, oof=True, select=["/id", "/px"], conflation="50ms"
+        ) as messages:
+            first = [await anext(messages) for _ in range(3)]
+            await client.publish("orders", {"id": 1, "px": 2, "q": 2})
+            update = await anext(messages)
+            return first[1].document(), update.delta, update.document()
+
+    assert using(work) == ({"id": 1, "px": 1}, True, {"id": 1, "px": 2})
