@@ -50,7 +50,7 @@ class Update(NamedTuple):
 def compose(current: Update, new: Update) -> Update:
     """Both updates as one."""
     delta = None
-    if current.new is not None and current.delta is not None and new.delta is not None:
+    if current.delta is not None and new.delta is not None:
         delta = composed(current.delta, new.delta)
     return new._replace(
         told=current.told, delta=delta, first_seq=current.first_seq, first_ts_us=current.first_ts_us

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -15,6 +16,7 @@ from rich.text import Text
 from sow.cli.flatten import cells
 from sow.cli.query import as_table, terminal_console
 from sow.client import Message
+from sow.delta import merged
 
 REFRESHES_PER_S = 8
 OTHER_LINES = 3
@@ -40,9 +42,14 @@ class LiveTable:
         """Take in messages: a record is set or, when it left focus, removed."""
         self._messages += len(messages)
         for message in messages:
-            key = message.k or ""
-            if message.c == "oof":
+            key = f"{message.t} {message.k or ''}"
+            if message.c == "gap":
+                self._records.clear()
+            elif message.c == "oof":
                 self._records.pop(key, None)
+            elif message.delta and key in self._records:
+                document = merged(msgspec.json.decode(self._records[key]), message.document())
+                self._records[key] = msgspec.json.encode(document)
             else:
                 self._records[key] = bytes(message.d)
 

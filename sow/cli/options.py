@@ -9,7 +9,6 @@ import click
 from sow.cli.report import AS_JSON, EXPRESSIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Result = TypeVar("Result")
 
 URL_DEFAULT = "http://127.0.0.1:8080"
@@ -28,11 +27,6 @@ def _note_expression(reason: str) -> Callable[..., str | None]:
         return value
 
     return note
-
-
-def _refuse(_ctx: click.Context, parameter: click.Parameter, value: object) -> None:
-    if value:
-        raise click.UsageError(f"{parameter.opts[0]} is not available yet")
 
 
 def url_option(command: Command) -> Command:
@@ -80,6 +74,13 @@ def order_option(command: Command) -> Command:
     )(command)
 
 
+def select_option(command: Command) -> Command:
+    """Which fields."""
+    return click.option(
+        "--select", metavar="S", help='Only these fields, such as "/id,/px" or "-/notes".'
+    )(command)
+
+
 def variables_option(command: Command) -> Command:
     """What ${NAME} stands for in the configuration."""
     return click.option(
@@ -102,11 +103,6 @@ def _variables(
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
         found[name] = value
     return found
-
-
-def later_option(name: str, **declared: Any) -> Decorator:
-    """An option of the contract that is refused by name until it is built."""
-    return click.option(name, callback=_refuse, expose_value=False, **declared)
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:

@@ -1,21 +1,21 @@
 """`sow publish`: sends messages from a file or standard input to a topic."""
 
+import contextlib
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 import click
 import orjson
 from rich.console import Console
 from rich.progress import Progress
 
-from sow.cli.options import json_option, later_option, run, url_option
+from sow.cli.options import json_option, run, url_option
 from sow.cli.reading import Places, chunks, documents, lines
 from sow.client import Client, Publisher
-from sow.errors import BadMessage, SowError
+from sow.errors import BadMessage, SowError, UnknownTopic
 
 FRAME_MESSAGES = 1000
 FRAME_BYTES = 1024**2
@@ -26,10 +26,18 @@ BYTES_TYPES = frozenset({"binary", "bflat"})
 Advance = Callable[[int], None]
 
 
+class How(TypedDict):
+    """What holds for every message."""
+
+    key: str | None
+    expires_s: float | None
+    delta: bool
+
+
 @click.command()
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
-@later_option("--delta", is_flag=True, help="Merge into the records (not available yet).")
+@click.option("--delta", is_flag=True, help="Merge each message into its record.")
 @click.option("--key", metavar="K", help="The record's key, for a topic without Key; one message.")
 @click.option(
     "--expiration",
@@ -42,6 +50,7 @@ Advance = Callable[[int], None]
 def publish(
     topic: str,
     file: BinaryIO,
+    delta: bool,
     key: str | None,
     expiration: float | None,
     url: str,
@@ -53,8 +62,9 @@ def publish(
     type takes the whole file as one message. Ends when all are on the server's disk.
     """
     name = "standard input" if file is sys.stdin.buffer else file.name
+    how: How = {"key": key, "expires_s": expiration, "delta": delta}
     with progress(file) as advance:
-        count, bookmark = run(_publish(url, topic, file, name, key, expiration, advance))
+        count, bookmark = run(_publish(url, topic, file, name, how, advance))
     if as_json:
         click.echo(orjson.dumps({"published": count, "bookmark": bookmark}))
     else:
@@ -62,7 +72,7 @@ def publish(
         click.echo(f"published {count:,} message{'s' * (count != 1)} to {topic}{at}")
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress(file: BinaryIO) -> Iterator[Advance]:
     """Shows how far a big file has been read, where someone may be looking."""
     size = _size(file)
@@ -86,22 +96,22 @@ async def _publish(
     topic: str,
     file: BinaryIO,
     name: str,
-    key: str | None,
-    expires_s: float | None,
+    how: How,
     advance: Advance,
 ) -> tuple[int, str]:
     async with Client(url, name="sow publish") as client:
-        kind = (await client.topic(topic))["message_type"]
+        kind = await message_type(client, topic)
         if kind in BYTES_TYPES:
             body = b"".join([piece async for piece in chunks(file)])
-            return 1, await client.publish(topic, body, key=key, expires_s=expires_s)
+            publish = client.delta_publish if how["delta"] else client.publish
+            return 1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"])
         places = Places()
         cut = documents if kind == "json" else lines
         publisher = await client.publisher(topic)
         try:
             async for found in cut(chunks(file), places):
                 for frame in frames(found):
-                    await publisher.send(frame, key=key, expires_s=expires_s)
+                    await publisher.send(frame, **how)
                     advance(sum(map(len, frame)) + len(frame))
             await publisher.drain()
         except SowError as error:
@@ -110,6 +120,20 @@ async def _publish(
         finally:
             await publisher.close()
         return publisher.published, publisher.bookmark
+
+
+async def message_type(client: Client, topic: str) -> str:
+    """The type of a topic's messages, or of what a pattern will make of its name."""
+    try:
+        return str((await client.topic(topic))["message_type"])
+    except UnknownTopic:
+        for pattern in await client.topics():
+            if pattern["kind"] == "pattern" and "keys" in pattern:
+                # Only to choose how the input is cut; whether the name matches is the server's say.
+                with contextlib.suppress(re.error):
+                    if re.search(pattern["pattern"], topic):
+                        return str(pattern["message_type"])
+        raise
 
 
 async def _explain(error: SowError, publisher: Publisher, places: Places, name: str) -> None:

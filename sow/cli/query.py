@@ -16,9 +16,9 @@ from sow.cli.flatten import cells, columns
 from sow.cli.options import (
     filter_option,
     json_option,
-    later_option,
     order_option,
     run,
+    select_option,
     url_option,
 )
 from sow.client import Client, Rows
@@ -34,7 +34,7 @@ PIPED_WIDTH = 10_000
 @order_option
 @click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
 @click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
-@later_option("--select", metavar="S", help="Fields to return (not available yet).")
+@select_option
 @click.option(
     "--format",
     "style",
@@ -52,6 +52,7 @@ def query(
     order_by: str | None,
     top: int | None,
     skip: int | None,
+    select: str | None,
     style: str,
     explain: bool,
     url: str,
@@ -64,6 +65,7 @@ def query(
         "order_by": order_by,
         "top_n": top,
         "skip_n": skip,
+        "select": select,
     }
     if explain:
         run(_explain(url, topic, question, style != "table"))

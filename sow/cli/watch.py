@@ -3,25 +3,32 @@
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import click
 import msgspec
 
 from sow.cli.live import LiveTable
-from sow.cli.options import filter_option, json_option, later_option, run, url_option
-from sow.client import Client, Disconnected, Message
+from sow.cli.options import filter_option, json_option, run, select_option, url_option
+from sow.client import Client, Disconnected, Message, Subscription
+from sow.client.questions import LiveFocus
 
-RECORDS = frozenset({"sow", "p", "oof"})
+SHOWN = frozenset({"sow", "p", "oof", "gap"})
 ENCODER = msgspec.json.Encoder()
 
 
 @click.command()
 @click.argument("topic")
 @filter_option
-@later_option("--delta", is_flag=True, help="Only changed fields (not available yet).")
+@select_option
+@click.option("--delta", is_flag=True, help="Only what has changed; a table shows merged records.")
 @click.option("--oof", is_flag=True, help="Also say when a record no longer matches or is deleted.")
-@later_option("--conflation", metavar="1s", help="A rate of our own (not available yet).")
-@later_option("--bookmark", metavar="B", help="Where to go on from (not available yet).")
+@click.option(
+    "--conflation", metavar="1s", help="At most one update of a record in so long, or auto."
+)
+@click.option(
+    "--bookmark", metavar="B", help="Instead of the records as they stand, the log after B."
+)
 @click.option(
     "--format",
     "style",
@@ -34,7 +41,11 @@ ENCODER = msgspec.json.Encoder()
 def watch(
     topic: str,
     filter_text: str | None,
+    select: str | None,
+    delta: bool,
     oof: bool,
+    conflation: str | None,
+    bookmark: str | None,
     style: str | None,
     count: int | None,
     url: str,
@@ -42,38 +53,49 @@ def watch(
 ) -> None:
     """Write the records of TOPIC that match, then each update of them, until Ctrl-C.
 
-    The live table always follows records that leave; lines tell of them with --oof.
+    TOPIC may be a regular expression of names. The live table always follows records that leave;
+    lines tell of them with --oof.
     """
     if as_json or style is None:
         style = "ndjson" if as_json or not sys.stdout.isatty() else "table"
     live = style == "table"
+    if bookmark is not None and (delta or oof):
+        raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
+    focus: LiveFocus = {
+        "filter": filter_text,
+        "select": select,
+        "delta": delta,
+        "oof": oof or (live and bookmark is None),
+        "conflation": conflation,
+    }
+    if bookmark is not None:
+        focus["bookmark"] = bookmark
     table = LiveTable(topic) if live else None
     with table or nullcontext():
-        run(_watch(url, topic, filter_text, oof or live, count, table))
+        run(_watch(url, topic, focus, count, table))
 
 
 async def _watch(
-    url: str,
-    topic: str,
-    filter_text: str | None,
-    oof: bool,
-    count: int | None,
-    table: LiveTable | None,
+    url: str, topic: str, focus: LiveFocus, count: int | None, table: LiveTable | None
 ) -> None:
     show = write_lines if table is None else table.show
     left = count
-    async with (
-        Client(url, name="sow watch") as client,
-        client.sow_and_subscribe(topic, filter=filter_text, oof=oof) as subscription,
-    ):
-        while messages := await subscription.batch():
-            records = [message for message in messages if message.c in RECORDS][:left]
+    async with Client(url, name="sow watch") as client, _follow(client, topic, focus) as messages:
+        while batch := await messages.batch():
+            records = [message for message in batch if message.c in SHOWN][:left]
             show(records)
             if left is not None:
                 left -= len(records)
                 if left == 0:
                     return
-            _refuse_end(messages)
+            _refuse_end(batch)
+
+
+def _follow(client: Client, topic: str, focus: LiveFocus) -> Subscription:
+    if "bookmark" in focus:
+        return client.subscribe(topic, **focus)
+    snapshot: dict[str, Any] = dict(focus)
+    return client.sow_and_subscribe(topic, **snapshot)
 
 
 def _refuse_end(messages: Sequence[Message]) -> None:

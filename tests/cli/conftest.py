@@ -12,6 +12,8 @@ TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
   <Expiration>enabled</Expiration></Topic>
+<Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
+  <Pattern>^/desk/</Pattern></Topic>
 <Topic><Name>notes</Name><MessageType>string</MessageType></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """

@@ -170,3 +170,49 @@ def test_watch_as_a_table_without_a_terminal_is_written_at_the_end(sow, orders):
 def test_watch_points_into_a_bad_filter(sow):
     result = sow("watch", "orders", "--filter", "/id >> 1")
     assert (result.exit_code, result.stderr.endswith("  /id >> 1\n       ^\n")) == (1, True)
+
+
+def test_delta_publishes_are_merged(sow, server, orders):
+    orders({"id": 1, "px": 1, "qty": 5})
+    sow.ok("publish", "orders", "--delta", input='{"id":1,"px":2}')
+    assert server.records("orders") == [{"id": 1, "px": 2, "qty": 5}]
+
+
+def test_a_topic_that_a_pattern_makes_can_be_published_to(sow, server):
+    sow.ok("publish", "/desk/7", input='{"id":1}')
+    assert server.records("/desk/7") == [{"id": 1}]
+    assert sow("publish", "/dsk/7", input='{"id":1}').exit_code == 1
+
+
+def test_only_selected_fields_are_shown(sow, orders):
+    orders({"id": 1, "px": 1, "qty": 5})
+    assert rows(sow.ok("query", "orders", "--select", "/id,/px", "--format", "ndjson")) == [
+        {"id": 1, "px": 1}
+    ]
+
+
+def test_watch_from_a_bookmark_reads_the_log(sow, orders):
+    orders({"id": 1}, {"id": 2})
+    orders({"id": 1, "px": 5})
+    lines = rows(sow.ok("watch", "orders", "--bookmark", "0", "--count", "3"))
+    assert [line["c"] for line in lines] == ["p", "p", "p"]
+
+
+def test_watch_takes_a_pattern_a_pace_and_a_selection(sow, orders):
+    orders({"id": 1, "px": 5})
+    (line,) = rows(
+        sow.ok(
+            "watch", "^ord", "--count", "1", "--delta", "--oof",
+            "--conflation", "100ms", "--select", "/px",
+        )
+    )  # fmt: skip
+    assert (line["t"], line["d"]) == ("orders", {"px": 5})
+
+
+def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):
+    assert sow("watch", "orders", "--bookmark", "0", "--oof").exit_code == 2
+
+
+def test_reload_says_what_a_server_without_a_file_cannot_do(sow):
+    result = sow("reload")
+    assert (result.exit_code, "not started from a file" in result.stderr) == (1, True)

@@ -41,3 +41,11 @@ def test_only_the_rows_there_is_room_for_are_drawn():
 def test_without_a_terminal_everything_is_written():
     messages = [message("sow", str(at), b'{"id":"row%d"}' % at) for at in range(50)]
     assert "row49" in drawn(6, *messages, terminal=False)
+
+
+def test_a_delta_is_merged_into_its_row():
+    delta = Message(c="p", k="1", d=msgspec.Raw(b'{"px":"new"}'), delta=True)
+    text = drawn(9, message("sow", "1", b'{"id":"kept","px":"old"}'), delta)
+    assert "kept" in text
+    assert "new" in text
+    assert "old" not in text

@@ -22,22 +22,6 @@ def test_a_command_that_is_not_built_is_refused_by_name(name):
     assert (result.exit_code, result.stderr) == (1, f"sow: sow {name} is not available yet\n")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("query", "orders", "--select", "/a"),
-        ("watch", "orders", "--delta"),
-        ("watch", "orders", "--conflation", "1s"),
-        ("watch", "orders", "--bookmark", "0"),
-        ("publish", "orders", "--delta"),
-    ],
-)
-def test_an_option_that_is_not_built_is_refused_by_name(arguments):
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert f"{arguments[2]} is not available yet" in result.stderr
-
-
 def test_a_server_that_is_not_there_is_a_sentence():
     result = run("query", "orders", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1

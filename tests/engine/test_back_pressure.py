@@ -350,6 +350,20 @@ def test_updates_are_matched_by_other_fields_if_the_topic_says_so():
     assert [document["id"] for _, document in client.data()] == [3, 2]
 
 
+def test_nothing_is_moved_before_the_leaving_of_a_record_by_such_a_match():
+    world = world_of(topic(match=("/symbol",)))
+    client = slow(world, c="sow_and_subscribe", opts="oof")
+    world.publish("t", {"id": 1, "symbol": "A"})
+    world.delete("t", "/id = 1")
+    world.publish("t", {"id": 1, "symbol": "A", "again": True})
+    client.session.conflate(world.now)
+    assert client.data() == [
+        ("p", {"id": 1, "symbol": "A"}),
+        ("deleted", {"id": 1, "symbol": "A"}),
+        ("p", {"id": 1, "symbol": "A", "again": True}),
+    ]
+
+
 def test_matching_by_other_fields_leaves_deltas_alone():
     world = world_of(topic(match=("/symbol",)), queue_messages_max=3)
     same = {"symbol": "A", "text": "x" * 100}

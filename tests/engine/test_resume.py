@@ -193,3 +193,18 @@ def test_a_half_read_session_counts_acks_and_heartbeats_too(world):
     world.publish("orders", {"id": 2})
     assert client.back()["resumed"] is True
     assert ids(client.lines) == [1, 2]
+
+
+def test_lines_before_the_logon_are_not_counted(world):
+    early = world.client()
+    early.say(c="heartbeat", cid="1")
+    lines = early.send(
+        b'{"c":"flush","cid":"2"}\n{"c":"logon","client":"me"}\n'
+        b'{"c":"subscribe","t":"orders","cid":"3"}'
+    )
+    world.publish("orders", {"id": 1})
+    early.lines()
+    world.executor.drop(early.session, world.now)
+    again = world.client()
+    (ack, update) = again.say(c="logon", session=lines[1]["session"], seen=1)
+    assert (ack["resumed"], update["d"]) == (True, {"id": 1})

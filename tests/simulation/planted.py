@@ -69,10 +69,10 @@ MUTATIONS = (
         "delta = new.delta",
     ),
     Mutation(
-        "what came back is told as a delta",
-        "sow/updates.py",
-        "if current.new is not None and current.delta is not None and new.delta is not None:",
-        "if current.delta is not None and new.delta is not None:",
+        "what comes back is told as a delta",
+        "sow/feeds.py",
+        "delta = batch.delta(at) if was and self.key.delta else None",
+        "delta = batch.delta(at) if self.key.delta else None",
     ),
     Mutation(
         "a void update is told",
@@ -141,10 +141,10 @@ MUTATIONS = (
         "known = max(0, seen - first - 1)",
     ),
     Mutation(
-        "the ack of a logon is counted",
+        "lines before the logon's ack are counted",
         "sow/sessions.py",
-        "        yield frame, 0\n        # Reached",
-        "        yield frame, 1\n        # Reached",
+        "        self.recovery.restart()\n",
+        "        pass\n",
     ),
     Mutation(
         "what was given up is not said",
