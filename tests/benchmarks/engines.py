@@ -6,6 +6,7 @@ from sow.config import loads
 from sow.engine import Engine
 from sow.executor import Executor
 from sow.sessions import Session
+from sow.store.volatile import MemoryJournal
 from sow.topics import Configuration
 from sow.wire import LINES, read_frame
 
@@ -25,7 +26,7 @@ class EngineDriver:
 
     def __init__(self, xml: str) -> None:
         self.engine = Engine(parsed(xml))
-        self.executor = Executor(self.engine)
+        self.executor = Executor(self.engine, MemoryJournal())
         self.now_us = 1_000_000
         self._sessions: list[Session] = []
 
@@ -43,7 +44,7 @@ class EngineDriver:
         group = self.engine.flush()
         self.engine.release(group)
         for session in group.sessions:
-            while session.outbox.pull(self.engine.released) is not None:
+            while session.pull(self.engine.released, self.now_us) is not None:
                 pass
 
     def load(self, bodies: Sequence[bytes], size: int = 1000) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from sow.engine import Engine
 from sow.executor import Executor
+from sow.store.volatile import MemoryJournal
 from sow.wire import LINES, read_frame
 from tests.benchmarks.engines import parsed
 from tests.benchmarks.measure import Figure, in_turn, seconds
@@ -100,7 +101,7 @@ def _figure(
 def as_delivered(bodies: Sequence[bytes]) -> bytes:
     """The frame that a subscriber of `orders` gets when these bodies are published."""
     engine = Engine(parsed(configuration(durable=False)))
-    executor = Executor(engine)
+    executor = Executor(engine, MemoryJournal())
     session = executor.open(LINES, 1)
     for command in read_frame(SUBSCRIBE.encode()):
         executor.execute(session, command, 1)
@@ -109,7 +110,7 @@ def as_delivered(bodies: Sequence[bytes]) -> bytes:
     (frame,) = framed(bodies, len(bodies))
     engine.publish("orders", frame.split(b"\n"), 2)
     engine.release(engine.flush())
-    delivered = session.outbox.pull(engine.released)
+    delivered = session.pull(engine.released, 0)
     assert delivered is not None
     return delivered
 

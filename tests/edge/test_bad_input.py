@@ -146,7 +146,7 @@ LINES = [
     b'{"c":"sow","t":"orders","filter":"/a >"}',
     b'{"c":"sow","t":"orders","top_n":-1}',
     b'{"c":"sow","t":"orders","order_by":"nonsense"}',
-    b'{"c":"subscribe","t":"../../etc"}',
+    b'{"c":"subscribe","t":"orders("}',
     b'{"c":"subscribe","t":"orders","opts":"oof,,,fly"}',
     b'{"c":"subscribe","t":"orders","opts":"conflation=1"}',
     b'{"c":"subscribe","t":"orders","opts":"conflation_key=[/a,/b"}',
