@@ -48,6 +48,11 @@ class Agenda:
                 self._noted[item] = due_us
                 heapq.heappush(self._heap, (due_us, self._added[item][0], item))
 
+    def expect(self, item: Timed) -> None:
+        """`item` may be due now that it was not before; quick where it is waited for already."""
+        if item not in self._noted and item in self._added:
+            self.note(item)
+
     def due_us(self) -> int | None:
         """When something is next due."""
         heap = self._heap

@@ -206,9 +206,10 @@ class Engine:
         self._untidy[topic] = None
         for feed in topic.router.route(batch, self.now_us):
             self._waiting_feeds[feed] = None
-            self.agenda.note(feed)
+            self.agenda.expect(feed)
         for listener in topic.router.listeners:
-            self.agenda.note(listener)
+            # What waits in a conflator already is never due earlier than it was.
+            self.agenda.expect(listener)
 
     # Time.
 
