@@ -99,6 +99,25 @@ BUDGETS = (
         "s",
     ),
     Budget("restart, journal only", "restart: 1000000 records, journal only", value, 2, "s"),
+    Budget("conflator, 1 s", "conflation: 1000 ms", value, 0.4, "µs/update"),
+    *(
+        Budget(case, f"followers: {case}, cores", value, aim, "cores")
+        for case, aim in (
+            ("100 follow 10,000 keys at 1 s", 0.30),
+            ("500 follow 10,000 keys at 1 s", 1.0),
+            ("1,000 follow 1,000 keys at 100 ms", 1.0),
+            ("10,000 follow 100 keys at 1 s", 0.5),
+        )
+    ),
+    *(
+        Budget(f"staleness p99, {case}", f"followers: {case}, staleness p99", value, aim, "ms")
+        for case, aim in (
+            ("100 follow 10,000 keys at 1 s", 1100),
+            ("100 follow, one more never reads", 1100),
+            ("1,000 follow 1,000 keys at 100 ms", 145),
+        )
+    ),
+    Budget("an idle session", "followers: an idle session, memory", value, 20, "KiB"),
     Budget("memory", "memory: 1000000 records, hash index", value, 450, "B/record"),
 )
 

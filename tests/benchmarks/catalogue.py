@@ -6,6 +6,7 @@ from tests.benchmarks import ingest, queries
 from tests.benchmarks.conflation import conflation
 from tests.benchmarks.fan_out import fan_out
 from tests.benchmarks.filters import filters
+from tests.benchmarks.followers import followers
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.memory import memory
 from tests.benchmarks.publisher import client_publisher
@@ -27,4 +28,5 @@ CATALOGUE: dict[str, Benchmark] = {
     "memory": memory,
     "conflation": conflation,
     "snapshot": snapshot,
+    "followers": followers,
 }
