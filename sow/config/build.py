@@ -5,7 +5,7 @@ import os.path
 
 from sow.config.files import file_name
 from sow.config.structure import Section
-from sow.topics import Configuration, ConflatedTopic, Topic
+from sow.topics import Configuration, Topic
 
 
 def build(root: Section, directory: str) -> Configuration:
@@ -27,9 +27,6 @@ def _make(value: object) -> object:
     fields = {name: _make(part) for name, part in value.values.items()}
     if isinstance(make, type) and "line" in {field.name for field in dataclasses.fields(make)}:
         fields["line"] = value.line
-    if make is ConflatedTopic:
-        # Copies of a pattern's topics are named by their format; the definition may go without.
-        fields.setdefault("name", fields.get("topic_format"))
     if make is Topic:
         fields["file_name"] = file_name(value)
     return make(**fields)

@@ -8,8 +8,9 @@ from sow.topic_patterns import topic_search
 
 
 def check_conflation(root: Section, findings: Findings) -> None:
-    """Check every topic's definition by itself, and exact names against patterns."""
+    """Check every topic's definition by itself, exact names against patterns, and the copies."""
     _exact_names_first(root, findings)
+    _distinct_copies(root, findings)
     for topic in root.sections("topics"):
         _retains_nothing(topic, findings)
         _merges(topic, findings)
@@ -34,6 +35,26 @@ def _exact_names_first(root: Section, findings: Findings) -> None:
                         f"{other.line_of('Pattern')}, which stands above it",
                         f"move {name!r} above {other.text('name')!r}",
                     )
+
+
+def _distinct_copies(root: Section, findings: Findings) -> None:
+    """No two formats, perhaps one over another, give a pattern's topic two copies of one name."""
+    formats: dict[str, tuple[str, str]] = {}
+    taken: dict[tuple[str, str], Section] = {}
+    for topic in root.sections("topics"):
+        if not (text := topic.text("topic_format")):
+            continue
+        source, below = formats.get(topic.text("underlying"), (topic.text("underlying"), "%n"))
+        copies = formats[topic.text("name")] = source, text.replace("%n", below)
+        other = taken.setdefault(copies, topic)
+        if other.text("name") != topic.text("name"):
+            findings.error(
+                topic.line_of("TopicFormat"),
+                "TopicFormat",
+                f"gives the copies of {source!r} the names that {other.text('name')!r} in line "
+                f"{other.line} gives them: {copies[1]}",
+                "write another one, such as %n-D",
+            )
 
 
 def _retains_nothing(topic: Section, findings: Findings) -> None:

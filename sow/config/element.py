@@ -18,7 +18,7 @@ class Element:
     `children`: with `make` their fields become one object, which fills `fields` in turn; without,
     they belong to the section around it. `attribute` allows ``<Parent Name="…">`` for a leaf, and
     `text_child` names the child that a section's own text stands for. A `required` element may be
-    absent where the element `unless` is there.
+    absent where the element `unless` is there, whose value it then takes.
     Status: `not yet` is refused by name, `no effect` and `foreign` (known to AMPS, not to us) are
     warned about; the insides of all three are not looked at.
     """

@@ -164,6 +164,11 @@ def _topic_format(text: str) -> str:
             f"{text!r} has no %n, so all copies would have one name",
             f"write {text}-%n or such: %n becomes the name of each topic",
         )
+    if text == "%n":
+        raise MistakeError(
+            "'%n' alone gives each copy the name of the topic that it copies",
+            "write %n-C or such",
+        )
     if found := METACHARACTERS.intersection(text):
         raise MistakeError(
             f"{text!r} contains {' '.join(sorted(found))}, which means something to a regular "

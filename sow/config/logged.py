@@ -4,10 +4,14 @@ Every persistent topic is logged whether it is named or not, so the list says no
 read so that AMPS files run, and so that what they ask for and do not get is said.
 """
 
+from collections.abc import Mapping
+
 import re2
 
 from sow.config.findings import Findings, nearest
 from sow.config.structure import Section
+from sow.errors import ClientError
+from sow.topic_patterns import is_pattern, topic_search
 
 
 def check_logged_topics(root: Section, findings: Findings) -> None:
@@ -20,8 +24,22 @@ def check_logged_topics(root: Section, findings: Findings) -> None:
         name = entry.text("name")
         if name in topics:
             _literal(entry, topics[name], findings)
+        elif made_from := _definition_of(name, topics):
+            _literal(entry, made_from, findings)
         elif name:
             _pattern(entry, name, topics, findings)
+
+
+def _definition_of(name: str, topics: Mapping[str, Section]) -> Section | None:
+    """The definition whose Pattern a topic of this name would be made from."""
+    for topic in topics.values():
+        if pattern := topic.text("pattern"):
+            try:
+                if topic_search(pattern)(name):
+                    return topic
+            except ClientError:
+                continue  # reported where it was read
+    return None
 
 
 def _literal(entry: Section, topic: Section, findings: Findings) -> None:
@@ -50,6 +68,8 @@ def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Fi
         message = f"{name!r} is neither a topic nor a pattern of names ({reason})"
         findings.error(line, "Name", message, "correct it, or write .* for all")
         return
+    if is_pattern(name) and any(topic.text("pattern") for topic in topics.values()):
+        return  # which names the topics of a Pattern will have is not known yet
     if not any(pattern.search(topic) for topic in topics):
         meant = nearest(name, topics)
         findings.error(

@@ -68,11 +68,14 @@ def _module(section: Section, variant: MessageTypeOptions, findings: Findings) -
 def _unique_names(root: Section, findings: Findings) -> None:
     lines: dict[str, int] = {}
     for topic in root.sections("topics"):
-        name, line = topic.text("name"), topic.line_of("Name")
+        # A conflated topic over a pattern may be named by its format alone.
+        element = "Name" if "Name" in topic.lines else "TopicFormat"
+        name, line = topic.text("name"), topic.line_of(element)
         if name and name in lines:
             message = f"the name {name!r} is already used in line {lines[name]}"
-            instead = "names are unique over all message types: choose another one"
-            findings.error(line, "Name", message, instead)
+            instead = "names are unique over all message types: "
+            instead += "choose another one" if element == "Name" else "add a <Name>"
+            findings.error(line, element, message, instead)
         elif name:
             lines[name] = line
 
@@ -116,8 +119,10 @@ def _message_type(
 def _repeated_paths(topic: Section, findings: Findings) -> None:
     """A field named twice in one list says nothing more; it is a slip for another field."""
     lists = [("Key", topic.texts("keys"), topic), ("Index", topic.texts("indexes"), topic)]
-    for index in topic.sections("hash_indexes"):
-        lists.append(("Key", index.texts("keys"), index))
+    match = topic.values.get("match")
+    for section in [*topic.sections("hash_indexes"), *([match] if match else [])]:
+        assert isinstance(section, Section)
+        lists.append(("Key", section.texts("keys"), section))
     for element, paths, section in lists:
         for path in sorted({path for path in paths if paths.count(path) > 1}):
             message = f"names {path} twice"

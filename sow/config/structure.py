@@ -88,10 +88,19 @@ class _Reader:
                 first.setdefault(known.name, child.line)
                 self._element(section, child, known)
         for missing in element.children:
-            if missing.required and missing.name not in first and missing.unless not in first:
-                instead = f"add <{missing.name}>…</{missing.name}>"
-                message = f"has no {missing.name}"
-                self._findings.error(node.line, node.tag, message, instead)
+            if missing.required and missing.name not in first:
+                other = element.child(missing.unless) if missing.unless in first else None
+                self._missing(section, node, missing, other)
+
+    def _missing(
+        self, section: Section, node: Node, missing: Element, other: Element | None
+    ) -> None:
+        """A required element is not there: `other` takes its place, or it is an error."""
+        if other is None:
+            instead = f"add <{missing.name}>…</{missing.name}>"
+            self._findings.error(node.line, node.tag, f"has no {missing.name}", instead)
+        elif other.fields[0] in section.values:
+            section.values[missing.fields[0]] = section.values[other.fields[0]]
 
     def _children(self, node: Node, element: Element) -> list[Node]:
         """The child elements, with attributes and own text in the form of child elements."""

@@ -7,7 +7,7 @@ from sow.config.element import FLUSH_INTERVAL, Element, later, unused
 from sow.topics import ConflatedTopic, Merge, Topic
 
 
-def _hash_index(keys: tuple[str, ...]) -> tuple[str, ...]:
+def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     return keys
 
 
@@ -32,7 +32,7 @@ INDEXES = (
         name="HashIndex",
         repeated=True,
         fields=("hash_indexes",),
-        make=_hash_index,
+        make=_keys,
         about="Answers exact matches on all of its fields at once.",
         children=(
             Element(
@@ -71,6 +71,8 @@ BACK_PRESSURE = (
     ),
     Element(
         name="Match",
+        fields=("match",),
+        make=_keys,
         about="Which queued update is the same as a new one; by default that of the same record.",
         children=(
             Element(
@@ -78,7 +80,7 @@ BACK_PRESSURE = (
                 kind=kinds.PATH,
                 required=True,
                 repeated=True,
-                fields=("match",),
+                fields=("keys",),
                 about="A field that both have in common.",
             ),
         ),

@@ -27,6 +27,7 @@ FRAME = 100
 NUMBER = re.compile(rb'"n":(\d+),')
 NUMBER_BYTES_MAX = 32
 IDLE_SESSIONS = 1000
+SUBSCRIBE = '{"c":"subscribe","t":"orders-C","cid":"1"}'
 BODY = (
     '{"order":{"id":%d},"n":%d,"symbol":"S%04d","side":"buy","px":101.25,"qty":%d,'
     '"account":"A-17","status":"open","text":"a record of about two hundred bytes, as orders are"}'
@@ -111,30 +112,36 @@ class Played(NamedTuple):
 
 
 def _play(scene: Scene, seconds: float) -> Played:
-    subscribe = '{"c":"subscribe","t":"orders-C","cid":"1"}'
     with ServerProcess(xml(scene.interval_ms)) as server:
         load = Load(server.host, server.port, scene)
-        if scene.stalled:
-            load.stall()
-        load.run(1.0)
-        if not scene.followers:
-            before_s = server.cpu_s
-            load.run(seconds)
-            return Played((server.cpu_s - before_s) / seconds, 0.0, 0)
-        with Readers(server.host, server.port, scene.followers, subscribe) as readers:
-            readers.ready()
-            load.follow()
-            # The first second joins windows that are open already.
-            load.run(2 * scene.interval_ms / 1000)
-            load.ages_ms.clear()
-            before_s = server.cpu_s
-            load.run(seconds)
-            cores = (server.cpu_s - before_s) / seconds
-            readers.check()
-        address = f"http://{server.host}:{server.port}/v1/topics/orders-C"
-        with urllib.request.urlopen(address) as answer:
-            taken = json.load(answer)["updates_in"]
-        return Played(cores, load.p99_ms(), load.acknowledged - taken)
+        try:
+            return _measured(server, load, scene, seconds)
+        finally:
+            load.close()
+
+
+def _measured(server: ServerProcess, load: "Load", scene: Scene, seconds: float) -> Played:
+    if scene.stalled:
+        load.stall()
+    load.run(1.0)
+    if not scene.followers:
+        before_s = server.cpu_s
+        load.run(seconds)
+        return Played((server.cpu_s - before_s) / seconds, 0.0, 0)
+    with Readers(server.host, server.port, scene.followers, SUBSCRIBE) as readers:
+        readers.ready()
+        load.follow()
+        # The first second joins windows that are open already.
+        load.run(2 * scene.interval_ms / 1000)
+        load.ages_ms.clear()
+        before_s = server.cpu_s
+        load.run(seconds)
+        cores = (server.cpu_s - before_s) / seconds
+        readers.check()
+    address = f"http://{server.host}:{server.port}/v1/topics/orders-C"
+    with urllib.request.urlopen(address) as answer:
+        taken = json.load(answer)["updates_in"]
+    return Played(cores, load.p99_ms(), load.acknowledged - taken)
 
 
 class Load:
@@ -158,7 +165,7 @@ class Load:
     def follow(self) -> None:
         """Let the probe follow, too."""
         self._probe = Client(*self._address)
-        self._probe.socket.sendall(frame(b'{"c":"subscribe","t":"orders-C","cid":"1"}'))
+        self._probe.socket.sendall(frame(SUBSCRIBE.encode()))
         self._probe.read()
         self._told = [len(self._published_at)] * self._scene.keys
         self._selector.register(self._probe.socket, selectors.EVENT_READ, self._lines)
@@ -167,6 +174,13 @@ class Load:
         """Connect somebody who subscribes and never reads."""
         stalled = self._stalled = Client(*self._address)
         stalled.socket.sendall(frame(b'{"c":"subscribe","t":"orders"}'))
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._selector.close()
+        for client in (self._publisher, self._probe, self._stalled):
+            if client is not None:
+                client.close()
 
     def run(self, seconds: float) -> None:
         """Publish for so long, and then until everything is acknowledged."""
@@ -229,12 +243,11 @@ class Load:
 
 
 def _idle(sessions: int) -> Iterator[Figure]:
-    subscribe = '{"c":"subscribe","t":"orders-C","cid":"1"}'
     with ServerProcess(xml(1000)) as server:
-        with Readers(server.host, server.port, 1, subscribe) as readers:
+        with Readers(server.host, server.port, 1, SUBSCRIBE) as readers:
             readers.ready()
         before = server.memory_bytes
-        with Readers(server.host, server.port, sessions, subscribe) as readers:
+        with Readers(server.host, server.port, sessions, SUBSCRIBE) as readers:
             readers.ready()
             time.sleep(0.5)
             each = (server.memory_bytes - before) / sessions
