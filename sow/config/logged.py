@@ -33,7 +33,7 @@ def check_logged_topics(root: Section, findings: Findings) -> None:
 def _definition_of(name: str, topics: Mapping[str, Section]) -> Section | None:
     """The definition whose Pattern a topic of this name would be made from."""
     for topic in topics.values():
-        if pattern := topic.text("pattern"):
+        if (pattern := topic.text("pattern")) and not is_pattern(name):
             try:
                 if topic_search(pattern)(name):
                     return topic

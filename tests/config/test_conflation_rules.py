@@ -30,7 +30,7 @@ def test_a_pattern_that_does_not_compile_is_an_error(sow, only):
     assert "Pattern" in only(sow(orders("desks", "<Pattern>(</Pattern>")))
 
 
-@pytest.mark.parametrize("text", ["plain", "%n.C", "^%n", "%n(1)"])
+@pytest.mark.parametrize("text", ["plain", "%n", "%n.C", "^%n", "%n(1)"])
 def test_a_topic_format_needs_the_name_and_no_metacharacters(sow, only, text):
     pattern = orders(more="<Pattern>^/desk/</Pattern>")
     found = sow(pattern + copy(f"<TopicFormat>{text}</TopicFormat>")).errors
@@ -46,6 +46,35 @@ def test_a_copy_with_a_format_may_go_without_a_name(sow):
     pattern = orders(more="<Pattern>^/desk/</Pattern>")
     loaded = sow(pattern + copy("<TopicFormat>%n-C</TopicFormat>", name=""))
     assert loaded.configuration.topics[1].name == "%n-C"
+
+
+def test_copies_can_be_copied_by_their_format(sow):
+    xml = orders(more="<Pattern>^/desk/</Pattern>")
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", name="")
+    loaded = sow(xml + copy("<TopicFormat>%n-D</TopicFormat>", "%n-C", name=""))
+    assert [topic.name for topic in loaded.configuration.topics] == ["orders", "%n-C", "%n-D"]
+
+
+def test_two_copies_called_by_the_same_format_are_told_to_take_names(sow, only):
+    xml = orders("a", "<Pattern>^/a/</Pattern>") + orders("b", "<Pattern>^/b/</Pattern>")
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", "a", name="")
+    text = only(sow(xml + copy("\n<TopicFormat>%n-C</TopicFormat>", "b", name="")))
+    assert "config.xml:2: TopicFormat: the name '%n-C' is already used in line 1" in text
+    assert text.endswith("add a <Name>")
+
+
+def test_two_patterns_may_have_copies_of_one_format(sow):
+    xml = orders("a", "<Pattern>^/a/</Pattern>") + orders("b", "<Pattern>^/b/</Pattern>")
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", "a", name="<Name>ac</Name>")
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", "b", name="<Name>bc</Name>")
+    assert not sow(xml).findings
+
+
+def test_a_topic_of_a_pattern_never_has_two_copies_of_one_name(sow, only):
+    xml = orders(more="<Pattern>^/desk/</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
+    xml += copy("<TopicFormat>%n-D</TopicFormat>", "c", "<Name>d</Name>")
+    text = only(sow(xml + copy("<TopicFormat>%n-C-D</TopicFormat>", name="<Name>e</Name>")))
+    assert "gives the copies of 'orders' the names that 'd' in line 1 gives them: %n-C-D" in text
 
 
 def test_a_copy_of_copies_of_a_pattern_needs_a_format_too(sow, only):
@@ -70,6 +99,45 @@ def test_a_field_is_merged_in_one_way_only(sow, only):
 def test_a_merger_does_not_stand_beside_merges(sow, only):
     merge = "<Merge><Field>/qty</Field><Operation>sum</Operation></Merge><Merger>a.b:c</Merger>"
     assert "stands beside Merge" in only(sow(orders(more=merge)))
+
+
+@pytest.mark.parametrize(
+    ("more", "element"),
+    [
+        ("<Match><Key>/a</Key></Match>", "Match"),
+        ("<Merge><Field>/a</Field><Operation>sum</Operation></Merge>", "Merge"),
+    ],
+)
+def test_messages_without_fields_have_none_to_match_or_merge(sow, only, more, element):
+    xml = f"<Topic><Name>a</Name><MessageType>binary</MessageType>{more}</Topic>"
+    assert f"{element}: messages of the type binary have no fields" in only(sow(xml))
+
+
+def test_a_field_is_named_once_in_a_match(sow, only):
+    assert "names /a twice" in only(sow(orders(more="<Match><Key>/a</Key><Key>$.a</Key></Match>")))
+
+
+def test_the_key_of_a_match_is_no_key_of_the_topic(sow, only):
+    more = "<KeyDomain>d</KeyDomain><Match><Key>/a</Key></Match>"
+    xml = f"<Topic><Name>a</Name><MessageType>json</MessageType>{more}</Topic>"
+    assert "a key domain needs Key" in only(sow(xml))
+
+
+def test_a_copy_of_what_retains_nothing_is_fine(sow):
+    assert not sow(orders(more="<Retain>false</Retain>") + copy("")).findings
+
+
+def test_how_sessions_lag_and_come_back_is_read(instance):
+    loaded = instance(
+        "<Sessions><Conflates>false</Conflates><ReconnectTimeout>0</ReconnectTimeout>"
+        "<RecoveryBuffer>20k</RecoveryBuffer><BackgroundConflationAt>100%</BackgroundConflationAt>"
+        "</Sessions><Limits><PatternTopics>1M</PatternTopics></Limits>"
+    )
+    sessions = loaded.configuration.sessions
+    assert (sessions.conflates, sessions.reconnect_timeout_us) == (False, 0)
+    assert sessions.recovery_messages_max == 20_000
+    assert sessions.background_conflation_fraction == 1.0
+    assert loaded.configuration.limits.pattern_topics_max == 1_000_000
 
 
 @pytest.mark.parametrize("name", ["merge", "a.b", "a b:c", "a:b:c", ":c"])

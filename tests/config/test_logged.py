@@ -25,6 +25,26 @@ def test_a_persistent_topic_or_a_pattern_may_be_named(log, name):
     assert loaded.configuration.journal.topics[0].name == name
 
 
+PATTERN = (
+    "<SOW><Topic><Name>desks</Name><MessageType>json</MessageType><Pattern>^/desk/</Pattern>{}"
+    "</Topic></SOW><TransactionLog><Topic><Name>{}</Name></Topic></TransactionLog>"
+)
+
+
+@pytest.mark.parametrize("name", ["desks", "/desk/1", "^/desk/", "/desk/[0-9]+"])
+def test_a_topic_that_a_pattern_will_make_may_be_named(instance, name):
+    assert not instance(PATTERN.format("", name)).findings
+
+
+def test_a_topic_that_a_pattern_will_not_make_is_undefined(instance, only):
+    assert "no topic is called '/floor/1'" in only(instance(PATTERN.format("", "/floor/1")))
+
+
+def test_the_log_of_a_transient_topic_of_a_pattern_is_refused(instance, only):
+    transient = PATTERN.format("<Durability>transient</Durability>", "/desk/1")
+    assert "the log of a transient topic is not available yet" in only(instance(transient))
+
+
 @pytest.mark.parametrize(("name", "kind"), [("orders-C", "conflated"), ("news", "transient")])
 def test_other_logs_are_refused_by_name(log, only, name, kind):
     assert f"the log of a {kind} topic is not available yet" in only(log(name))
