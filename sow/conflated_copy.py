@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from conflated_topics import ConflatedTopic, PerKey, Removal, Schedule, Tick
 from sow.batch import Batch
 from sow.changes import Reason
-from sow.expressions import Filter
+from sow.expressions import Filter, compile_fields
 from sow.keyed_topic import KeyedTopic
 from sow.topics import ConflatedTopic as Definition
 
@@ -35,6 +35,7 @@ class ConflatedCopy:
         self.definition = definition
         self.condition = condition
         merges = copy.folding.merger is not None
+        self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
         self.conflation: ConflatedTopic[str, Update] = ConflatedTopic(
             self._schedule(definition), copy.table.__contains__, self._merge if merges else None
         )
@@ -109,7 +110,17 @@ class ConflatedCopy:
         merger = self.copy.folding.merger
         if merger is not None:
             bodies = tuple(map(merger.single, bodies))
+        if self.enrichment is not None:
+            bodies = tuple(map(self._enriched, bodies))
         return self.copy.put(names, list(bodies), {}, seqs, ts_us)
+
+    def _enriched(self, body: bytes) -> bytes:
+        """The message with the fields that are computed for it."""
+        kind = self.copy.message_type
+        document = kind.parse(body)
+        assert self.enrichment is not None
+        assert isinstance(document, dict)
+        return kind.encode(self.enrichment.apply(document))
 
     def _drop(self, leaving: Sequence[Removal[str, Update]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from sow.config import units
 from sow.config.findings import MistakeError, halves, nearest
 from sow.errors import BadFilter, ClientError
-from sow.expressions import compile_filter
+from sow.expressions import compile_fields, compile_filter
 from sow.paths import parse_path
 from sow.topic_patterns import METACHARACTERS, topic_search
 
@@ -66,6 +66,17 @@ def _filter(text: str) -> str:
             wrong += f" (at position {error.position})"
         if error.expected and error.expected not in error.detail:
             instead += f"{'; ' if instead else ''}expected {error.expected}"
+        raise MistakeError(wrong, instead, position=error.position) from None
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+    return text
+
+
+def _field(text: str) -> str:
+    try:
+        compile_fields([text])
+    except BadFilter as error:
+        wrong, instead = halves(error.detail)
         raise MistakeError(wrong, instead, position=error.position) from None
     except ClientError as error:
         raise MistakeError(*halves(error.detail)) from None
@@ -234,6 +245,7 @@ INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)
 PATH = Kind("path", _path)
 FILTER = Kind("filter", _filter)
+FIELD = Kind("expression `AS` path", _field)
 FILE = Kind("file", _file)
 DIRECTORY = Kind("directory", _text)
 EXPIRATION = Kind("`disabled`, `enabled` or an interval", _expiration)

@@ -105,7 +105,7 @@ def _message_type(
         return
     if structured:
         return
-    for element in ("Key", "HashIndex", "Index", "Filter", "Match", "Merge"):
+    for element in ("Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Field"):
         if element in topic.lines:
             findings.error(
                 topic.line_of(element),

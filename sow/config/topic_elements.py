@@ -256,7 +256,21 @@ CONFLATED_TOPIC = Element(
             default="embedded",
             about="What conflates.",
         ),
-        *later("Enrichment"),
+        Element(
+            name="Enrichment",
+            about="Fields that are computed for each message that enters the copy, in order.",
+            children=(
+                Element(
+                    name="Field",
+                    kind=kinds.FIELD,
+                    required=True,
+                    repeated=True,
+                    fields=("enrichment",),
+                    about="`/price * /qty AS /value`; `HINT OPTIONAL` leaves a NULL result out, "
+                    "`HINT SET_CURRENT` lets the fields after it see it.",
+                ),
+            ),
+        ),
         *BACK_PRESSURE,
     ),
 )

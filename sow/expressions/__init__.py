@@ -6,6 +6,7 @@ values come from.
 """
 
 from sow.expressions.compare import as_number, as_text, compare
+from sow.expressions.fields import Fields, compile_fields
 from sow.expressions.filters import Filter, compile_filter, compile_term
 from sow.expressions.nodes import (
     And,
@@ -27,6 +28,7 @@ __all__ = [
     "And",
     "Between",
     "Compare",
+    "Fields",
     "Filter",
     "Identifier",
     "In",
@@ -40,6 +42,7 @@ __all__ = [
     "as_number",
     "as_text",
     "compare",
+    "compile_fields",
     "compile_filter",
     "compile_term",
     "parse",

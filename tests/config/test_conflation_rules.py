@@ -161,3 +161,14 @@ def test_what_a_queue_may_do_is_read(sow):
 def test_a_percentage_is_from_1_to_100(instance, only, text):
     xml = f"<Sessions><BackgroundConflationAt>{text}</BackgroundConflationAt></Sessions>"
     assert "is not a percentage" in only(instance(xml))
+
+
+def test_enrichment_is_a_list_of_field_constructions(sow):
+    more = "<Enrichment><Field>/a + 1 AS /b</Field><Field>/b AS /c</Field></Enrichment>"
+    loaded = sow(orders() + copy(more))
+    assert loaded.configuration.topics[1].enrichment == ("/a + 1 AS /b", "/b AS /c")
+
+
+def test_a_field_that_cannot_be_computed_is_an_error(sow, only):
+    text = only(sow(orders() + copy("<Enrichment><Field>NOPE(/a) AS /b</Field></Enrichment>")))
+    assert "there is no function NOPE" in text

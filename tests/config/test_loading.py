@@ -119,8 +119,7 @@ def test_the_defaults_of_the_table_are_those_of_the_dataclass(section):
 def test_every_field_of_a_dataclass_can_be_configured(section):
     inner = [e for c in section.children if not c.make for e in (c, *c.children)]
     fields = {name for e in (*section.children, *inner) for name in e.fields}
-    # Enrichment needs field constructions, which are not there yet.
-    assert {f.name for f in dataclasses.fields(section.make)} - {"line", "enrichment"} == fields
+    assert {f.name for f in dataclasses.fields(section.make)} - {"line"} == fields
 
 
 def test_a_relative_data_directory_starts_at_the_file(tmp_path):

@@ -159,3 +159,19 @@ def test_a_restart_finds_the_copies_as_full_as_the_original(world):
     again = world.restart()
     assert again.records("orders-C") == again.records("orders")
     assert again.records("big") == [{"id": 1, "px": 9}]
+
+
+def test_enrichment_computes_fields_of_what_enters_the_copy():
+    copy = ConflatedTopic(
+        "mid",
+        "json",
+        "orders",
+        interval_us=SECOND,
+        enrichment=("(/bid + /ask) / 2.0 AS /mid HINT OPTIONAL",),
+    )
+    world = World(ORDERS, copy)
+    world.publish("orders", {"id": 1, "bid": 1, "ask": 2}, {"id": 2, "bid": 1})
+    world.advance(2 * SECOND)
+    assert world.records("mid") == [{"id": 1, "bid": 1, "ask": 2, "mid": 1.5}, {"id": 2, "bid": 1}]
+    assert world.restart().records("mid") == world.records("mid")
+    assert world.records("orders")[0] == {"id": 1, "bid": 1, "ask": 2}
