@@ -70,8 +70,8 @@ class Outbox:
         self._waiting: deque[Entry] = deque()
         self._dead = 0
         self._notice: Entry | None = None
-        self._eager: dict[tuple[Feed, Key], Entry] = {}
-        """Single updates of topics that are conflated as they are queued."""
+        self._singles: dict[tuple[Feed, Key], Entry] = {}
+        """The newest single update of each record, into which later ones are folded."""
         self.messages = 0
         self.bytes = 0
         self.folded = 0
@@ -144,10 +144,10 @@ class Outbox:
         if conflates and feed.folding.policy == "always" and self:
             before = self.messages + delivery.messages
             self._take_apart(feed)
-            run = _Run(self, self._eager)
+            run = _Run(self, self._singles)
             for key, update in delivery.keyed():
                 run.fold(feed, key, update, group, since_us)
-            self._eager = run.newest
+            self._singles = run.newest
             self._bury()
             self.folded += before - self.messages
             return
@@ -208,13 +208,13 @@ class Outbox:
             self._notice = None
         if entry.feed is not None and entry.key is not None:
             place = (entry.feed, entry.key)
-            if self._eager.get(place) is entry:
-                del self._eager[place]
+            if self._singles.get(place) is entry:
+                del self._singles[place]
 
     def clear(self) -> None:
         """Drop all that waits."""
         self._waiting.clear()
-        self._eager.clear()
+        self._singles.clear()
         self._notice = None
         self.messages = self.bytes = self._dead = 0
 
@@ -223,23 +223,18 @@ class Outbox:
     def conflate(self) -> None:
         """Fold the whole queue, topic by topic, in one batch."""
         before = self.messages
-        entries = self._take_all()
-        run = _Run(self, {})
-        for entry in entries:
-            if not _lives(entry):
+        run = _Run(self, self._singles)
+        for entry in self._take_all():
+            delivery = entry.delivery
+            if delivery is None or delivery.feed.folding.policy == "off":
+                # What was folded before is one update of each record already: it only has to
+                # stay where it is, and to be found.
+                if _lives(entry):
+                    self._append(entry)
                 continue
-            if entry.delivery is not None and entry.delivery.feed.folding.policy != "off":
-                for key, update in entry.delivery.keyed():
-                    run.fold(entry.delivery.feed, key, update, entry.group, entry.since_us)
-            elif entry.feed is not None and entry.update is not None:
-                run.fold(entry.feed, entry.key, entry.update, entry.group, entry.since_us, entry)
-            else:
-                self._append(entry)
-        self._eager = {
-            place: entry
-            for place, entry in run.newest.items()
-            if _lives(entry) and place[0].folding.policy == "always"
-        }
+            for key, update in delivery.keyed():
+                run.fold(delivery.feed, key, update, entry.group, entry.since_us)
+        self._singles = run.newest
         self._bury(always=True)
         self.folded += before - self.messages
 
@@ -251,6 +246,7 @@ class Outbox:
     def drop(self, feed: "Feed") -> int:
         """Drop what waits of one feed; returns how many messages that were."""
         before = self.messages
+        self._singles = {at: entry for at, entry in self._singles.items() if at[0] is not feed}
         for entry in self._take_all():
             of = entry.delivery.feed if entry.delivery is not None else entry.feed
             if of is not feed and _lives(entry):
@@ -261,14 +257,14 @@ class Outbox:
         """Turn a feed's shared frames into single updates, so that they can be folded."""
         if not any(e.delivery is not None and e.delivery.feed is feed for e in self._waiting):
             return
-        run = _Run(self, self._eager)
+        run = _Run(self, self._singles)
         for entry in self._take_all():
             if entry.delivery is not None and entry.delivery.feed is feed:
                 for key, update in entry.delivery.keyed():
                     run.fold(feed, key, update, entry.group, entry.since_us)
             elif _lives(entry):
                 self._append(entry)
-        self._eager = run.newest
+        self._singles = run.newest
 
     def _take_all(self) -> deque[Entry]:
         """All entries, out of the queue and its counts, to be put back one by one."""
@@ -287,7 +283,7 @@ class Outbox:
         assert self.messages == sum(entry.messages for entry in self._waiting)
         assert self.bytes == sum(len(entry.frame) for entry in self._waiting)
         assert self._dead == sum(not _lives(entry) for entry in self._waiting)
-        assert all(_lives(entry) for entry in self._eager.values())
+        assert all(_lives(entry) for entry in self._singles.values())
 
 
 class _Run:
@@ -304,18 +300,14 @@ class _Run:
         update: Update,
         group: int,
         since_us: int,
-        entry: Entry | None = None,
     ) -> None:
-        """Queue an update, or let an earlier one that matches take it in.
-
-        `entry` is the single entry that held it until now.
-        """
+        """Queue an update, or let an earlier one that matches take it in."""
         current = None if key is None else self.newest.get((feed, key))
         if key is None:
             # Nothing that comes later may be moved before a record's leaving.
             self.newest = {place: e for place, e in self.newest.items() if place[0] is not feed}
         if current is None or current.update is None:
-            self._queue(feed, key, update, group, since_us, entry.moved if entry else 0)
+            self._queue(feed, key, update, group, since_us, 0)
             return
         folded = feed.folding.fold(current.update, update)
         if folded == "kept both":

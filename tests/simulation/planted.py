@@ -95,8 +95,8 @@ MUTATIONS = (
     Mutation(
         "topics with the policy off are folded too",
         "sow/outbox.py",
-        'entry.delivery is not None and entry.delivery.feed.folding.policy != "off"',
-        "entry.delivery is not None",
+        'if delivery is None or delivery.feed.folding.policy == "off":',
+        "if delivery is None:",
     ),
     Mutation(
         "an oof is no barrier for updates matched by other fields",

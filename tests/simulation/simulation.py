@@ -1,6 +1,7 @@
 """One seeded run: random traffic and random clients on the real engine, beside the model."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 from sow.topics import ConflatedTopic, SessionSettings, Topic
@@ -70,8 +71,8 @@ class Simulation:
         act = self.random.choices(
             (self._publish, self._delta, self._delete, self._wait, self._subscribe,
              self._unsubscribe, self._replace, self._drop, self._back, self._restart,
-             self._checkpoint),
-            (30, 10, 4, 20, 14, 2, 4, 4, 6, 1, 1),
+             self._checkpoint, self._reconfigure),
+            (30, 10, 4, 20, 14, 2, 4, 4, 6, 1, 1, 1),
         )[0]  # fmt: skip
         act()
 
@@ -126,6 +127,26 @@ class Simulation:
         for name, checkpoint in self.world.checkpoints.items():
             checkpoint.write(self.world.engine.seq, self.world.engine.catalog.slices(name, 3))
 
+    def _reconfigure(self):
+        """Another interval, schedule or index, or one conflated topic less or more."""
+        random, changed = self.random, []
+        for definition in TOPICS:
+            if definition.name == "t-tick":
+                definition = replace(definition, schedule=random.choice(("tick", "per-key")))
+            elif definition.name == "t" and random.random() < 0.5:
+                definition = replace(definition, hash_indexes=(("/v",),))
+            elif definition.name == "t-CC" and random.random() < 0.5:
+                continue
+            changed.append(definition)
+        configuration = replace(self.world.configuration, topics=tuple(changed))
+        self.world.executor.reconfigure(configuration, self.world.now)
+        self.world.configuration = configuration
+        self.world.settle()
+        for client in self.clients:
+            for view in client.views.values():
+                # A key may be let go twice within an interval of the old kind.
+                view.released_us.clear()
+
     def _restart(self):
         clock, self.world = self.world.clock, self.world.restart()
         self.world.clock = clock
@@ -161,8 +182,9 @@ class Simulation:
         if random.random() < 0.4:
             interval_us = random.choice((100 * MS, 500 * MS, None))
             opts.append(f"conflation={'auto' if interval_us is None else f'{interval_us // MS}ms'}")
+        followed = [name for name in FOLLOWED if name != "t-CC" or name in self.world.engine.topics]
         view = View(
-            random.choice(FOLLOWED), self._filter(), tuple(opts), complete, delta, interval_us
+            random.choice(followed), self._filter(), tuple(opts), complete, delta, interval_us
         )
         client.subscribe(view)
 
@@ -251,7 +273,8 @@ class Simulation:
         pattern = view.topic.startswith("^")
         names = [n for n in self.world.engine.topics if n.startswith("/desk/")]
         names = [n for n in names if n.endswith("-C") == view.topic.endswith("-C$")]
-        for name in names if pattern else [view.topic]:
+        followed = [view.topic] if view.topic in self.world.engine.topics else []
+        for name in names if pattern else followed:
             held, expected = by_topic.pop(name, {}), self._expected(name, view)
             for key, document in held.items():
                 if view.oof or key in expected:

@@ -121,6 +121,9 @@ class Subscriber:
 
     def replace(self, view, filter_text):
         """Look at something else under the same name; what is held stays until it is told."""
+        self.read()
+        if view.name not in self.views:
+            return
         view.filter, view.complete = filter_text, True
         view.released_us.clear()
         command = {
@@ -135,6 +138,9 @@ class Subscriber:
         self._ask(command, view)
 
     def unsubscribe(self, view):
+        self.read()
+        if view.name not in self.views:
+            return
         self.client.execute(json.dumps({"c": "unsubscribe", "s": view.name}).encode())
         self.read()
         self.views.pop(view.name, None)
@@ -178,9 +184,9 @@ class Subscriber:
             assert "slow client" in line["reason"], line
             self.dead = True
         elif kind == "unsubscribed":
-            assert line["reason"] == "BACK_PRESSURE", line
+            assert line["reason"] in ("BACK_PRESSURE", "REMOVAL"), line
             self.gave_up += 1
-            self.views.pop(line["s"])
+            self.views.pop(line["s"], None)
         elif kind in ("sow", "p", "oof"):
             view = self.views.get(line["s"])
             if view is not None:
