@@ -24,6 +24,7 @@ class EngineCollector(Collector):
         """Metric families as they stand."""
         yield from self._topics()
         yield from self._conflated()
+        yield from self._merges()
         yield from self._server()
 
     def _topics(self) -> Iterator[Metric]:
@@ -55,9 +56,38 @@ class EngineCollector(Collector):
                 pending.add_metric([name], topic.copy.conflation.pending)
         yield from (taken, given, pending)
 
+    def _merges(self) -> Iterator[Metric]:
+        hits = CounterMetricFamily(
+            "sow_merge_hits", "Merges of a pair that was merged before.", labels=["topic"]
+        )
+        misses = CounterMetricFamily("sow_merge_misses", "Pairs merged.", labels=["topic"])
+        for name, topic in self._executor.engine.topics.items():
+            merger = topic.records.folding.merger
+            if merger is not None:
+                hits.add_metric([name], merger.hits)
+                misses.add_metric([name], merger.misses)
+        yield from (hits, misses)
+
     def _server(self) -> Iterator[Metric]:
         sessions = self._executor.sessions.values()
-        yield GaugeMetricFamily("sow_sessions", "Connected sessions.", len(sessions))
+        yield GaugeMetricFamily(
+            "sow_sessions", "Connected sessions.", sum(session.connected for session in sessions)
+        )
+        yield GaugeMetricFamily(
+            "sow_sessions_away",
+            "Sessions whose sockets have gone, kept for their clients to return.",
+            sum(not session.connected for session in sessions),
+        )
+        yield GaugeMetricFamily(
+            "sow_queue_folded",
+            "Messages that folding has saved the sessions that there are.",
+            sum(session.outbox.folded for session in sessions),
+        )
+        yield GaugeMetricFamily(
+            "sow_queue_dropped",
+            "Messages dropped with subscriptions that these sessions gave up.",
+            sum(session.dropped for session in sessions),
+        )
         yield GaugeMetricFamily(
             "sow_queue_messages",
             "Messages waiting in outboxes.",
