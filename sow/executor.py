@@ -101,11 +101,10 @@ class Executor:
 
     def drained(self, session: Session) -> None:
         """The session's socket has taken everything: subscriptions that follow its pace go on."""
-        for subscription in session.subscriptions.values():
-            if subscription.key.auto:
-                for feed in subscription.feeds.values():
-                    if feed.waiting:
-                        self.engine.look_after(feed)
+        for subscription in session.at_own_pace:
+            for feed in subscription.feeds.values():
+                if feed.waiting:
+                    self.engine.look_after(feed)
 
     def relieve(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""

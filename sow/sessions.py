@@ -55,6 +55,8 @@ class Session:
         self.outbox = Outbox(settings)
         self.recovery = Recovery(settings)
         self.subscriptions: dict[str, Subscription] = {}
+        self.at_own_pace: dict[Subscription, None] = {}
+        """Those of them that wait for the client to take what was sent."""
         self.ended: str | None = None
         self.successor: Session | None = None
         self.named = False

@@ -149,6 +149,8 @@ class Subscriptions:
         if name or scope:
             subscription.key = key._replace(scope=scope or subscription.name)
         session.subscriptions[subscription.name] = subscription
+        if key.auto:
+            session.at_own_pace[subscription] = None
         if pattern is not None:
             self._patterns[subscription] = None
         return subscription, topics
@@ -379,6 +381,7 @@ class Subscriptions:
 
     def _forget(self, subscription: Subscription) -> None:
         subscription.session.subscriptions.pop(subscription.name, None)
+        subscription.session.at_own_pace.pop(subscription, None)
         self._patterns.pop(subscription, None)
 
     def give_up(self, session: Session, feed: Feed) -> None:
