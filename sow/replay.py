@@ -15,7 +15,7 @@ from sow.batch import Batch
 from sow.bookmarks import Span
 from sow.changes import Changes
 from sow.engine import Engine
-from sow.errors import SowError
+from sow.errors import ClientError, SowError
 from sow.feeds import Feed
 from sow.outbox import Frames
 from sow.pacing import FOREVER_US
@@ -85,9 +85,16 @@ class Replay:
     def _read(self) -> int:
         """Let the feeds hear the next piece of the log; returns how many records that were."""
         read = 0
+        if self._journal.first_seq > self._reached + 1:
+            # Held back for one slow client, the log would grow for as long as it does not read.
+            raise ClientError(
+                f"the log has been trimmed up to {self._journal.first_seq - 1} and this replay had "
+                f"come to {self._reached}",
+                reason="invalid bookmark",
+            )
         if self._reached < self._journal.last_seq and not self._is_past():
             for entry in self._journal.read(self._reached):
-                read += self._hear(entry)
+                read += self._hear(entry, RECORDS_AT_ONCE)
                 for feed in self._feeds.values():
                     self._lines += feed.collect()
                 if read >= RECORDS_AT_ONCE or self._is_past():
@@ -97,12 +104,14 @@ class Replay:
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until
 
-    def _hear(self, entry: Entry) -> int:
-        """Tell the feed of an entry's topic what it has not heard yet."""
+    def _hear(self, entry: Entry, at_most: int | None = None) -> int:
+        """Tell the feed of an entry's topic what it has not heard yet, or so much of it."""
         start = max(0, self._reached + 1 - entry.seq)
         stop = len(entry)
         if self._until is not None:
             stop = min(stop, self._until + 1 - entry.seq)
+        if at_most is not None:
+            stop = min(stop, start + at_most)
         if start >= stop:
             return 0
         for feed in self._feeds.values():

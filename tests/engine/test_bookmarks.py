@@ -201,3 +201,14 @@ def test_ending_a_subscription_ends_its_replay(world, client):
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
     client.execute(b'{"c":"unsubscribe","s":"all"}')
     assert ids(client.lines()) == []
+
+
+def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, monkeypatch):
+    world.publish("orders", *({"id": number} for number in range(5000)))
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
+    client.session.pull(world.engine.released, world.now)
+    client.session.pull(world.engine.released, world.now)
+    monkeypatch.setattr(type(world.journal), "first_seq", property(lambda _journal: 4500))
+    *_, line = client.lines()
+    assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")
+    assert client.session.subscriptions == {}
