@@ -25,6 +25,7 @@ unit: $(INSTALLED)  ## all tests of the default run
 simulate: $(INSTALLED)  ## thousands of random runs of the whole engine beside a naive model
 	$(BIN)/python -m tests.simulation --seeds 3000
 	$(BIN)/python -m tests.simulation --seeds 200 --clients 30 --steps 600
+	$(BIN)/python -m tests.simulation --seeds 20 --clients 300 --steps 5000
 
 planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catches each
 	$(BIN)/python -m tests.simulation.planted

@@ -9,6 +9,7 @@ from tests.benchmarks.filters import filters
 from tests.benchmarks.followers import followers
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.memory import memory
+from tests.benchmarks.peers import peers
 from tests.benchmarks.publisher import client_publisher
 from tests.benchmarks.restart import restart
 from tests.benchmarks.sizes import Sizes
@@ -29,4 +30,5 @@ CATALOGUE: dict[str, Benchmark] = {
     "conflation": conflation,
     "snapshot": snapshot,
     "followers": followers,
+    "peers": peers,
 }

@@ -79,11 +79,11 @@ def _played(scene: Scene, seconds: float, repetitions: int) -> Iterator[Figure]:
     late: list[float] = []
     lost = 0
     for _ in range(repetitions):
-        floor.append(_play(scene._replace(followers=0, stalled=False), seconds).cores)
-        played = _play(scene, seconds)
-        cores.append(played.cores)
-        late.append(played.staleness_p99_ms)
-        lost += played.lost
+        floor.append(played(scene._replace(followers=0, stalled=False), seconds).cores)
+        run = played(scene, seconds)
+        cores.append(run.cores)
+        late.append(run.staleness_p99_ms)
+        lost += run.lost
     yield Figure(
         "followers",
         f"{scene.case}, cores",
@@ -109,9 +109,10 @@ class Played(NamedTuple):
     cores: float
     staleness_p99_ms: float
     lost: int
+    bytes_each: int = 0
 
 
-def _play(scene: Scene, seconds: float) -> Played:
+def played(scene: Scene, seconds: float) -> Played:
     with ServerProcess(xml(scene.interval_ms)) as server:
         load = Load(server.host, server.port, scene)
         try:
@@ -134,14 +135,16 @@ def _measured(server: ServerProcess, load: "Load", scene: Scene, seconds: float)
         # The first second joins windows that are open already.
         load.run(2 * scene.interval_ms / 1000)
         load.ages_ms.clear()
+        load.bytes = 0
         before_s = server.cpu_s
         load.run(seconds)
         cores = (server.cpu_s - before_s) / seconds
+        size = load.bytes
         readers.check()
     address = f"http://{server.host}:{server.port}/v1/topics/orders-C"
     with urllib.request.urlopen(address) as answer:
         taken = json.load(answer)["updates_in"]
-    return Played(cores, load.p99_ms(), load.acknowledged - taken)
+    return Played(cores, load.p99_ms(), load.acknowledged - taken, size)
 
 
 class Load:
@@ -161,6 +164,8 @@ class Load:
         self._told = [0] * scene.keys
         self.ages_ms: list[float] = []
         self.acknowledged = 0
+        self.bytes = 0
+        """What the probe has got."""
 
     def follow(self) -> None:
         """Let the probe follow, too."""
@@ -225,6 +230,7 @@ class Load:
             return
         now, keys = time.monotonic(), self._scene.keys
         self._buffer += piece
+        self.bytes += len(piece)
         end = 0
         for found in NUMBER.finditer(self._buffer):
             number, end = int(found[1]), found.end()

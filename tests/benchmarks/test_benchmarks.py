@@ -1,5 +1,6 @@
 """The benchmarks run. How fast anything is, no test asserts."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from tests.benchmarks.budgets import BUDGETS, verdicts
 from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
 from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.peers import peers
 from tests.benchmarks.queries import in_engine
 from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
@@ -33,6 +35,11 @@ def test_a_benchmark_with_a_server_gives_a_figure(name):
     # Not its value: of a tiny run the system counts no tick of processor time.
     found = next(CATALOGUE[name](TINY))
     assert min(found.floor) > 0
+
+
+@pytest.mark.edge
+def test_peers_that_are_installed_are_measured():
+    assert len(list(peers(TINY))) == (shutil.which("redis-server") is not None)
 
 
 @pytest.mark.edge

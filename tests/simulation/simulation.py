@@ -148,6 +148,9 @@ class Simulation:
                 view.released_us.clear()
 
     def _restart(self):
+        """The process ends, now and then with a change that had not reached the disk."""
+        if self.random.random() < 0.5:
+            self.world.engine.publish("t", [b'{"id":0,"n":0,"lost":true}'], self.world.now)
         clock, self.world = self.world.clock, self.world.restart()
         self.world.clock = clock
         self.world.engine.advance(self.world.now)
