@@ -12,11 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.benchmarks.followers import BODY, Scene, played
 from tests.benchmarks.measure import Figure
-from tests.benchmarks.processes import TICKS_PER_S, line_from, python, stop
+from tests.benchmarks.processes import cpu_s, line_from, python, stop
 from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.sockets import READ_BYTES
 
@@ -61,9 +60,9 @@ def _redis(program: str, scene: Scene, seconds: float) -> tuple[float, int]:
             drain = python("-m", "tests.benchmarks.peers", str(port), str(scene.followers))
             try:
                 assert line_from(drain) == "ready"
-                before_s = _cpu_s(server.pid)
+                before_s = cpu_s(server.pid)
                 _publish(publisher, scene, seconds)
-                cores = (_cpu_s(server.pid) - before_s) / seconds
+                cores = (cpu_s(server.pid) - before_s) / seconds
                 assert drain.stdin is not None
                 drain.stdin.write("how much?\n")
                 return cores, int(line_from(drain))
@@ -84,11 +83,6 @@ def _connected(port: int) -> socket.socket:
                 raise
             # It has just been started; there is nothing to wait on but the port itself.
             selectors.DefaultSelector().select(0.05)
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def _publish(publisher: socket.socket, scene: Scene, seconds: float) -> None:

@@ -32,7 +32,6 @@ def test_a_benchmark_without_a_server_gives_figures(name):
 @pytest.mark.edge
 @pytest.mark.parametrize("name", ["ingest-client", "fan-out", "memory", "snapshot", "followers"])
 def test_a_benchmark_with_a_server_gives_a_figure(name):
-    # Not its value: of a tiny run the system counts no tick of processor time.
     found = next(CATALOGUE[name](TINY))
     assert min(found.floor) > 0
 
