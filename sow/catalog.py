@@ -54,6 +54,11 @@ class RunningTopic:
         return self.definition.name if self.pattern is None else self.pattern.name
 
     @property
+    def is_system(self) -> bool:
+        """It is the server's own."""
+        return isinstance(self.definition, Topic) and self.definition.system
+
+    @property
     def kind(self) -> str:
         """What the outside calls this topic's kind."""
         return "conflated" if self.copy else "topic"
@@ -99,6 +104,10 @@ class Catalog:
 
     def __iter__(self) -> Iterator[RunningTopic]:
         return iter(self.topics.values())
+
+    def listed(self) -> Iterator[RunningTopic]:
+        """All topics but the server's own."""
+        return (topic for topic in self if not topic.is_system)
 
     def add(self, definition: Definition) -> RunningTopic | None:
         """A definition of the configuration, whose underlying topic is there already."""
@@ -152,7 +161,7 @@ class Catalog:
 
     def matching(self, search: Search) -> list[RunningTopic]:
         """Topics whose names match, in the order they came into being."""
-        return [topic for name, topic in self.topics.items() if search(name)]
+        return [topic for topic in self.listed() if search(topic.definition.name)]
 
     def topic(self, name: str) -> RunningTopic:
         """A topic by its exact name; raises UnknownTopic with the nearest one."""
@@ -169,6 +178,8 @@ class Catalog:
     def publishable(self, name: str) -> RunningTopic:
         """The topic to publish to: an exact name, or one that a pattern makes on `enter`."""
         topic = self.topics.get(name) or self._of_pattern(name) or self.topic(name)
+        if topic.is_system:
+            raise InvalidTopic(f"{name} is the server's own account; it cannot be published to")
         if topic.copy is not None:
             underlying = topic.copy.underlying.name
             raise InvalidTopic(

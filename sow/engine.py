@@ -20,7 +20,7 @@ from sow.catalog import Catalog, RunningTopic
 from sow.errors import ClientError, DiskFull, TooLarge
 from sow.expressions import Filter, compile_filter
 from sow.feeds import Feed
-from sow.keyed_topic import KeyedTopic
+from sow.keyed_topic import KeyedTopic, Messages
 from sow.pacing import PacedFeed
 from sow.query import Answer, Query
 from sow.sessions import Session
@@ -81,7 +81,8 @@ class Engine:
             self.agenda.add(topic.copy, partial(self._release_copy, topic))
         self.on_new_topic(topic)
 
-    def _publishable(self, name: str) -> RunningTopic:
+    def publishable(self, name: str) -> RunningTopic:
+        """The topic to publish to, which may not be there yet; raises ClientError, DiskFull."""
         topic = self.catalog.publishable(name)
         if not self._has_room():
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
@@ -116,15 +117,27 @@ class Engine:
 
         With `delta` each body is merged into its record. Returns the bookmark of the last one.
         """
-        topic = self._publishable(name)
-        self._check_sizes(bodies)
-        expires_us = self._expiry_us(topic, expires_s, now_us)
-        stored, names, columns = topic.records.read(bodies, key)
-        if delta and topic.records.retains:
-            assert isinstance(topic.definition, Topic)
-            stored = topic.records.merge_deltas(names, stored, topic.definition.delta_null)
-            self._check_sizes(stored)
-            columns = {}
+        topic = self.publishable(name)
+        self.check_sizes(bodies)
+        expires_us = self.expiry_us(topic, expires_s, now_us)
+        messages = topic.records.read(bodies, None if key is None else (key,))
+        if delta:
+            messages = self.merge_deltas(topic, messages)
+            self.check_sizes(messages.bodies)
+        return self.put(topic, messages, now_us, expires_us)
+
+    def merge_deltas(self, topic: RunningTopic, messages: Messages) -> Messages:
+        """What the records become when deltas are merged into them."""
+        if not topic.records.retains:
+            return messages
+        assert isinstance(topic.definition, Topic)
+        nulls = topic.definition.delta_null
+        merged = topic.records.merge_deltas(messages.names, messages.bodies, nulls)
+        return Messages(merged, messages.names, {})
+
+    def put(self, topic: RunningTopic, messages: Messages, now_us: int, expires_us: int = 0) -> int:
+        """Store messages that were found good; returns the bookmark of the last one."""
+        name, (stored, names, columns) = topic.definition.name, messages
         self.catalog.enter(topic)
         seqs = self._sequence(len(stored))
         kept = stored if self._is_stored(topic) else [b""] * len(stored)
@@ -137,7 +150,8 @@ class Engine:
         self._route(topic, topic.records.put(names, stored, columns, seqs, stamps, expires_us))
         return self.seq
 
-    def _check_sizes(self, bodies: Sequence[bytes]) -> None:
+    def check_sizes(self, bodies: Sequence[bytes]) -> None:
+        """Raise TooLarge if one is over the limit."""
         largest, limit = max(map(len, bodies), default=0), self.configuration.limits
         if largest > limit.message_bytes_max:
             raise TooLarge(
@@ -145,7 +159,8 @@ class Engine:
                 f"{limit.message_bytes_max} bytes (Limits/MessageSize)"
             )
 
-    def _expiry_us(self, topic: RunningTopic, expires_s: float | None, now_us: int) -> int:
+    def expiry_us(self, topic: RunningTopic, expires_s: float | None, now_us: int) -> int:
+        """When what is published now expires, 0 for never; raises ClientError."""
         assert isinstance(topic.definition, Topic)
         if expires_s is None:
             lifetime_us = topic.definition.expiration_us
@@ -164,12 +179,13 @@ class Engine:
 
     def delete(self, name: str, slots: Iterable[int], now_us: int) -> int:
         """Remove the records in these slots of a topic; returns how many there were."""
-        topic = self._publishable(name)
+        topic = self.publishable(name)
         table = topic.records.table
         names = [identity for slot in slots if (identity := table.identities[slot]) is not None]
-        return self._remove(topic, names, "delete", now_us)
+        return self.remove(topic, names, "delete", now_us)
 
-    def _remove(self, topic: RunningTopic, names: list[str], op: Op, now_us: int) -> int:
+    def remove(self, topic: RunningTopic, names: Sequence[str], op: Op, now_us: int) -> int:
+        """Remove the records of these names that are there; returns how many there were."""
         name = topic.definition.name
 
         def stamp(count: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -226,7 +242,7 @@ class Engine:
         assert topic.expirations is not None
         expired = topic.expirations.take(now_us)
         if expired:
-            self._remove(topic, expired, "expire", now_us)
+            self.remove(topic, expired, "expire", now_us)
 
     def _release_copy(self, topic: RunningTopic, now_us: int) -> None:
         assert topic.copy is not None

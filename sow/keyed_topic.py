@@ -8,6 +8,7 @@ and what may be published is the engine's.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import orjson
 
@@ -24,6 +25,14 @@ from sow.store.memory import Table
 from sow.topics import Definition, Topic
 
 Columns = dict[Path, Column]
+
+
+class Messages(NamedTuple):
+    """Messages that were found good: their bodies, whose records they are, fields read."""
+
+    bodies: list[bytes]
+    names: list[str]
+    columns: Columns
 
 
 class KeyedTopic:
@@ -50,7 +59,6 @@ class KeyedTopic:
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = self._make_indexes(definition)
         self._watched: Counter[Path] = Counter(self.indexes.watched)
-        self._read_paths: tuple[Path, ...] = ()
         self._reader = self._make_reader()
 
     def _make_indexes(self, definition: Definition) -> Indexes:
@@ -72,9 +80,11 @@ class KeyedTopic:
         if slots:
             self.index(slots)
 
-    def _make_reader(self) -> Decoder:
-        self._read_paths = tuple(dict.fromkeys((*self.keys, *self._watched)))
-        return self.message_type.decoder(self._read_paths)
+    def _make_reader(self) -> tuple[tuple[Path, ...], Decoder]:
+        """The fields of every message that are wanted, and what reads them: changed together,
+        since a thread may be reading."""
+        paths = tuple(dict.fromkeys((*self.keys, *self._watched)))
+        return paths, self.message_type.decoder(paths)
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
         """A decoder of these paths, made once."""
@@ -97,21 +107,24 @@ class KeyedTopic:
     # Reading what clients send.
 
     def read(
-        self, bodies: Sequence[bytes], key: str | None
-    ) -> tuple[list[bytes], list[str], Columns]:
-        """Check bodies and work out whose records they are; raises BadMessage, changes nothing."""
-        if (key is None) != bool(self.keys):
+        self, bodies: Sequence[bytes], explicit_keys: Sequence[str] | None = None
+    ) -> "Messages":
+        """Check bodies and work out whose records they are; raises BadMessage, changes nothing.
+
+        A topic without key fields wants the records' own keys, one for each body.
+        """
+        if (explicit_keys is None) != bool(self.keys):
             raise self._key_mistake()
-        stored, read = self._reader.read(bodies)
-        columns = dict(zip(self._read_paths, read, strict=True))
-        if self.keys:
+        paths, reader = self._reader
+        stored, read = reader.read(bodies)
+        columns = dict(zip(paths, read, strict=True))
+        if explicit_keys is None:
             names = identities(self.keys, [columns[path] for path in self.keys])
         else:
-            assert key is not None
-            if len(stored) != 1:
+            if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
-            names = [check_explicit_key(key)]
-        return stored, names, columns
+            names = [check_explicit_key(key) for key in explicit_keys]
+        return Messages(stored, names, columns)
 
     def _key_mistake(self) -> ClientError:
         if self.keys:

@@ -48,13 +48,14 @@ class Snapshot:
 
     def without(self, names: Collection[str]) -> "Snapshot":
         """The rows of all other records."""
-        return self._at([at for at, name in enumerate(self.identities) if name not in names])
+        return self.at([at for at, name in enumerate(self.identities) if name not in names])
 
     def first(self, count: int) -> "Snapshot":
         """The first rows."""
-        return self._at(range(min(count, len(self))))
+        return self.at(range(min(count, len(self))))
 
-    def _at(self, places: Sequence[int]) -> "Snapshot":
+    def at(self, places: Sequence[int]) -> "Snapshot":
+        """Some of the rows."""
         return Snapshot(
             self.topic,
             [self.identities[at] for at in places],

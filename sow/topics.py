@@ -4,7 +4,7 @@ A definition is plain data without behaviour or I/O; `sow.config` makes them fro
 `sow.engine` runs them. Units stand last in a name; `line` is the line of the XML element.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Durability = Literal["persistent", "transient"]
@@ -12,6 +12,9 @@ Policy = Literal["conflate", "off", "unsubscribe", "always"]
 Placement = Literal["replace", "append"]
 Schedule = Literal["per-key", "tick"]
 DeltaNull = Literal["ignore", "set", "remove"]
+SYSTEM_PREFIX = "/sow/"
+"""How the names of the server's own topics begin, and no others."""
+
 Operation = Literal["latest", "sum", "min", "max", "first", "count", "concat"]
 
 
@@ -65,6 +68,11 @@ class Topic(BackPressure):
     retain: bool = True
     delta_null: DeltaNull = "ignore"
     line: int = 0
+
+    @property
+    def system(self) -> bool:
+        """It is the server's own: readable, but listed nowhere."""
+        return self.name.startswith(SYSTEM_PREFIX)
 
     @property
     def domain(self) -> str:
@@ -173,3 +181,35 @@ class Configuration:
     journal: JournalSettings = field(default_factory=JournalSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
     limits: Limits = field(default_factory=Limits)
+
+
+WRITES = Topic(
+    name="/sow/writes",
+    message_type="json",
+    keys=("/writer",),
+    file_name="sow-writes.sow",
+    expires=True,
+    expiration_us=30 * 86_400 * 1_000_000,
+)
+"""Which batch of each writer was applied last: one record, in the transaction of the batch."""
+
+CONSUMERS = Topic(
+    name="/sow/consumers",
+    message_type="json",
+    keys=("/name",),
+    file_name="sow-consumers.sow",
+)
+"""How far each named reader of the log has come; what it has not read is kept for it."""
+
+SYSTEM_TOPICS = (WRITES, CONSUMERS)
+
+
+def with_system_topics(configuration: Configuration) -> Configuration:
+    """The configuration a server runs: what was asked for, and its own topics."""
+    return replace(configuration, topics=(*configuration.topics, *SYSTEM_TOPICS))
+
+
+def without_system_topics(configuration: Configuration) -> Configuration:
+    """What was asked for."""
+    topics = tuple(t for t in configuration.topics if not (isinstance(t, Topic) and t.system))
+    return replace(configuration, topics=topics)

@@ -26,6 +26,10 @@ LAYERS = {
     2: ["sow.store"],
     3: [
         "sow.engine",
+        "sow.as_of",
+        "sow.consumers",
+        "sow.log_rows",
+        "sow.staged_writes",
         "sow.executor",
         "sow.subscriptions",
         "sow.reconfiguration",
@@ -63,7 +67,7 @@ MAY_IMPORT = {
 }
 EDGES = {"sow.server": set(), "sow.client": set(), "sow.cli": {"sow.server", "sow.client"}}
 NEVER = {
-    "K": {"asyncio", "time", "aiohttp", "lmdb", "orjson", "socket", "numpy"},
+    "K": {"asyncio", "time", "aiohttp", "lmdb", "socket", "pyspark"},
     0: {"asyncio", "aiohttp", "lmdb", "orjson", "msgspec", "numpy", "socket"},
     1: {"asyncio", "time", "aiohttp", "lmdb", "socket"},
     2: {"asyncio", "time", "aiohttp", "socket"},

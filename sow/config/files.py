@@ -12,6 +12,8 @@ DEFAULT_NAME = "%n.sow"
 DEFAULT_JOURNAL = "journal"
 # Held by a running server, so that no second one opens the same directory.
 LOCK = "lock"
+# What the server keeps beside the topics.
+OWN = ("sow-writes.sow", "sow-consumers.sow", "staging", "pipelines")
 # File systems end a name at 255 bytes; the rest is for what stands around %n.
 LONGEST_PART = 150
 
@@ -38,6 +40,7 @@ def check_files(root: Section, findings: Findings) -> None:
     """No two of the lock, the journal and the topics' files may be the same path, nor may one
     lie inside another."""
     taken = {PurePosixPath(LOCK): "the lock of the data directory"}
+    taken |= {PurePosixPath(name): "the server's own" for name in OWN}
     for section, element, owner, names in _claims(root):
         paths = [PurePosixPath(name) for name in names]
         clashes = [other for path in paths for other in taken if _overlap(path, other)]

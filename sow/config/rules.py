@@ -15,7 +15,7 @@ from sow.config.underlying import check_underlying_topics
 from sow.errors import ClientError
 from sow.messages import message_type
 from sow.topic_patterns import METACHARACTERS
-from sow.topics import Limits, MessageTypeOptions
+from sow.topics import SYSTEM_PREFIX, Limits, MessageTypeOptions
 
 
 def check(root: Section, findings: Findings) -> None:
@@ -82,6 +82,9 @@ def _unique_names(root: Section, findings: Findings) -> None:
 
 def _pattern_like_name(topic: Section, findings: Findings) -> None:
     name = topic.text("name")
+    if name.startswith(SYSTEM_PREFIX):
+        message = f"names that begin with {SYSTEM_PREFIX} are those of the server's own topics"
+        findings.error(topic.line_of("Name"), "Name", message, "choose another name")
     if found := METACHARACTERS.intersection(name):
         message = f"{name!r} contains {' '.join(sorted(found))}, so subscribers' use of it is read"
         findings.warning(

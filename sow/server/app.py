@@ -20,7 +20,8 @@ from sow.server.problems import http_log, report
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
 from sow.store.protocols import Checkpoint, Entry, Journal
-from sow.topics import Configuration, Topic
+from sow.store.staging import Staging
+from sow.topics import Configuration, Topic, with_system_topics
 
 log = logging.getLogger("sow")
 
@@ -45,7 +46,7 @@ class Server:
         reread: Callable[[], Configuration] | None = None,
     ) -> None:
         self._reread = reread
-        self.configuration = configuration
+        self.configuration = with_system_topics(configuration)
         self.engine: Engine
         self.executor: Executor
         self.driver: Driver
@@ -137,7 +138,8 @@ class Server:
         app = web.Application(
             middlewares=[report], client_max_size=self.configuration.limits.frame_bytes_max
         )
-        self._doors = open_doors(self.driver, self.executor, self.reload)
+        staging = Staging(self._data_directory / "staging")
+        self._doors = open_doors(self.driver, self.executor, self.reload, staging)
         for route in routes(self._doors, self.driver, self.executor):
             app.router.add_route(route.method, route.path, route.handler)
         self._runner = web.AppRunner(
@@ -170,7 +172,8 @@ class Server:
         """
         if self._reread is None:
             raise ConfigError("this server was not started from a file")
-        changes = self.executor.reconfigure(self._reread(), self.driver.now_us())
+        configuration = with_system_topics(self._reread())
+        changes = self.executor.reconfigure(configuration, self.driver.now_us())
         self.configuration = self.engine.configuration
         self.driver.wake()
         return changes

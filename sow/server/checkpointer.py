@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from sow.consumers import Consumers
 from sow.errors import SowError
 from sow.server.driver import Driver
 from sow.store.protocols import Checkpoint, Slice
@@ -112,6 +113,7 @@ class Checkpointer:
     async def _drop_old(self) -> None:
         """Let the journal drop what all checkpoints contain and retention no longer wants."""
         kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
+        kept += Consumers(self._driver.engine).positions().values()
         keep_from_seq = min(kept, default=self._driver.engine.seq) + 1
         while await self._driver.run_in_journal_thread(
             self._trim, self._driver.now_us(), keep_from_seq

@@ -61,6 +61,7 @@ class Driver:
         self._groups: deque[Group] = deque()
         self._entries: list[Entry] = []
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._next_commit: asyncio.Future[None] = self._loop.create_future()
         self._writers: dict[Session, Callable[[], None]] = {}
         self._commit: asyncio.Task[None] | None = None
         self._turning = False
@@ -160,6 +161,9 @@ class Driver:
             self.failure = None
         del self._entries[: len(entries)]
         self._behind_bytes = sum(_size(group.entries) for group in self._groups)
+        if entries:
+            stored, self._next_commit = self._next_commit, self._loop.create_future()
+            stored.set_result(None)
         for group in groups:
             self._release(group)
 
@@ -206,6 +210,10 @@ class Driver:
         self._waiters.append((self.engine.group, waiter))
         self.wake()
         await waiter
+
+    def next_commit(self) -> asyncio.Future[None]:
+        """Done when the journal has grown from now; for all who wait, so not to be cancelled."""
+        return self._next_commit
 
     async def run_in_journal_thread(
         self, work: Callable[..., Result], *arguments: object

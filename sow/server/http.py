@@ -5,6 +5,7 @@ something is answered once that is durable, and so is a query: it never shows wh
 still take back. Large answers are written in pieces from a snapshot of one moment.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,14 +19,16 @@ from sow.expressions import parse_order_by
 from sow.paths import value_at
 from sow.query import Query
 from sow.rendering import Shape, check_select
+from sow.server.arrow import ARROW, of_documents, of_snapshot, write_stream
 from sow.server.bodies import BYTES_TYPE, messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.parameters import read_count, read_flag, read_parameters, read_seconds
+from sow.server.responses import JSON, json_response
 from sow.snapshot import CHUNK_ROWS, Snapshot
+from sow.topics import without_system_topics
 from sow.wire import comma_list, read_list
 
-JSON = "application/json"
 NDJSON = "application/x-ndjson"
 QUERY_PARAMETERS = (
     "filter",
@@ -38,7 +41,8 @@ QUERY_PARAMETERS = (
     "explain",
 )
 QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
-FORMATS_LATER = ("text/csv", "application/vnd.apache.arrow.stream")
+FORMATS = (JSON, NDJSON, ARROW)
+FORMATS_LATER = ("text/csv",)
 
 
 class HttpDoor:
@@ -56,8 +60,8 @@ class HttpDoor:
         """All topics, in the order of the configuration."""
         now_us = self._driver.now_us()
         catalog = self._engine.catalog
-        return _json(
-            [describe_topic(topic, now_us) for topic in catalog]
+        return json_response(
+            [describe_topic(topic, now_us) for topic in catalog.listed()]
             + [describe_pattern(pattern) for pattern in catalog.patterns.values()]
         )
 
@@ -65,8 +69,8 @@ class HttpDoor:
         """One topic, or one pattern of topics."""
         pattern = self._engine.catalog.patterns.get(request.match_info["topic"])
         if pattern is not None and request.match_info["topic"] not in self._engine.topics:
-            return _json(describe_pattern(pattern))
-        return _json(describe_topic(self._topic(request), self._driver.now_us()))
+            return json_response(describe_pattern(pattern))
+        return json_response(describe_topic(self._topic(request), self._driver.now_us()))
 
     def _topic(self, request: web.Request) -> RunningTopic:
         return self._engine.topic(request.match_info["topic"])
@@ -87,8 +91,11 @@ class HttpDoor:
             "SOW-Bookmark": str(self._engine.seq),
         }
         if read_flag(asked, "explain"):
-            return _json(answer.explain, headers=headers)
+            return json_response(answer.explain, headers=headers)
         snapshot = Snapshot.take(topic.records, answer.slots.tolist(), with_keys=meta)
+        if kind == ARROW:
+            await self._settled()
+            return await _write_arrow(request, snapshot, meta, headers)
         shape = Shape(select=read_list(asked["select"]) if "select" in asked else None)
         if shape.select is not None:
             check_select(topic.records, shape.select)
@@ -149,7 +156,7 @@ class HttpDoor:
             await self._driver.durable()
         else:
             self._driver.wake()
-        return _json({"published": len(bodies), "bookmark": str(bookmark)})
+        return json_response({"published": len(bodies), "bookmark": str(bookmark)})
 
     async def delta_publish(self, request: web.Request) -> web.Response:
         """Merge each message into its record; answered like a publish."""
@@ -168,7 +175,7 @@ class HttpDoor:
         )
         deleted = self._engine.delete(topic.definition.name, slots, self._driver.now_us())
         await self._driver.durable()
-        return _json({"deleted": deleted})
+        return json_response({"deleted": deleted})
 
     async def _settled(self) -> None:
         """What was just read is durable; while the disk refuses, reads go on without waiting."""
@@ -180,7 +187,7 @@ class HttpDoor:
     async def sessions(self, _request: web.Request) -> web.Response:
         """Who is connected, and what waits for them."""
         now_us = self._driver.now_us()
-        return _json(
+        return json_response(
             [describe_session(session, now_us) for session in self._executor.sessions.values()]
         )
 
@@ -188,7 +195,7 @@ class HttpDoor:
         """Allow or forbid that a session's queue is conflated."""
         session, conflated = self._session(request), await _conflated(request)
         session.conflates = conflated
-        return _json(describe_session(session, self._driver.now_us()))
+        return json_response(describe_session(session, self._driver.now_us()))
 
     async def change_sessions(self, request: web.Request) -> web.Response:
         """The same for all sessions whose description matches a filter."""
@@ -204,14 +211,14 @@ class HttpDoor:
             if condition.truth(values) is True:
                 session.conflates = conflated
                 changed.append(session.name)
-        return _json({"changed": changed})
+        return json_response({"changed": changed})
 
     async def end_session(self, request: web.Request) -> web.Response:
         """Close a session."""
         session = self._session(request)
         self._executor.end(session, "closed by an operator")
         self._driver.wake()
-        return _json({"closed": session.name})
+        return json_response({"closed": session.name})
 
     def _session(self, request: web.Request) -> Any:
         name = request.match_info["id"]
@@ -222,12 +229,12 @@ class HttpDoor:
 
     async def config(self, _request: web.Request) -> web.Response:
         """The configuration as it was understood."""
-        return _json(self._engine.configuration)
+        return json_response(without_system_topics(self._engine.configuration))
 
     async def reload(self, _request: web.Request) -> web.Response:
         """Read the configuration file again."""
         try:
-            return _json({"changes": self._reload()})
+            return json_response({"changes": self._reload()})
         except ConfigError as error:
             raise ClientError(str(error), reason=error.reason) from None
 
@@ -245,30 +252,19 @@ async def _conflated(request: web.Request) -> bool:
     return asked["conflated"]
 
 
-def _json(document: object, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = orjson.dumps(document, default=_plain)
-    return web.Response(body=body, content_type=JSON, headers=headers)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    raise TypeError(type(value).__name__)
-
-
 def _accepted(request: web.Request) -> str:
-    """JSON or NDJSON, whichever the client named first; JSON when it takes anything."""
+    """JSON, NDJSON or Arrow, whichever the client named first; JSON when it takes anything."""
     accept = request.headers.get("Accept", "*/*")
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     for kind in kinds:
-        if kind in (JSON, NDJSON):
+        if kind in FORMATS:
             return kind
         if kind in ("*/*", "application/*", ""):
             return JSON
     for kind in kinds:
         if kind in FORMATS_LATER:
-            raise NotAvailable(f"{kind} is not available yet; accept {JSON} or {NDJSON}")
-    raise NotAcceptable(f"nothing in Accept: {accept} can be made; accept {JSON} or {NDJSON}")
+            raise NotAvailable(f"{kind} is not available yet; accept {', '.join(FORMATS)}")
+    raise NotAcceptable(f"nothing in Accept: {accept} can be made; accept {', '.join(FORMATS)}")
 
 
 class NotAcceptable(ClientError):
@@ -295,6 +291,18 @@ async def _write_rows(
     for piece in pieces:
         await response.write(piece)
     await response.write_eof()
+    return response
+
+
+async def _write_arrow(
+    request: web.Request, snapshot: Snapshot, meta: bool, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Rows as an Arrow stream: a column for each field, or (`meta`) rows as those of the log."""
+    batches = of_snapshot(snapshot) if meta else await asyncio.to_thread(of_documents, snapshot)
+    response = web.StreamResponse(headers=headers)
+    response.content_type = ARROW
+    await response.prepare(request)
+    await write_stream(response, batches)
     return response
 
 

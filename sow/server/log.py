@@ -1,75 +1,137 @@
-"""`GET /v1/log`: the transaction log, in order, as NDJSON (contract §3, §8).
+"""The transaction log over HTTP, in order, as NDJSON or Arrow (contract §3, §8).
 
 Rows come straight from the journal, so only what is durable is ever shown. Topics whose
-Durability is transient have no bodies in the log and no rows here.
+Durability is transient have no bodies in the log and no rows here. What is to be read is cut first
+(`extent`), then read piece by piece in a thread, so that a million rows hold nobody up.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
+import msgspec
 import orjson
 from aiohttp import web
 
+from sow.bookmarks import parse_bookmark
+from sow.consumers import Consumers
 from sow.engine import Engine
-from sow.errors import ClientError, NotAvailable, StoreError
+from sow.errors import ClientError, InvalidTopic, StoreError
 from sow.keyed_topic import KeyedTopic
-from sow.keys import sow_key
+from sow.log_rows import Extent, LogRows, extent, log_rows
+from sow.server.arrow import ARROW, Stream, of_log
 from sow.server.driver import Driver
-from sow.server.http import NDJSON
 from sow.server.parameters import read_count, read_parameters, read_seconds
-from sow.store.protocols import Entry
+from sow.server.responses import json_response
 from sow.topics import Topic
 from sow.wire import comma_list, timestamp
 
+NDJSON = "application/x-ndjson"
 ROWS_DEFAULT = 10_000
 ROWS_MAX = 1_000_000
 WAIT_S_MAX = 60
-POLL_S = 0.05
+PIECES_AT_ONCE = 50
+PARAMETERS = ("topics", "from", "to", "limit", "wait")
+
+Topics = dict[str, KeyedTopic]
+
+
+class Position(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a consumer has come."""
+
+    bookmark: str
 
 
 class LogDoor:
-    """Reads ranges of the log."""
+    """Reads ranges of the log, and keeps account of who has read how far."""
 
     def __init__(self, driver: Driver, engine: Engine) -> None:
         self._driver = driver
         self._engine = engine
+        self._consumers = Consumers(engine)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
-        asked = read_parameters(request, ("topics", "from", "to", "limit", "wait"))
-        if "arrow" in request.headers.get("Accept", ""):
-            raise NotAvailable("the log as Arrow is not available yet; accept application/x-ndjson")
-        chosen = self._topics(asked.get("topics"))
-        after = self._after(asked.get("from", "0"))
-        until = _bookmark("to", asked["to"]) if "to" in asked else None
-        limit = read_count(asked, "limit")
-        limit = ROWS_DEFAULT if limit is None else limit
-        if not 0 < limit <= ROWS_MAX:
-            raise ClientError(f"limit={limit} must be from 1 to {ROWS_MAX}")
-        wait_s = read_seconds(asked, "wait") or 0.0
-        await self._wait(after, chosen, min(wait_s, WAIT_S_MAX))
-        rows, reached = self._read(after, until, limit, chosen)
-        response = web.StreamResponse(headers={"SOW-Bookmark": str(reached)})
-        response.content_type = NDJSON
+        asked = read_parameters(request, PARAMETERS)
+        topics = self._topics(asked.get("topics"))
+        part = await self._asked_for(asked, topics)
+        as_arrow = ARROW in request.headers.get("Accept", "")
+        response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
+        response.content_type = ARROW if as_arrow else NDJSON
         await response.prepare(request)
-        for start in range(0, len(rows), 1000):
-            await response.write(b"".join(rows[start : start + 1000]))
+        rows = log_rows(self._driver.journal, part, topics)
+        pieces = _arrow(rows) if as_arrow else map(_lines, rows)
+        while piece := await asyncio.to_thread(_joined, pieces):
+            await response.write(piece)
         await response.write_eof()
         return response
 
-    def _topics(self, names: str | None) -> dict[str, KeyedTopic]:
-        wanted = comma_list(names) if names is not None else list(self._engine.topics)
-        found = {name: self._engine.topic(name) for name in wanted}
-        return {
-            name: topic.records
-            for name, topic in found.items()
-            if isinstance(topic.definition, Topic) and topic.definition.durability == "persistent"
-        }
+    async def extent(self, request: web.Request) -> web.Response:
+        """What such a range holds, without reading it; `newest` is the end of the whole log."""
+        asked = read_parameters(request, PARAMETERS)
+        topics = self._topics(asked.get("topics"), must_be_logged=True)
+        part = await self._asked_for(asked, topics, limit_max=None)
+        journal = self._driver.journal
+        return json_response(
+            {
+                "from": str(part.after),
+                "to": str(part.until),
+                "rows": part.rows,
+                "oldest": str(journal.first_seq - 1),
+                "newest": str(journal.last_seq),
+                "ts": timestamp(self._driver.now_us()),
+            }
+        )
+
+    async def _asked_for(
+        self, asked: dict[str, str], topics: Topics, limit_max: int | None = ROWS_MAX
+    ) -> Extent:
+        journal = self._driver.journal
+        after = self._after(asked.get("from", "0"))
+        until = _bookmark("to", asked["to"]) if "to" in asked else None
+        limit = read_count(asked, "limit")
+        if limit is None:
+            limit = ROWS_DEFAULT if limit_max else 10**9
+        if limit < 1 or (limit_max is not None and limit > limit_max):
+            raise ClientError(f"limit={limit} must be from 1 to {limit_max or 'any number'}")
+        wait_s = min(read_seconds(asked, "wait") or 0.0, WAIT_S_MAX)
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            stored = self._driver.next_commit()
+            try:
+                part = await asyncio.to_thread(extent, journal, after, until, limit, topics)
+            except StoreError as error:
+                error.status = 500
+                raise
+            left_s = deadline - asyncio.get_running_loop().time()
+            if part.rows or left_s <= 0:
+                return part
+            await asyncio.wait([stored], timeout=left_s)
+
+    def _topics(self, names: str | None, must_be_logged: bool = False) -> Topics:
+        if names is None:
+            found = list(self._engine.catalog.listed())
+        else:
+            found = [self._engine.topic(name) for name in comma_list(names)]
+        logged: Topics = {}
+        for topic in found:
+            definition = topic.definition
+            if isinstance(definition, Topic) and definition.durability == "persistent":
+                logged[definition.name] = topic.records
+            elif must_be_logged and names is not None:
+                raise InvalidTopic(
+                    f"topic {definition.name} has no log"
+                    + (f"; read the log of {topic.copy.underlying.name}" if topic.copy else "")
+                )
+        return logged
 
     def _after(self, bookmark: str) -> int:
+        journal = self._driver.journal
+        if not bookmark.isdigit() and bookmark != "now":
+            return parse_bookmark(bookmark, journal, journal.last_seq).after
         if bookmark == "now":
-            return self._driver.journal.last_seq
-        after, journal = _bookmark("from", bookmark), self._driver.journal
+            return journal.last_seq
+        after = _bookmark("from", bookmark)
         if after == 0:
             return journal.first_seq - 1
         if not journal.first_seq - 1 <= after <= journal.last_seq:
@@ -80,33 +142,36 @@ class LogDoor:
             )
         return after
 
-    async def _wait(self, after: int, chosen: dict[str, KeyedTopic], wait_s: float) -> None:
-        """Wait until there is something after `after`, or the time is up."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s
-        while loop.time() < deadline and not self._read(after, None, 1, chosen)[0]:
-            await asyncio.sleep(POLL_S)
+    # Consumers.
 
-    def _read(
-        self, after: int, until: int | None, limit: int, chosen: dict[str, KeyedTopic]
-    ) -> tuple[list[bytes], int]:
-        """Rows, and the bookmark to go on from."""
-        rows: list[bytes] = []
-        reached = after
+    async def consumers(self, _request: web.Request) -> web.Response:
+        """Who has read how far, and how much is behind that."""
+        newest = self._engine.seq
+        return json_response(
+            [
+                {"name": name, "bookmark": str(bookmark), "behind": newest - bookmark}
+                for name, bookmark in sorted(self._consumers.positions().items())
+            ]
+        )
+
+    async def move_consumer(self, request: web.Request) -> web.Response:
+        """Note how far a consumer has come: what comes after is kept for it."""
         try:
-            for entry in self._driver.journal.read(after):
-                for seq, row in entry_rows(entry, chosen.get(entry.topic)):
-                    if seq <= after:
-                        continue
-                    if (until is not None and seq > until) or len(rows) == limit:
-                        return rows, reached
-                    reached = seq
-                    if row is not None:
-                        rows.append(row())
-        except StoreError as error:
-            error.status = 500
-            raise
-        return rows, reached
+            position = msgspec.json.decode(await request.read(), type=Position)
+        except msgspec.MsgspecError as error:
+            raise ClientError(f'the body is not {{"bookmark":"12"}}: {error}') from None
+        bookmark = _bookmark("bookmark", position.bookmark)
+        name = request.match_info["name"]
+        self._consumers.move(name, bookmark, self._driver.now_us())
+        await self._driver.durable()
+        return json_response({"name": name, "bookmark": str(bookmark)})
+
+    async def remove_consumer(self, request: web.Request) -> web.Response:
+        """Keep nothing for a consumer any more."""
+        name = request.match_info["name"]
+        self._consumers.remove(name, self._driver.now_us())
+        await self._driver.durable()
+        return json_response({"removed": name})
 
 
 def _bookmark(name: str, text: str) -> int:
@@ -120,31 +185,27 @@ def _bookmark(name: str, text: str) -> int:
     return int(text)
 
 
-def entry_rows(
-    entry: Entry, topic: KeyedTopic | None
-) -> Iterator[tuple[int, Callable[[], bytes] | None]]:
-    """Each record of an entry as its sequence number and its row; no row if not wanted."""
-    if topic is None:
-        yield entry.seq + len(entry) - 1, None
-        return
-    names = entry.identities
-    if names is None:
-        names = topic.identities_of(entry.bodies)
-    ts = timestamp(entry.ts_us)
-    for at, name in enumerate(names):
-        key = str(sow_key(topic.domain, name)) if topic.keys else name
-        head = {
-            "seq": entry.seq + at,
-            "bm": str(entry.seq + at),
-            "ts": ts,
-            "topic": topic.name,
-            "op": entry.op,
-            "k": key,
-        }
-        body = topic.line_bodies([entry.bodies[at]])[0] if entry.op == "publish" else None
+def _joined(pieces: Iterator[bytes]) -> bytes:
+    return b"".join(islice(pieces, PIECES_AT_ONCE))
 
-        def row(head: dict[str, object] = head, body: bytes | None = body) -> bytes:
-            text = orjson.dumps(head)
-            return text + b"\n" if body is None else b'%b,"d":%b}\n' % (text[:-1], body)
 
-        yield entry.seq + at, row
+def _arrow(rows: Iterable[LogRows]) -> Iterator[bytes]:
+    stream = Stream()
+    for piece in rows:
+        yield stream.piece([of_log(piece)])
+    yield stream.end()
+
+
+def _lines(rows: LogRows) -> bytes:
+    """Rows as lines of NDJSON."""
+    ts, name = timestamp(rows.ts_us), rows.topic.name
+    heads = [
+        orjson.dumps({"seq": seq, "bm": str(seq), "ts": ts, "topic": name, "op": rows.op, "k": key})
+        for seq, key in enumerate(rows.keys, rows.seq)
+    ]
+    if rows.op != "publish":
+        return b"".join([head + b"\n" for head in heads])
+    bodies = rows.topic.line_bodies(rows.bodies)
+    return b"".join(
+        [b'%b,"d":%b}\n' % (head[:-1], body) for head, body in zip(heads, bodies, strict=True)]
+    )

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sow.catalog import RunningTopic
 from sow.executor import Executor
 from sow.server.driver import Driver
 
@@ -27,13 +28,17 @@ class EngineCollector(Collector):
         yield from self._merges()
         yield from self._server()
 
+    def _topics_by_name(self) -> Iterator[tuple[str, RunningTopic]]:
+        for topic in self._executor.engine.catalog.listed():
+            yield topic.definition.name, topic
+
     def _topics(self) -> Iterator[Metric]:
         records = GaugeMetricFamily("sow_topic_records", "Records held.", labels=["topic"])
         size = GaugeMetricFamily("sow_topic_bytes", "Bytes of record bodies.", labels=["topic"])
         subscriptions = GaugeMetricFamily(
             "sow_topic_subscriptions", "Live subscriptions.", labels=["topic"]
         )
-        for name, topic in self._executor.engine.topics.items():
+        for name, topic in self._topics_by_name():
             records.add_metric([name], len(topic.records.table))
             size.add_metric([name], topic.records.table.bytes)
             subscriptions.add_metric([name], sum(len(f.members) for f in topic.router.feeds()))
@@ -49,7 +54,7 @@ class EngineCollector(Collector):
         pending = GaugeMetricFamily(
             "sow_conflated_pending", "Keys that wait for their release.", labels=["topic"]
         )
-        for name, topic in self._executor.engine.topics.items():
+        for name, topic in self._topics_by_name():
             if topic.copy is not None:
                 taken.add_metric([name], topic.copy.conflation.updates_in)
                 given.add_metric([name], topic.copy.conflation.updates_out)
@@ -61,7 +66,7 @@ class EngineCollector(Collector):
             "sow_merge_hits", "Merges of a pair that was merged before.", labels=["topic"]
         )
         misses = CounterMetricFamily("sow_merge_misses", "Pairs merged.", labels=["topic"])
-        for name, topic in self._executor.engine.topics.items():
+        for name, topic in self._topics_by_name():
             merger = topic.records.folding.merger
             if merger is not None:
                 hits.add_metric([name], merger.hits)

@@ -11,11 +11,15 @@ from sow.errors import NotAvailable
 from sow.executor import Executor
 from sow.server.driver import Driver
 from sow.server.http import HttpDoor
+from sow.server.log import PARAMETERS as LOG_PARAMETERS
 from sow.server.log import LogDoor
 from sow.server.metrics import exposition
+from sow.server.snapshots import SnapshotDoor
 from sow.server.sse import PARAMETERS as STREAM_PARAMETERS
 from sow.server.sse import EventDoor
 from sow.server.websocket import WebSocketDoor
+from sow.server.writes import WritesDoor
+from sow.store.staging import Staging
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,15 +39,21 @@ class Doors(NamedTuple):
 
     http: HttpDoor
     log: LogDoor
+    snapshots: SnapshotDoor
+    writes: WritesDoor
     websocket: WebSocketDoor
     events: EventDoor
 
 
-def open_doors(driver: Driver, executor: Executor, reload: Callable[[], list[str]]) -> Doors:
+def open_doors(
+    driver: Driver, executor: Executor, reload: Callable[[], list[str]], staging: Staging
+) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
     return Doors(
         HttpDoor(driver, executor, reload),
         LogDoor(driver, executor.engine),
+        SnapshotDoor(driver, executor.engine),
+        WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor),
         EventDoor(driver, executor),
     )
@@ -69,7 +79,8 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
     async def console(_request: web.Request) -> web.Response:
         raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
 
-    http, topic = doors.http, "/v1/topics/{topic}"
+    http, log, topic = doors.http, doors.log, "/v1/topics/{topic}"
+    batch = "/v1/writes/{writer}/{epoch}"
     query = ("filter", "order_by", "top_n", "skip_n", "keys", "select", "meta", "explain")
     publish = ("k", "expiration", "ack")
     table = [
@@ -90,10 +101,32 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         Route(
             "GET",
             "/v1/log",
-            doors.log.handle,
+            log.handle,
             "A range of the transaction log",
-            ("topics", "from", "to", "limit", "wait"),
+            LOG_PARAMETERS,
         ),
+        Route("GET", "/v1/log/extent", log.extent, "What a range of the log holds", LOG_PARAMETERS),
+        Route("GET", "/v1/log/consumers", log.consumers, "Who has read the log how far"),
+        Route("PUT", "/v1/log/consumers/{name}", log.move_consumer, "Note a consumer's position"),
+        Route("DELETE", "/v1/log/consumers/{name}", log.remove_consumer, "Forget a consumer"),
+        Route(
+            "POST",
+            "/v1/snapshots",
+            doors.snapshots.take,
+            "Take a snapshot of a topic",
+            ("topic", "filter", "keys", "as_of", "parts"),
+        ),
+        Route("GET", "/v1/snapshots/{id}", doors.snapshots.read, "A part of it", ("part",)),
+        Route("DELETE", "/v1/snapshots/{id}", doors.snapshots.release, "Let a snapshot go"),
+        Route(
+            "POST",
+            batch,
+            doors.writes.stage,
+            "Stage rows of a batch",
+            ("topic", "part", "attempt", "chunk", "rejects"),
+        ),
+        Route("POST", batch + "/commit", doors.writes.commit, "Apply a staged batch, once"),
+        Route("DELETE", batch, doors.writes.abort, "Forget a staged batch"),
         Route("GET", "/v1/sessions", http.sessions, "Sessions and their queues"),
         Route("POST", "/v1/sessions", http.change_sessions, "Switch conflation", ("filter",)),
         Route("POST", "/v1/sessions/{id}", http.change_session, "Switch a session's conflation"),

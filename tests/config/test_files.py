@@ -44,7 +44,7 @@ def test_no_two_topics_share_a_file_or_lie_inside_each_other(sow, only, other):
     assert "which is a file of the topic 'a'" in text
 
 
-@pytest.mark.parametrize("file", ["journal", "journal/x", "lock"])
+@pytest.mark.parametrize("file", ["journal", "journal/x", "lock", "staging/x", "sow-writes.sow"])
 def test_no_topic_takes_a_file_of_the_server(sow, only, file):
     assert "collides with " in only(sow(topic("a", file)))
 

@@ -20,6 +20,10 @@ def test_a_name_that_reads_as_a_pattern_is_a_warning(sow, only, name):
     assert "as a pattern of names" in only(sow(topic(name)))
 
 
+def test_a_name_of_the_servers_own_topics_is_refused(sow, only):
+    assert "the server's own topics" in only(sow(topic("/sow/writes")))
+
+
 def test_an_ordinary_name_is_no_pattern(sow):
     assert not sow(topic("/my/orders-C_2 é:x")).findings
 

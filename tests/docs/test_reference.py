@@ -26,7 +26,7 @@ class Anything:
 
 def table():
     door = Anything()
-    return routes(Doors(door, door, door, door), door, door)
+    return routes(Doors(*[door] * len(Doors._fields)), door, door)
 
 
 @pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")

@@ -36,7 +36,10 @@ def test_growth_of_one_topic_checkpoints_the_quiet_ones_too(server):
     server.publish("busy", *({"id": n, "pad": PAD} for n in range(50)))
     checkpoint_when_grown_by(server, 10_000)
     write_grown(server)
-    assert {name: c.seq for name, c in checkpoints(server).items()} == {"busy": 51, "quiet": 51}
+    assert {name: checkpoints(server)[name].seq for name in ("busy", "quiet")} == {
+        "busy": 51,
+        "quiet": 51,
+    }
 
 
 def test_what_a_start_replayed_counts_as_growth(server):
@@ -44,7 +47,7 @@ def test_what_a_start_replayed_counts_as_growth(server):
     server.stop()
     server.start()
     checkpoint_when_grown_by(server, 50_000)
-    assert set(server.server.checkpointer._grown()) == {"busy", "quiet"}
+    assert {"busy", "quiet"} <= set(server.server.checkpointer._grown())
     write_grown(server)
     assert server.server.checkpointer._grown() == []
 

@@ -1,0 +1,86 @@
+"""The log as rows of topics: which part of it is asked for, and what its records are.
+
+A range of the log is cut once (`extent`), so that whoever reads it, and reads it again after a
+failure, gets the same rows. Only what is durable is in the log.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sow.keyed_topic import KeyedTopic
+from sow.keys import sow_key
+from sow.store.protocols import Entry, Journal, Op
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Part of the log: what comes after `after`, up to and with `until`; `rows` were asked for."""
+
+    after: int
+    until: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """Consecutive records of one topic that share operation and time, as columns.
+
+    `bodies` is empty unless the operation is publish.
+    """
+
+    topic: KeyedTopic
+    op: Op
+    seq: int
+    ts_us: int
+    keys: list[str]
+    bodies: Sequence[bytes]
+
+
+def extent(
+    journal: Journal,
+    after: int,
+    until: int | None,
+    limit: int,
+    topics: Mapping[str, KeyedTopic],
+) -> Extent:
+    """The part of the log after `after` that holds at most `limit` rows of some topics.
+
+    It goes as far as it can without another row, so that the next one starts with a row.
+    """
+    reached, rows = after, 0
+    for entry in journal.read(after):
+        start = max(0, after + 1 - entry.seq)
+        stop = len(entry) if until is None else min(len(entry), until + 1 - entry.seq)
+        if stop <= start:
+            break
+        if entry.topic in topics:
+            stop = min(stop, start + limit - rows)
+            rows += stop - start
+        if stop > start:
+            reached = entry.seq + stop - 1
+        if stop < len(entry):
+            break
+    return Extent(after, reached, rows)
+
+
+def log_rows(journal: Journal, part: Extent, topics: Mapping[str, KeyedTopic]) -> Iterator[LogRows]:
+    """The rows of a part of the log, in order."""
+    if part.until <= part.after:
+        return
+    for entry in journal.read(part.after):
+        start = max(0, part.after + 1 - entry.seq)
+        stop = min(len(entry), part.until + 1 - entry.seq)
+        topic = topics.get(entry.topic)
+        if topic is not None and stop > start:
+            yield _rows(topic, entry, start, stop)
+        if entry.seq + len(entry) > part.until:
+            return
+
+
+def _rows(topic: KeyedTopic, entry: Entry, start: int, stop: int) -> LogRows:
+    bodies = entry.bodies[start:stop]
+    names = (
+        topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]
+    )
+    keys = [str(sow_key(topic.domain, name)) for name in names] if topic.keys else list(names)
+    return LogRows(topic, entry.op, entry.seq + start, entry.ts_us, keys, bodies)

@@ -1,0 +1,204 @@
+"""Rows in Arrow: the streams that Spark and data frames read, and those that writers send.
+
+Every row has the same six columns, whatever it is a row of: a record as it stands is the
+publish that made it so. Bodies are text, as in a line to a client: JSON as it was sent, other types
+as the text of their string.
+"""
+
+import asyncio
+import io
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.json
+from aiohttp import web
+
+from sow.errors import ClientError
+from sow.keyed_topic import KeyedTopic
+from sow.log_rows import LogRows
+from sow.snapshot import Snapshot
+from sow.staged_writes import Rows
+
+ARROW = "application/vnd.apache.arrow.stream"
+ROWS_AT_ONCE = 10_000
+SCHEMA = pa.schema(
+    [
+        ("bookmark", pa.int64()),
+        ("topic", pa.string()),
+        ("key", pa.string()),
+        ("op", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("value", pa.string()),
+    ]
+)
+WRITTEN = {"op": pa.string(), "key": pa.string(), "value": pa.string()}
+
+
+def texts(topic: KeyedTopic, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
+    """Bodies as the text of the column `value`."""
+    if topic.message_type.name == "json":
+        return bodies
+    return [
+        value if isinstance(value, str) else text.decode()
+        for text in topic.json_texts(bodies)
+        for value in (orjson.loads(text),)
+    ]
+
+
+def of_log(piece: LogRows) -> pa.RecordBatch:
+    """Rows of the log."""
+    count = len(piece.keys)
+    values: Sequence[bytes | str | None] = [None] * count
+    if piece.op == "publish":
+        values = texts(piece.topic, piece.bodies)
+    return _batch(
+        np.arange(piece.seq, piece.seq + count),
+        piece.topic.name,
+        piece.keys,
+        piece.op,
+        np.full(count, piece.ts_us, np.int64),
+        values,
+    )
+
+
+def of_snapshot(snapshot: Snapshot) -> Iterable[pa.RecordBatch]:
+    """Records as they stand."""
+    for start in range(0, len(snapshot), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        yield _batch(
+            np.array(snapshot.seqs[rows], np.int64),
+            snapshot.topic.name,
+            snapshot.sow_keys[rows],
+            "publish",
+            np.array(snapshot.ts_us[rows], np.int64),
+            texts(snapshot.topic, snapshot.bodies[rows]),
+        )
+
+
+def _batch(
+    seqs: "np.typing.NDArray[np.int64]",
+    topic: str,
+    keys: Sequence[str],
+    op: str,
+    ts_us: "np.typing.NDArray[np.int64]",
+    values: Sequence[bytes | str | None],
+) -> pa.RecordBatch:
+    count = len(keys)
+    columns = [
+        pa.array(seqs, pa.int64()),
+        pa.repeat(pa.scalar(topic), count),
+        pa.array(keys, pa.string()),
+        pa.repeat(pa.scalar(op), count),
+        pa.array(ts_us, pa.timestamp("us", tz="UTC")),
+        pa.array(values, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class Stream:
+    """An Arrow stream that is written piece by piece."""
+
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self._sink = io.BytesIO()
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
+
+    def piece(self, batches: Iterable[pa.RecordBatch]) -> bytes:
+        """The next bytes of the stream: these batches."""
+        for batch in batches:
+            self._stream.write_batch(batch)
+        return self._taken()
+
+    def end(self) -> bytes:
+        """The last bytes."""
+        self._stream.close()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        taken = self._sink.getvalue()
+        self._sink.seek(0)
+        self._sink.truncate()
+        return taken
+
+
+async def write_stream(response: web.StreamResponse, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches as the body of a response, each made in a thread when it is its turn."""
+    rest = iter(batches)
+    first = await asyncio.to_thread(next, rest, None)
+    stream = Stream(SCHEMA if first is None else first.schema)
+    batch = first
+    while batch is not None:
+        await response.write(stream.piece([batch]))
+        batch = await asyncio.to_thread(next, rest, None)
+    await response.write(stream.end())
+    await response.write_eof()
+
+
+def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
+    """Records as columns of their fields; raises ClientError where a field has no one type."""
+    if not len(snapshot):
+        return [pa.RecordBatch.from_arrays([], schema=pa.schema([]))]
+    lines = b"\n".join(snapshot.topic.json_texts(snapshot.bodies))
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(lines), pyarrow.json.ReadOptions(block_size=max(len(lines), 1))
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ClientError(
+            f"no columns hold all of these records: {error}; ask for meta=true, or NDJSON"
+        ) from None
+    return list(table.to_batches(ROWS_AT_ONCE))
+
+
+def read_rows(topic: KeyedTopic, content: bytes) -> Rows:
+    """The rows that a writer sent: `value`, and optionally `key` and `op` (publish).
+
+    Raises ClientError for what is no such stream.
+    """
+    try:
+        table = pa.ipc.open_stream(content).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ClientError(f"the body is not an Arrow stream: {error}") from None
+    unknown = [name for name in table.column_names if name not in WRITTEN]
+    if unknown or "value" not in table.column_names:
+        raise ClientError(
+            f"the stream has the columns {', '.join(table.column_names)}; it must have value, and "
+            "may have key and op"
+        )
+    columns = {name: _texts_of(table, name) for name in WRITTEN if name in table.column_names}
+    nothing = [None] * len(table)
+    operations = columns.get("op", ["publish"] * len(table))
+    return Rows(
+        ["publish" if operation is None else operation for operation in operations],
+        columns.get("key", nothing),
+        _bodies(topic, columns["value"]),
+    )
+
+
+def _texts_of(table: pa.Table, name: str) -> list[str | None]:
+    try:
+        found: list[str | None] = table.column(name).cast(pa.string()).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ClientError(f"the column {name} must hold text: {error}") from None
+    return found
+
+
+def _bodies(topic: KeyedTopic, values: Sequence[str | None]) -> list[bytes | None]:
+    """The JSON texts that stand for bodies."""
+    if topic.message_type.name == "json":
+        return [None if value is None else value.encode() for value in values]
+    return [None if value is None else orjson.dumps(value) for value in values]
+
+
+def without_rows(content: bytes, places: Sequence[int]) -> bytes:
+    """The stream without some of its rows."""
+    if not places:
+        return content
+    table = pa.ipc.open_stream(content).read_all()
+    kept = np.ones(len(table), bool)
+    kept[list(places)] = False
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table.filter(pa.array(kept)))
+    return bytes(sink.getvalue())

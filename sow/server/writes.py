@@ -1,0 +1,184 @@
+"""Staged writes over HTTP: how Spark and other batch writers hand a batch over exactly once.
+
+    POST   /v1/writes/{writer}/{epoch}          a chunk of rows: checked, kept aside
+    POST   /v1/writes/{writer}/{epoch}/commit   which attempts won: applied as a whole, once
+    DELETE /v1/writes/{writer}/{epoch}          forget what was kept aside
+
+A batch that was applied before is answered as a duplicate and changes nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from sow.catalog import RunningTopic
+from sow.engine import Engine
+from sow.errors import ClientError
+from sow.server.arrow import ARROW, read_rows, without_rows
+from sow.server.driver import Driver
+from sow.server.parameters import read_count, read_parameters
+from sow.server.responses import json_response
+from sow.staged_writes import Rejected, Rows, StagedWrites, Step, read
+from sow.store.staging import Attempt, Batch, Staging
+
+KEPT_S = 24 * 3600
+SWEEP_US = 600_000_000
+REJECTED_TOLD_MAX = 1_000
+WRITER_LENGTH_MAX = 255
+EPOCH_DIGITS_MAX = 18
+
+
+class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
+    """What a task has staged: so many chunks, holding so many rows."""
+
+    part: int
+    attempt: str
+    chunks: int
+    rows: int
+
+
+class Commit(msgspec.Struct, forbid_unknown_fields=True):
+    """The attempts that make up a batch."""
+
+    topic: str
+    parts: list[StagedPart]
+
+
+class Missing(ClientError):
+    """Something that a commit names was not staged, or has been lost."""
+
+    reason = "not staged"
+    status = 409
+
+
+class RowsRejected(ClientError):
+    """A chunk holds rows that cannot be carried out; `rejected` says which and why."""
+
+    reason = "bad message"
+
+    def __init__(self, rejected: Sequence[Rejected]) -> None:
+        first = rejected[0]
+        super().__init__(
+            f"{len(rejected)} rows cannot be carried out, the first is row {first.index}: "
+            f"{first.reason}"
+        )
+        self.rejected = rejected
+
+    def fields(self) -> dict[str, object]:
+        """The first bad rows."""
+        return {"index": self.rejected[0].index, "rejected": _told(self.rejected)}
+
+
+class WritesDoor:
+    """The staged writes of one server."""
+
+    def __init__(self, driver: Driver, engine: Engine, staging: Staging) -> None:
+        self._driver = driver
+        self._writes = StagedWrites(engine)
+        self._staging = staging
+        self._committing = asyncio.Lock()
+        self._swept_us = 0
+        driver.idle_work.append(self._sweep)
+
+    async def stage(self, request: web.Request) -> web.Response:
+        """Keep a chunk of rows for a commit."""
+        batch = _batch(request)
+        asked = read_parameters(request, ("topic", "part", "attempt", "chunk", "rejects"))
+        rejects = asked.get("rejects", "fail")
+        if "topic" not in asked or rejects not in ("fail", "skip"):
+            raise ClientError("give topic, and rejects=fail or rejects=skip")
+        if request.content_type != ARROW:
+            raise ClientError(f"content type {request.content_type}: send {ARROW}")
+        topic = self._writes.topic(asked["topic"])
+        content = await request.read()
+        rows, rejected = await asyncio.to_thread(self._checked, topic, content)
+        if rejected and rejects == "fail":
+            raise RowsRejected(rejected)
+        attempt = Attempt(read_count(asked, "part") or 0, asked.get("attempt", "0"))
+        chunk = read_count(asked, "chunk") or 0
+        content = without_rows(content, [row.index for row in rejected])
+        await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content)
+        return json_response({"staged": len(rows) - len(rejected), "rejected": _told(rejected)})
+
+    def _checked(self, topic: RunningTopic, content: bytes) -> tuple[Rows, list[Rejected]]:
+        rows = read_rows(topic.records, content)
+        return rows, self._writes.check(topic, rows)
+
+    async def commit(self, request: web.Request) -> web.Response:
+        """Apply a batch, answered when it is durable."""
+        batch = _batch(request)
+        try:
+            commit = msgspec.json.decode(await request.read(), type=Commit)
+        except msgspec.MsgspecError as error:
+            raise ClientError(
+                f'the body is not {{"topic":…,"parts":[{{"part":0,"attempt":"0","chunks":1,'
+                f'"rows":10}}]}}: {error}'
+            ) from None
+        async with self._committing:
+            bookmark = self._writes.applied(*batch)
+            is_duplicate = bookmark is not None
+            if bookmark is None:
+                bookmark = await self._apply(batch, commit)
+            await self._driver.durable()
+        await asyncio.to_thread(self._staging.drop, batch)
+        return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
+
+    async def _apply(self, batch: Batch, commit: Commit) -> str:
+        topic = self._writes.topic(commit.topic)
+        steps: list[Step] = []
+        for part in commit.parts:
+            steps += await asyncio.to_thread(self._staged, topic, batch, part)
+        now_us = self._driver.now_us()
+        return str(self._writes.apply(*batch, commit.topic, steps, now_us))
+
+    def _staged(self, topic: RunningTopic, batch: Batch, part: StagedPart) -> list[Step]:
+        """What one task has staged, read; in a thread, since it may be much."""
+        steps: list[Step] = []
+        count = 0
+        for chunk in range(part.chunks):
+            content = self._staging.get(batch, Attempt(part.part, part.attempt), chunk)
+            if content is None:
+                raise Missing(
+                    f"chunk {chunk} of part {part.part}, attempt {part.attempt}, is not here: it "
+                    "was never staged, dropped, or lost in a crash; send the batch again"
+                )
+            rows = read_rows(topic.records, content)
+            count += len(rows)
+            steps += [read(topic.records, run) for run in rows.runs()]
+        if count != part.rows:
+            raise Missing(
+                f"part {part.part}, attempt {part.attempt}, holds {count} rows and the commit says "
+                f"{part.rows}; send the batch again"
+            )
+        return steps
+
+    async def abort(self, request: web.Request) -> web.Response:
+        """Forget what was staged for a batch."""
+        batch = _batch(request)
+        await asyncio.to_thread(self._staging.drop, batch)
+        return json_response({"aborted": batch.epoch})
+
+    def _sweep(self, now_us: int) -> bool:
+        """What nobody has committed for a day belongs to a writer that will not come back."""
+        if now_us - self._swept_us > SWEEP_US:
+            self._swept_us = now_us
+            with suppress(OSError):  # tried again ten minutes later
+                self._staging.sweep(now_us / 1e6 - KEPT_S)
+        return False
+
+
+def _batch(request: web.Request) -> Batch:
+    writer, epoch = request.match_info["writer"], request.match_info["epoch"]
+    if len(writer) > WRITER_LENGTH_MAX or not writer.isprintable():
+        raise ClientError(f"a writer's name has 1 to {WRITER_LENGTH_MAX} printable characters")
+    if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
+        raise ClientError(f"epoch {epoch!r} is not a whole number, 0 or more")
+    return Batch(writer, int(epoch))
+
+
+def _told(rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
+    return [{"index": row.index, "reason": row.reason} for row in rejected[:REJECTED_TOLD_MAX]]

@@ -1,0 +1,177 @@
+"""Staged writes: a batch from many tasks, applied as a whole and never twice.
+
+Rows are publishes, deltas and deletes of one topic, as columns. They are *checked* when they are
+staged, so that a task hears at once which of its rows are bad; *read* piece by piece when the batch
+is committed; and *applied* in one step of the engine, together with a record in the server's own
+topic of writes that says which epoch its writer has reached. Both are in one transaction of the
+journal, so a batch that is committed again, before or after a crash, is known for a duplicate.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from sow.catalog import RunningTopic
+from sow.engine import Engine
+from sow.errors import BadMessage, ClientError
+from sow.keyed_topic import KeyedTopic, Messages
+from sow.topics import WRITES
+
+ROWS_AT_ONCE = 2_000
+OPERATIONS = ("publish", "delta", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as columns. A row's key may be missing, and so may a delete's body."""
+
+    operations: Sequence[str]
+    keys: Sequence[str | None]
+    bodies: Sequence[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def at(self, places: Sequence[int]) -> "Rows":
+        """Some of the rows."""
+        return Rows(
+            [self.operations[at] for at in places],
+            [self.keys[at] for at in places],
+            [self.bodies[at] for at in places],
+        )
+
+    def runs(self) -> Iterator["Rows"]:
+        """Pieces in which all rows do the same."""
+        for _, run in groupby(range(len(self)), self.operations.__getitem__):
+            places = list(run)
+            for start in range(0, len(places), ROWS_AT_ONCE):
+                yield self.at(places[start : start + ROWS_AT_ONCE])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rows that all do the same and were found good: messages, or whom to delete.
+
+    `sow_keys` name records to delete that only the moment itself can find.
+    """
+
+    operation: str
+    messages: Messages
+    sow_keys: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that cannot be carried out: its place and why."""
+
+    index: int
+    reason: str
+
+
+def read(records: KeyedTopic, run: Rows) -> Step:
+    """What a run of rows does; raises BadMessage with the place of the first bad one."""
+    operation = run.operations[0]
+    if operation not in OPERATIONS:
+        raise BadMessage(f"op is {operation!r}; it must be publish, delta or delete")
+    if operation == "delete":
+        return _deletion(records, run)
+    for at, body in enumerate(run.bodies):
+        if body is None:
+            raise BadMessage(f"row {at} has no value; only a delete needs none", index=at)
+    bodies = [body for body in run.bodies if body is not None]
+    if records.keys:
+        return Step(operation, records.read(records.from_line(bodies)))
+    return Step(operation, records.read(records.from_line(bodies), _keys(run)))
+
+
+def _deletion(records: KeyedTopic, run: Rows) -> Step:
+    """By the bodies' key fields where there are bodies, else by SowKey."""
+    bodies = [body for body in run.bodies if body is not None]
+    if records.keys and len(bodies) == len(run):
+        names = records.identities_of(records.from_line(bodies))
+        return Step("delete", Messages([], names, {}))
+    return Step("delete", Messages([], [], {}), _keys(run))
+
+
+def _keys(run: Rows) -> list[str]:
+    for at, key in enumerate(run.keys):
+        if key is None:
+            raise BadMessage(f"row {at} has no key; give its SowKey in the column key", index=at)
+    return [key for key in run.keys if key is not None]
+
+
+class StagedWrites:
+    """Batches on their way into the engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def topic(self, name: str) -> RunningTopic:
+        """The topic that rows are for; raises ClientError if it takes none, DiskFull."""
+        return self._engine.publishable(name)
+
+    def check(self, topic: RunningTopic, rows: Rows) -> list[Rejected]:
+        """Which rows are bad, and why."""
+        rejected: list[Rejected] = []
+        start = 0
+        for run in rows.runs():
+            try:
+                self._check_run(topic, run)
+            except ClientError:
+                rejected += self._check_each(topic, run, start)
+            start += len(run)
+        return rejected
+
+    def _check_run(self, topic: RunningTopic, run: Rows) -> None:
+        self._engine.check_sizes([body for body in run.bodies if body is not None])
+        read(topic.records, run)
+
+    def _check_each(self, topic: RunningTopic, run: Rows, start: int) -> Iterator[Rejected]:
+        for at in range(len(run)):
+            try:
+                self._check_run(topic, run.at([at]))
+            except ClientError as error:
+                yield Rejected(start + at, error.detail)
+
+    def applied(self, writer: str, epoch: int) -> str | None:
+        """The bookmark at which a batch was applied (or a later one of its writer), or None."""
+        last = self._last(writer)
+        return last["bookmark"] if last is not None and epoch <= last["epoch"] else None
+
+    def _last(self, writer: str) -> dict[str, Any] | None:
+        table = self._engine.topic(WRITES.name).records.table
+        slot = table.slots.get(writer)
+        found: dict[str, Any] | None
+        found = None if slot is None else orjson.loads(table.bodies[slot] or b"")
+        return found
+
+    def apply(self, writer: str, epoch: int, name: str, steps: Sequence[Step], now_us: int) -> int:
+        """Carry out a whole batch, and say so in the account of its writer.
+
+        Nothing of it is seen before all of it; returns the bookmark of its last change.
+        """
+        engine, topic = self._engine, self._engine.publishable(name)
+        rows = 0
+        for step in steps:
+            if step.operation == "delete":
+                rows += engine.remove(topic, self._doomed(topic, step), "delete", now_us)
+                continue
+            messages = step.messages
+            if step.operation == "delta":
+                messages = engine.merge_deltas(topic, messages)
+            engine.put(topic, messages, now_us, engine.expiry_us(topic, None, now_us))
+            rows += len(messages.bodies)
+        bookmark = engine.seq
+        account = {"writer": writer, "epoch": epoch, "bookmark": str(bookmark), "rows": rows}
+        writes = engine.topic(WRITES.name)
+        expires_us = engine.expiry_us(writes, None, now_us)
+        engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)
+        return bookmark
+
+    def _doomed(self, topic: RunningTopic, step: Step) -> list[str]:
+        table = topic.records.table
+        slots = [slot for key in step.sow_keys if (slot := table.find(key)) is not None]
+        return step.messages.names + [table.identities[slot] or "" for slot in slots]
