@@ -1,0 +1,244 @@
+"""How the records of a window become one row: a column, an operation, groups of rows.
+
+Most operations choose: the row of the group whose value stands for all (the last, the first, the
+last that is not null, the least). A choice is an array of row numbers, so it takes a value of any
+type as it is. `sum` adds up from left to right, and what it has added goes on as if it were a
+first record: a window that is folded in two parts comes out the same to the last bit. `count` is a
+sum of ones. Documents and callables are folded value by value, in Python.
+
+It does not know of keys, times or windows. Null means nothing is said, except to `latest`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from conflated_topics.windows import Flags, Ints
+
+Fold = Callable[[Any, Any], Any]
+
+# What `merge` means for a column of documents; a spec chooses it, nobody writes it.
+DOCUMENTS = "documents"
+EXACT_MAX = 2**62
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows are folded together, and which of the results are wanted in which order.
+
+    `rows` are row numbers, group after group, none empty, each in the order of folding; `starts`
+    says where in `rows` each group begins.
+    """
+
+    rows: Ints
+    starts: Ints
+    wanted: Ints
+
+    @cached_property
+    def lasts(self) -> Ints:
+        """Where in `rows` each group has its last row."""
+        return np.append(self.starts[1:], len(self.rows))[: len(self.starts)] - 1
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Rows in each group."""
+        return self.lasts - self.starts + 1
+
+
+def fold(column: Any, operation: str | Fold, groups: Groups) -> Any:
+    """One value for each wanted group of an Arrow column."""
+    if not len(groups.wanted):
+        return column.slice(0, 0)
+    if operation in ("sum", "count"):
+        return _total(column, groups)
+    if operation == DOCUMENTS:
+        return _one_by_one(column, _merge_documents, groups)
+    if callable(operation):
+        return _one_by_one(column, partial(reduce, operation), groups)
+    return column.take(pa.array(CHOICES[operation](column, groups)[groups.wanted]))
+
+
+def accumulator(kind: Any, operation: str | Fold) -> Any:
+    """The type in which an operation on a column of type `kind` adds up, and its result's."""
+    if operation == "count":
+        return pa.int64()
+    if operation == "sum":
+        if pa.types.is_floating(kind):
+            return pa.float64()
+        return kind if pa.types.is_uint64(kind) else pa.int64()
+    return kind
+
+
+def objection(kind: Any, operation: str | Fold) -> str | None:
+    """Why an operation cannot work on a column of type `kind`, and what to do; None: it can."""
+    if operation == "sum" and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return "sum adds integers and floats; cast it to one of them or choose another operation"
+    if operation in ("min", "max") and not _is_orderable(kind):
+        return f"{operation} compares numbers, times and text; choose latest, first or merge"
+    return None
+
+
+def sortable(column: Any) -> NDArray[Any]:
+    """Numbers that sort as the values of a column do, nulls first."""
+    if not column.null_count:
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        if _is_number(column.type):
+            return np.asarray(column)
+    ranks = pc.rank(column, "ascending", tiebreaker="dense")
+    return np.where(column.is_valid(), ranks, 0)
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_orderable(kind: Any) -> bool:
+    types = pa.types
+    tests = (
+        types.is_boolean, types.is_date, types.is_decimal, types.is_duration, types.is_time,
+        types.is_timestamp, types.is_string, types.is_large_string, types.is_binary,
+        types.is_large_binary,
+    )  # fmt: skip
+    return _is_number(kind) or any(test(kind) for test in tests)
+
+
+def _valid(column: Any, groups: Groups) -> Flags:
+    return np.asarray(column.is_valid())[groups.rows]
+
+
+def _latest(_column: Any, groups: Groups) -> Ints:
+    return groups.rows[groups.lasts]
+
+
+def _last_said(column: Any, groups: Groups) -> Ints:
+    """The last row with a value; the last row if there is none."""
+    if not column.null_count:
+        return _latest(column, groups)
+    said = np.where(_valid(column, groups), np.arange(len(groups.rows)), -1)
+    found = np.maximum.reduceat(said, groups.starts)
+    return groups.rows[np.where(found < 0, groups.lasts, found)]
+
+
+def _first_said(column: Any, groups: Groups) -> Ints:
+    if not column.null_count:
+        return groups.rows[groups.starts]
+    return _first_of(_valid(column, groups), groups)
+
+
+def _first_of(flags: Flags, groups: Groups) -> Ints:
+    """The first row that is flagged; the last row if there is none."""
+    count = len(groups.rows)
+    found = np.minimum.reduceat(np.where(flags, np.arange(count), count), groups.starts)
+    return groups.rows[np.where(found == count, groups.lasts, found)]
+
+
+def _least(column: Any, groups: Groups) -> Ints:
+    return _extreme(column, groups, np.minimum)
+
+
+def _greatest(column: Any, groups: Groups) -> Ints:
+    return _extreme(column, groups, np.maximum)
+
+
+def _extreme(column: Any, groups: Groups, better: np.ufunc) -> Ints:
+    """The first row of the least or greatest value; a float that is no number is none."""
+    filled = column.fill_null(0) if _is_number(column.type) else column
+    values = sortable(filled)[groups.rows]
+    counts = _valid(column, groups)
+    if values.dtype.kind == "f":
+        counts &= ~np.isnan(values)
+        worst = np.inf if better is np.minimum else -np.inf
+    else:
+        bounds = np.iinfo(values.dtype)
+        worst = bounds.max if better is np.minimum else bounds.min
+    values = np.where(counts, values, values.dtype.type(worst))
+    best = better.reduceat(values, groups.starts)
+    return _first_of(counts & (values == np.repeat(best, groups.sizes)), groups)
+
+
+CHOICES: dict[Any, Callable[[Any, Groups], Ints]] = {
+    "latest": _latest,
+    "merge": _last_said,
+    "first": _first_said,
+    "min": _least,
+    "max": _greatest,
+}
+OPERATIONS = (*CHOICES, "sum", "count")
+
+
+def _total(column: Any, groups: Groups) -> Any:
+    said = _valid(column, groups)
+    values = np.asarray(column.fill_null(0))[groups.rows]
+    if values.dtype.kind == "f":
+        # bincount adds one value after the other in their order; add.reduceat adds in pairs.
+        group = np.repeat(np.arange(len(groups.starts)), groups.sizes)
+        totals = np.bincount(group, weights=values, minlength=len(groups.starts))
+    else:
+        totals = np.add.reduceat(values, groups.starts)
+        _refuse_overrun(values, totals, groups)
+    nothing = ~np.logical_or.reduceat(said, groups.starts)
+    wanted = groups.wanted
+    return pa.chunked_array([pa.array(totals[wanted], column.type, mask=nothing[wanted])])
+
+
+def _refuse_overrun(values: NDArray[Any], totals: NDArray[Any], groups: Groups) -> None:
+    # Integers wrap silently; a total in floating point shows which have.
+    rough = np.add.reduceat(values.astype(np.float64), groups.starts)
+    if np.any(np.abs(rough - totals.astype(np.float64)) > EXACT_MAX):
+        raise ValueError("a sum of integers does not fit 64 bits; cast the column to float64")
+
+
+def _one_by_one(column: Any, folded: Callable[[list[Any]], Any], groups: Groups) -> Any:
+    """A function of the values that are not null, where there is more than one."""
+    said = _valid(column, groups)
+    choice = _last_said(column, groups)
+    counts = np.add.reduceat(said, groups.starts, dtype=np.int64)
+    several = counts > 1
+    rows = groups.rows[said & np.repeat(several, groups.sizes)]
+    values = column.take(pa.array(rows)).to_pylist()
+    stops = np.cumsum(counts[several])
+    starts = stops - counts[several]
+    results = [folded(values[i:j]) for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
+    # What was folded is put behind the column, so that one take finds both kinds.
+    choice[several] = len(column) + np.arange(len(results))
+    longer = pa.chunked_array([*column.chunks, pa.array(results, column.type)])
+    return longer.take(pa.array(choice[groups.wanted]))
+
+
+def _merge_documents(texts: list[bytes | str]) -> bytes:
+    """JSON documents merged path by path (contract S8): missing and null change nothing."""
+    current = _parse(texts[0])
+    for text in texts[1:]:
+        current = _merged(current, _parse(text))
+    return orjson.dumps(current)
+
+
+def _parse(text: bytes | str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{text[:60]!r} is not JSON ({error}), so it cannot be merged; "
+            "use the policy latest, or a callable that merges such values"
+        ) from None
+
+
+def _merged(current: Any, new: Any) -> Any:
+    if not isinstance(new, dict):
+        return current if new is None else new
+    # Nobody else holds what was parsed here, so it is changed in place.
+    result = current if isinstance(current, dict) else {}
+    for name, value in new.items():
+        if isinstance(value, dict):
+            result[name] = _merged(result.get(name), value)
+        elif value is not None:
+            result[name] = value
+    return result

@@ -1,0 +1,295 @@
+"""Conflation of recorded logs: what a conflated topic would have said, a table at a time.
+
+The embedded `ConflatedTopic` folds each record as it comes; this folds millions at once and comes
+to the same windows and values, since both go by the records' own times. A log may come in any
+number of batches. What has to be known of earlier ones is the `State`: of every open window the
+row that it has been folded into, and which keys were handed on.
+
+    State + batch ──order──> key by key, by time ──cut──> windows ──fold──> rows
+                                            ended: handed on, the others: the next State
+
+The idea that makes batches disappear: an open window's row is put in front of the batch as if it
+were one more record, of the time at which the window began. There is no second way to fold.
+
+It reads no clock and no file, and does not know who provides the batches.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from conflated_topics.folds import Groups, accumulator, fold, sortable
+from conflated_topics.specs import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
+from conflated_topics.windows import Flags, Ints, cut
+
+__all__ = ["Policy", "Spec", "State", "conflate_table", "parse_interval", "step"]
+
+MAGIC = b"CTRS"
+VERSION = 1
+HEADER = struct.Struct("<4sHI")
+
+
+@dataclass(frozen=True)
+class State:
+    """What a log has left behind so far. Never changed; `step` makes the next one.
+
+    `stream_us` is the latest time of any record, `pending` the open windows' rows, sorted as the
+    result is, and `held` the keys that were handed on and not deleted
+    since (only where a spec has deletes).
+    """
+
+    spec: Spec
+    stream_us: int | None = None
+    pending: Any = None
+    held: Any = None
+
+    def to_bytes(self) -> bytes:
+        """This state, for `from_bytes`: a header, what it belongs to, and Arrow IPC streams."""
+        tables = [b"" if table is None else _to_ipc(table) for table in (self.pending, self.held)]
+        about = {
+            "spec": self.spec.fingerprint(),
+            "stream_us": self.stream_us,
+            "sizes": [len(table) for table in tables],
+        }
+        text = json.dumps(about).encode()
+        return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, *tables])
+
+    @classmethod
+    def from_bytes(cls, data: bytes, spec: Spec) -> "State":
+        """The state that `to_bytes` wrote; raises if it was written under another spec."""
+        if len(data) < HEADER.size or data[:4] != MAGIC:
+            raise ValueError("this is not the state of a conflation; begin with State(spec)")
+        _, version, size = HEADER.unpack_from(data)
+        if version != VERSION:
+            raise ValueError(
+                f"this state has the version {version}, and {VERSION} is understood here; "
+                "use the release that wrote it or start again from the log"
+            )
+        tables, at = [], HEADER.size + size
+        about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
+        if about is None or at + sum(about["sizes"]) != len(data):
+            raise ValueError("this state was cut short; use an earlier one or start from the log")
+        _refuse_difference(about["spec"], spec.fingerprint())
+        for length in about["sizes"]:
+            tables.append(pa.ipc.open_stream(data[at : at + length]).read_all() if length else None)
+            at += length
+        return cls(spec, about["stream_us"], *tables)
+
+
+def conflate_table(table: Any, spec: Spec) -> Any:
+    """A whole log at once: the input's columns as they stand at the close of each window."""
+    return step(State(spec), table, release_all=True)[1]
+
+
+def step(
+    state: State, batch: Any, now_us: int | None = None, release_all: bool = False
+) -> tuple[State, Any]:
+    """Take in a batch; hand on the windows that ended by `now_us` or the latest record's time.
+
+    `now_us` says that every record before it has been taken in: one that comes after all may open
+    a window that overlaps with one handed on. A record of before the stream time that an earlier
+    batch left behind is late, and counts as of that time.
+    """
+    log = _Log(state, batch)
+    now_us = max((time_us for time_us in (log.stream_us, now_us) if time_us is not None), default=0)
+    ended = (log.ends_us <= now_us) | release_all
+    vanished = ended & log.removes & ~log.held_before
+    # Those handed on come first, in the order of the result; then those that stay open.
+    by_start = log.by_start()
+    out, still_open = by_start[(ended & ~vanished)[by_start]], by_start[~ended[by_start]]
+    rows = log.fold(np.concatenate((out, still_open)))
+    pending = rows.slice(len(out)).drop_columns(WINDOW_END)
+    held = log.held_after(ended) if state.spec.delete is not None else None
+    return State(state.spec, log.stream_us, pending, held), rows.slice(0, len(out))
+
+
+class _Log:
+    """The records of a state and a batch, ordered key by key and cut into windows.
+
+    `order` has row numbers of `records`; `starts` and `stops` of windows are places in it. Keys are
+    numbered by `codes`: of the records, and behind them of the keys held so far.
+    """
+
+    def __init__(self, state: State, batch: Any) -> None:
+        spec = state.spec
+        self.spec = spec
+        self.operations = spec.operations(batch.schema)
+        fresh = _accumulating(batch, self.operations)
+        fresh_us = _times(fresh[spec.time], spec.time)
+        self.stream_us = state.stream_us
+        if len(fresh_us):
+            self.stream_us = _latest(state.stream_us, int(fresh_us.max()))
+        if state.stream_us is not None:
+            fresh_us = np.maximum(fresh_us, state.stream_us)
+        self.records, time_us = _behind_pending(state.pending, fresh, fresh_us)
+        carried = len(time_us) - len(fresh_us)
+
+        keys = self.records.select(spec.keys)
+        if state.held is not None:
+            keys = pa.concat_tables([keys, state.held]).unify_dictionaries()
+        self.keys = keys
+        self.codes = _codes(self.keys)
+        self.held = np.zeros(int(self.codes.max(initial=-1)) + 1, np.bool_)
+        self.held[self.codes[len(time_us) :]] = True
+
+        arrival = _arrival(self.records, time_us, carried, spec.order)
+        self.touched = _stable_order(self.codes[arrival])
+        self.order = arrival[self.touched]
+        codes, time_us = self.codes[self.order], time_us[self.order]
+        leads = np.diff(codes, prepend=-1) != 0
+        self.deletes = opens = None
+        held = np.zeros(len(codes), np.bool_)
+        if spec.delete is not None:
+            self.deletes = np.asarray(self.records[spec.delete].fill_null(False))[self.order]
+            # Where a window may begin, its key is held if the record before was live: a delete
+            # would have ended the key's last window or have been ignored.
+            held[1:] = ~self.deletes[:-1]
+            held[leads] = self.held[codes[leads]]
+            opens = ~self.deletes | held | (self.order < carried)
+        self.starts, self.stops = cut(time_us, leads, spec.interval_us, opens)
+        self.starts_us, self.held_before = time_us[self.starts], held[self.starts]
+        self.ends_us = self.starts_us + spec.interval_us
+
+    @property
+    def removes(self) -> Flags:
+        """Which windows end in a delete."""
+        if self.deletes is None:
+            return np.zeros(len(self.stops), np.bool_)
+        return self.deletes[self.stops - 1]
+
+    def by_start(self) -> Ints:
+        """The windows by when they began, and then by when their last records came."""
+        window_at = np.full(len(self.order), -1, np.int64)
+        window_at[self.touched[self.stops - 1]] = np.arange(len(self.stops))
+        by_last = window_at[window_at >= 0]
+        return by_last[np.argsort(self.starts_us[by_last], kind="stable")]
+
+    def fold(self, wanted: Ints) -> Any:
+        """The rows of the wanted windows, with their times."""
+        groups = self._groups(wanted)
+        rows = {
+            name: fold(self.records[name], operation, groups)
+            for name, operation in self.operations.items()
+        }
+        kind = rows[self.spec.time].type
+        rows[WINDOW_START] = pa.array(self.starts_us[wanted]).cast(kind)
+        rows[WINDOW_END] = pa.array(self.ends_us[wanted]).cast(kind)
+        return pa.table(rows)
+
+    def _groups(self, wanted: Ints) -> Groups:
+        """What each window folds: a delete starts again, what stood before it does not count."""
+        if self.deletes is None:
+            return Groups(self.order, self.starts, wanted)
+        lasts = self.stops - 1
+        places = np.arange(len(self.order))
+        latest = np.maximum.accumulate(np.where(self.deletes, places, -1))[lasts]
+        # A delete that is a window's last record is what the window says.
+        begins = np.maximum(self.starts, np.where(latest == lasts, latest, latest + 1))
+        # One up where a fold begins and one down where it ends: inside, the sum is one.
+        edges = np.zeros(len(self.order) + 1, np.int8)
+        edges[begins] += 1
+        edges[self.stops] -= 1
+        inside = np.cumsum(edges[:-1], dtype=np.int8) > 0
+        sizes = self.stops - begins
+        return Groups(self.order[inside], np.cumsum(sizes) - sizes, wanted)
+
+    def held_after(self, ended: Flags) -> Any:
+        """The keys that are held once these windows have been handed on."""
+        held = self.held.copy()
+        # Windows stand in the order of their times for each key, so its last one has the say.
+        held[self.codes[self.order[self.starts[ended]]]] = ~self.removes[ended]
+        row_of = np.zeros(len(held), np.int64)
+        row_of[self.codes] = np.arange(len(self.codes))
+        return self.keys.take(pa.array(row_of[held])).combine_chunks()
+
+
+def _accumulating(batch: Any, operations: dict[str, Any]) -> Any:
+    """The batch as a first fold of one record each: sums as wide as they get, counts of one."""
+    columns = []
+    for field in batch.schema:
+        operation = operations[field.name]
+        column = batch[field.name]
+        if operation == "count":
+            column = pa.array(np.ones(len(batch), np.int64))
+        columns.append(column.cast(accumulator(column.type, operation)))
+    return pa.table(columns, names=batch.schema.names)
+
+
+def _behind_pending(pending: Any, fresh: Any, fresh_us: Ints) -> tuple[Any, Ints]:
+    """Pending rows and then the batch, and the times as of which they count."""
+    if pending is None:
+        return fresh.unify_dictionaries().combine_chunks(), fresh_us
+    rows = pending.drop_columns(WINDOW_START)
+    if rows.schema != fresh.schema:
+        theirs, ours = ({f"{field.name} {field.type}" for field in t.schema} for t in (rows, fresh))
+        raise ValueError(
+            f"the batch has other columns than those before it: {sorted(ours - theirs)} instead "
+            f"of {sorted(theirs - ours)}; give all batches the same columns in the same order"
+        )
+    time_us = np.concatenate((_times(pending[WINDOW_START], WINDOW_START), fresh_us))
+    return pa.concat_tables([rows, fresh]).unify_dictionaries().combine_chunks(), time_us
+
+
+def _times(column: Any, name: str) -> Ints:
+    if column.null_count:
+        raise ValueError(
+            f"{column.null_count} records have no time in {name!r}; leave them out or fill it"
+        )
+    return np.asarray(column.cast(pa.int64()), np.int64)
+
+
+def _codes(keys: Any) -> Ints:
+    """A number for each row, the same for the same key; null is a key too."""
+    codes: Any = None
+    for column in keys.columns:
+        own, count = _encoded(column)
+        # Made dense again after each column, products stay within 64 bits.
+        codes = own if codes is None else _encoded(pa.chunked_array([codes * count + own]))[0]
+    return np.asarray(codes, np.int64)
+
+
+def _encoded(column: Any) -> tuple[Ints, int]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices, np.int64), len(encoded.dictionary)
+
+
+def _arrival(records: Any, time_us: Ints, carried: int, order: tuple[str, ...]) -> Ints:
+    """Row numbers in the order in which the records count: pending rows first, as they stand."""
+    columns = [sortable(records[name])[carried:] for name in reversed(order)]
+    fresh = np.lexsort((*columns, time_us[carried:])) + carried
+    return np.concatenate((np.arange(carried), fresh))
+
+
+def _stable_order(codes: Ints) -> Ints:
+    # Sorting by 16 bits is linear in numpy, and codes are below 2**31: two passes do.
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
+    if codes.max(initial=0) < 2**16:
+        return order
+    return order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
+
+
+def _latest(one_us: int | None, other_us: int) -> int:
+    return other_us if one_us is None else max(one_us, other_us)
+
+
+def _to_ipc(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _refuse_difference(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    differing = [name for name in ours if ours[name] != theirs.get(name)]
+    if differing:
+        said = ", ".join(f"{name} {theirs.get(name)!r}, not {ours[name]!r}" for name in differing)
+        raise ValueError(
+            f"this state belongs to another conflation: it has {said}; "
+            "go on with the spec it was written under, or start again from the log"
+        )
