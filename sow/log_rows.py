@@ -7,6 +7,7 @@ failure, gets the same rows. Only what is durable is in the log.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sow.expressions import Filter
 from sow.keyed_topic import KeyedTopic
 from sow.keys import sow_key
 from sow.store.protocols import Entry, Journal, Op
@@ -30,7 +31,7 @@ class LogRows:
 
     topic: KeyedTopic
     op: Op
-    seq: int
+    seqs: Sequence[int]
     ts_us: int
     keys: list[str]
     bodies: Sequence[bytes]
@@ -63,8 +64,13 @@ def extent(
     return Extent(after, reached, rows)
 
 
-def log_rows(journal: Journal, part: Extent, topics: Mapping[str, KeyedTopic]) -> Iterator[LogRows]:
-    """The rows of a part of the log, in order."""
+def log_rows(
+    journal: Journal,
+    part: Extent,
+    topics: Mapping[str, KeyedTopic],
+    condition: Filter | None = None,
+) -> Iterator[LogRows]:
+    """The rows of a part of the log, in order; of publishes only those that pass a filter."""
     if part.until <= part.after:
         return
     for entry in journal.read(part.after):
@@ -72,7 +78,8 @@ def log_rows(journal: Journal, part: Extent, topics: Mapping[str, KeyedTopic]) -
         stop = min(len(entry), part.until + 1 - entry.seq)
         topic = topics.get(entry.topic)
         if topic is not None and stop > start:
-            yield _rows(topic, entry, start, stop)
+            rows = _rows(topic, entry, start, stop)
+            yield from [rows] if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:
             return
 
@@ -83,4 +90,24 @@ def _rows(topic: KeyedTopic, entry: Entry, start: int, stop: int) -> LogRows:
         topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]
     )
     keys = [str(sow_key(topic.domain, name)) for name in names] if topic.keys else list(names)
-    return LogRows(topic, entry.op, entry.seq + start, entry.ts_us, keys, bodies)
+    seqs = range(entry.seq + start, entry.seq + stop)
+    return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
+
+
+def _passing(rows: LogRows, condition: Filter) -> Iterator[LogRows]:
+    """Whether a record that was deleted had passed is not known here, so all deletes are told."""
+    if rows.op != "publish":
+        yield rows
+        return
+    columns = rows.topic.decoder(condition.paths).columns(rows.bodies)
+    inside = condition.matches(columns, len(rows.keys))
+    places = [at for at, hit in enumerate(inside) if hit]
+    if places:
+        yield LogRows(
+            rows.topic,
+            rows.op,
+            [rows.seqs[at] for at in places],
+            rows.ts_us,
+            [rows.keys[at] for at in places],
+            [rows.bodies[at] for at in places],
+        )

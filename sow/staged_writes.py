@@ -21,7 +21,9 @@ from sow.keyed_topic import KeyedTopic, Messages
 from sow.topics import WRITES
 
 ROWS_AT_ONCE = 2_000
-OPERATIONS = ("publish", "delta", "delete")
+DELETIONS = ("delete", "expire")
+"""In the log of a topic a record may also have expired; copied elsewhere, it is deleted."""
+OPERATIONS = ("publish", "delta", *DELETIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,11 @@ def read(records: KeyedTopic, run: Rows) -> Step:
     operation = run.operations[0]
     if operation not in OPERATIONS:
         raise BadMessage(f"op is {operation!r}; it must be publish, delta or delete")
-    if operation == "delete":
+    if operation in DELETIONS:
         return _deletion(records, run)
     for at, body in enumerate(run.bodies):
         if body is None:
-            raise BadMessage(f"row {at} has no value; only a delete needs none", index=at)
+            raise BadMessage("there is no value; only a delete needs none", index=at)
     bodies = [body for body in run.bodies if body is not None]
     if records.keys:
         return Step(operation, records.read(records.from_line(bodies)))
@@ -99,7 +101,9 @@ def _deletion(records: KeyedTopic, run: Rows) -> Step:
 def _keys(run: Rows) -> list[str]:
     for at, key in enumerate(run.keys):
         if key is None:
-            raise BadMessage(f"row {at} has no key; give its SowKey in the column key", index=at)
+            raise BadMessage(
+                "there is no key; give the record's SowKey in the column key", index=at
+            )
     return [key for key in run.keys if key is not None]
 
 

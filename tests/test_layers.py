@@ -55,7 +55,7 @@ LAYERS = {
         "sow.keyed_topic",
         "sow.conflated_copy",
     ],
-    4: ["sow.server", "sow.client", "sow.cli"],
+    4: ["sow.server", "sow.client", "sow.spark", "sow.cli"],
 }
 MAY_IMPORT = {
     "K": {"K"},
@@ -65,7 +65,12 @@ MAY_IMPORT = {
     3: {0, 1, 2, 3, "K"},
     4: {0, 1, 2, 3, 4, "K"},
 }
-EDGES = {"sow.server": set(), "sow.client": set(), "sow.cli": {"sow.server", "sow.client"}}
+EDGES = {
+    "sow.server": set(),
+    "sow.client": set(),
+    "sow.spark": set(),
+    "sow.cli": {"sow.server", "sow.client", "sow.spark"},
+}
 NEVER = {
     "K": {"asyncio", "time", "aiohttp", "lmdb", "socket", "pyspark"},
     0: {"asyncio", "aiohttp", "lmdb", "orjson", "msgspec", "numpy", "socket"},

@@ -54,7 +54,7 @@ def of_log(piece: LogRows) -> pa.RecordBatch:
     if piece.op == "publish":
         values = texts(piece.topic, piece.bodies)
     return _batch(
-        np.arange(piece.seq, piece.seq + count),
+        np.array(piece.seqs, np.int64),
         piece.topic.name,
         piece.keys,
         piece.op,

@@ -52,14 +52,16 @@ class LogDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
-        asked = read_parameters(request, PARAMETERS)
+        asked = read_parameters(request, (*PARAMETERS, "filter"))
+        text = asked.get("filter")
+        condition = self._engine.filter(text) if text is not None else None
         topics = self._topics(asked.get("topics"))
         part = await self._asked_for(asked, topics)
         as_arrow = ARROW in request.headers.get("Accept", "")
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
         response.content_type = ARROW if as_arrow else NDJSON
         await response.prepare(request)
-        rows = log_rows(self._driver.journal, part, topics)
+        rows = log_rows(self._driver.journal, part, topics, condition)
         pieces = _arrow(rows) if as_arrow else map(_lines, rows)
         while piece := await asyncio.to_thread(_joined, pieces):
             await response.write(piece)
@@ -201,7 +203,7 @@ def _lines(rows: LogRows) -> bytes:
     ts, name = timestamp(rows.ts_us), rows.topic.name
     heads = [
         orjson.dumps({"seq": seq, "bm": str(seq), "ts": ts, "topic": name, "op": rows.op, "k": key})
-        for seq, key in enumerate(rows.keys, rows.seq)
+        for seq, key in zip(rows.seqs, rows.keys, strict=True)
     ]
     if rows.op != "publish":
         return b"".join([head + b"\n" for head in heads])

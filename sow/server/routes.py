@@ -103,7 +103,7 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
             "/v1/log",
             log.handle,
             "A range of the transaction log",
-            LOG_PARAMETERS,
+            (*LOG_PARAMETERS, "filter"),
         ),
         Route("GET", "/v1/log/extent", log.extent, "What a range of the log holds", LOG_PARAMETERS),
         Route("GET", "/v1/log/consumers", log.consumers, "Who has read the log how far"),

@@ -1,0 +1,127 @@
+"""Requests from Spark to the server: the standard library's HTTP, tried again while it is away.
+
+Runs in Spark's Python workers, so it imports next to nothing. A request that does not get through
+is repeated until `retry_s` have passed; every request of the data source may be repeated, since
+reads name what they read and writes are staged under names of their own.
+"""
+
+import http.client
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from sow.errors import ClientError, SowError
+
+PAUSE_S = 0.2
+PAUSE_S_MAX = 5.0
+CONNECT_S = 30.0
+AWAY = (502, 503, 504)
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+class Reply(NamedTuple):
+    """An answer that is no error."""
+
+    body: bytes
+    bookmark: str
+
+
+class Refused(ClientError):
+    """The server answered with an error; `document` is all that it said."""
+
+    def __init__(self, detail: str, document: Mapping[str, Any]) -> None:
+        super().__init__(detail, reason=str(document.get("reason", "bad request")))
+        self.document = document
+
+    def __reduce__(self) -> Any:
+        return Refused, (self.detail, self.document)
+
+
+class Server:
+    """A server at a URL. Can be pickled; connects anew wherever it is used."""
+
+    def __init__(self, url: str, token: str | None = None, retry_s: float = 60.0) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ClientError(f"url {url!r} is no address; write http://host:8080")
+        self.url = url
+        self._secure = parts.scheme == "https"
+        self._address = (parts.hostname, parts.port or (443 if self._secure else 80))
+        self._prefix = parts.path.rstrip("/")
+        self._token = token
+        self._retry_s = retry_s
+
+    def json(self, method: str, path: str, body: object = None, **asked: object) -> Any:
+        """The decoded answer; `body` is sent as JSON."""
+        content = None if body is None else json.dumps(body).encode()
+        return json.loads(self.request(method, path, asked, content).body)
+
+    def arrow(self, path: str, **asked: object) -> Reply:
+        """An answer in Arrow."""
+        return self.request("GET", path, asked, accept=ARROW)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        asked: Mapping[str, object],
+        content: bytes | None = None,
+        *,
+        accept: str = "application/json",
+        content_type: str = "application/json",
+    ) -> Reply:
+        """The whole answer; raises Refused, or SowError when the server stays away."""
+        query = urlencode({k: _text(v) for k, v in asked.items() if v is not None}, quote_via=quote)
+        target = f"{self._prefix}{path}" + (f"?{query}" if query else "")
+        headers = {"Accept": accept, "Content-Type": content_type}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        give_up, pause_s = time.monotonic() + self._retry_s, PAUSE_S
+        while True:
+            try:
+                return self._once(method, target, content, headers)
+            except (OSError, http.client.HTTPException) as error:
+                if time.monotonic() + pause_s > give_up:
+                    raise SowError(
+                        f"{self.url} cannot be reached: {error or type(error).__name__}; tried for "
+                        f"{self._retry_s:g} s (option retryTimeout)"
+                    ) from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _once(
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> Reply:
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(*self._address, timeout=CONNECT_S + self._retry_s)
+        try:
+            connection.request(method, target, content, dict(headers))
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status in AWAY:
+            raise http.client.HTTPException(f"it answered {response.status}")
+        if response.status >= 400:
+            raise _refusal(self.url, response.status, body)
+        return Reply(body, response.headers.get("SOW-Bookmark", ""))
+
+
+def _refusal(url: str, status: int, body: bytes) -> SowError:
+    try:
+        document = json.loads(body)
+        where = "in the filter: " if "position" in document else ""
+        return Refused(f"{url}: {where}{document['detail']}", document)
+    except (ValueError, KeyError, TypeError):
+        return SowError(f"{url} does not speak SOW: it answered {status}")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")

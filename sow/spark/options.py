@@ -1,0 +1,158 @@
+"""The options of `format("sow")`: read, checked, and said what is wrong with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from sow.errors import ClientError
+from sow.spark.http import Server
+from sow.wire import nearest
+
+NAMES = (
+    "url",
+    "topic",
+    "token",
+    "filter",
+    "columns",
+    "asOf",
+    "inferSchema",
+    "partitions",
+    "pushdown",
+    "startingBookmark",
+    "endingBookmark",
+    "maxRowsPerTrigger",
+    "readMode",
+    "failOnDataLoss",
+    "consumer",
+    "closesWithin",
+    "mode",
+    "writer",
+    "epoch",
+    "batchRows",
+    "deadLetterPath",
+    "keyColumn",
+    "opColumn",
+    "retryTimeout",
+)
+# What Spark itself hands over with ours.
+SPARKS = ("checkpointlocation", "queryname", "path")
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+WriteMode = Literal["publish", "delta", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one read or write was asked for."""
+
+    url: str
+    topic: str
+    token: str | None
+    retry_s: float
+    filter: str | None
+    columns: tuple[str, ...]
+    as_of: str | None
+    infer_schema: bool
+    partitions: int | None
+    pushdown: bool
+    starting: str
+    ending: str | None
+    rows_max: int | None
+    latest: bool
+    fail_on_data_loss: bool
+    consumer: str | None
+    closes_within_us: int | None
+    mode: WriteMode
+    writer: str | None
+    epoch: int | None
+    batch_rows: int
+    dead_letter_path: str | None
+    key_column: str
+    op_column: str
+
+    @property
+    def server(self) -> Server:
+        """The server that they name."""
+        return Server(self.url, self.token, self.retry_s)
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Check options; names are written in any case. Raises ClientError."""
+    known = {name.lower(): name for name in NAMES}
+    asked: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() in SPARKS:
+            continue
+        if name.lower() not in known:
+            raise ClientError(f"no option {name!r}{nearest(name, NAMES)}")
+        asked[known[name.lower()]] = value
+    if "topic" not in asked:
+        raise ClientError('give the topic: .option("topic", "orders")')
+    return Options(
+        url=asked.get("url", DEFAULT_URL),
+        topic=asked["topic"],
+        token=asked.get("token"),
+        retry_s=_seconds(asked.get("retryTimeout", "60")),
+        filter=asked.get("filter"),
+        columns=_list(asked.get("columns", "")),
+        as_of=asked.get("asOf"),
+        infer_schema=_flag("inferSchema", asked.get("inferSchema", "false")),
+        partitions=_count("partitions", asked.get("partitions")),
+        pushdown=_flag("pushdown", asked.get("pushdown", "false")),
+        starting=asked.get("startingBookmark", "earliest"),
+        ending=asked.get("endingBookmark"),
+        rows_max=_count("maxRowsPerTrigger", asked.get("maxRowsPerTrigger")),
+        latest=_choice("readMode", asked.get("readMode", "changes"), "changes", "latest")
+        == "latest",
+        fail_on_data_loss=_flag("failOnDataLoss", asked.get("failOnDataLoss", "true")),
+        consumer=asked.get("consumer"),
+        closes_within_us=_closes_within_us(asked.get("closesWithin")),
+        mode=cast(
+            "WriteMode",
+            _choice("mode", asked.get("mode", "publish"), "publish", "delta", "delete"),
+        ),
+        writer=asked.get("writer"),
+        epoch=_count("epoch", asked.get("epoch"), minimum=0),
+        batch_rows=_count("batchRows", asked.get("batchRows")) or 50_000,
+        dead_letter_path=asked.get("deadLetterPath"),
+        key_column=asked.get("keyColumn", "key"),
+        op_column=asked.get("opColumn", "op"),
+    )
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _flag(name: str, text: str) -> bool:
+    return _choice(name, text.lower(), "true", "false") == "true"
+
+
+def _choice(name: str, text: str, *choices: str) -> str:
+    if text not in choices:
+        raise ClientError(f"{name} is {text!r}; it must be {' or '.join(choices)}")
+    return text
+
+
+def _count(name: str, text: str | None, minimum: int = 1) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= minimum):
+        raise ClientError(f"{name} is {text!r}; it must be a whole number, {minimum} or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text.removesuffix("s"))
+    except ValueError:
+        raise ClientError(f"retryTimeout is {text!r}; write seconds, such as 60") from None
+
+
+def _closes_within_us(text: str | None) -> int | None:
+    return None if text is None else int(_seconds(text) * 1e6)
+
+
+def any_option(given: Mapping[str, Any], name: str) -> str | None:
+    """The value of one option, written in any case."""
+    return next((value for key, value in given.items() if key.lower() == name.lower()), None)

@@ -1,0 +1,155 @@
+"""Batch reads: the records of a topic at one moment, split by key.
+
+The moment is chosen once, by taking a snapshot on the server while the read is planned; every
+task asks for its parts of it. With `startingBookmark` the rows are those of the log instead.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, IsNotNull
+
+from sow.spark.columns import decoder, is_row_schema
+from sow.spark.http import Refused, Server, segment
+from sow.spark.options import Options
+from sow.spark.pushdown import pushed
+from sow.spark.rows import part_of_snapshot, range_of_log
+
+PARTS = 4
+ROWS_OF_A_PART = 250_000
+
+
+class SnapshotPart(InputPartition):
+    """One part of a snapshot; `asked` and `bookmark` say how to take the same one again."""
+
+    def __init__(self, snapshot: str, part: int, asked: dict[str, Any], bookmark: str) -> None:
+        self.snapshot = snapshot
+        self.part = part
+        self.asked = asked
+        self.bookmark = bookmark
+
+
+class LogPart(InputPartition):
+    """A range of the log: after one bookmark, up to and with another."""
+
+    def __init__(self, after: int, until: int) -> None:
+        self.after = after
+        self.until = until
+
+
+class SowReader(DataSourceReader):
+    """Reads the records of a topic, or a range of its log."""
+
+    def __init__(self, options: Options, schema: pa.Schema, from_log: bool) -> None:
+        self.options = options
+        self.schema = schema
+        self.from_log = from_log
+        self.filters: list[str] = [options.filter] if options.filter else []
+        self.keys: tuple[str, ...] | None = None
+
+    @property
+    def condition(self) -> str | None:
+        """All filters as one expression."""
+        return " AND ".join(f"({one})" for one in self.filters) or None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Take the snapshot, or cut the log; the parts are for tasks to read."""
+        if self.from_log:
+            return self._log_parts()
+        parts = self.options.partitions or self._enough()
+        asked = {
+            "topic": self.options.topic,
+            "filter": self.condition,
+            "keys": None if self.keys is None else ",".join(self.keys),
+            "as_of": self.options.as_of,
+            "parts": parts,
+        }
+        taken = self.options.server.json("POST", "/v1/snapshots", **asked)
+        name, bookmark = taken["snapshot"], taken["bookmark"]
+        return [SnapshotPart(name, part, asked, bookmark) for part in range(parts)]
+
+    def _enough(self) -> int:
+        """Parts small enough to be read in one go."""
+        path = f"/v1/topics/{segment(self.options.topic)}"
+        records = self.options.server.json("GET", path)["records"]
+        return max(PARTS, -(-records // ROWS_OF_A_PART)) if records > PARTS else 1
+
+    def _log_parts(self) -> Sequence[InputPartition]:
+        options = self.options
+        start = {"earliest": "0", "latest": "now"}.get(options.starting, options.starting)
+        part = options.server.json(
+            "GET", "/v1/log/extent", topics=options.topic, to=options.ending, **{"from": start}
+        )
+        return split_log(int(part["from"]), int(part["to"]), options.partitions or PARTS)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one part, as Arrow batches of the schema."""
+        server = self.options.server
+        if isinstance(partition, LogPart):
+            batches = range_of_log(
+                server, self.options.topic, partition.after, partition.until, self.condition
+            )
+        else:
+            assert isinstance(partition, SnapshotPart)
+            batches = self._part_of_snapshot(server, partition)
+        return map(decoder(self.schema), batches)
+
+    def _part_of_snapshot(
+        self, server: Server, partition: SnapshotPart
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            return part_of_snapshot(server, partition.snapshot, partition.part)
+        except Refused as error:
+            if error.reason != "not found":
+                raise
+        # The server was restarted, or the DataFrame is an old one: the log says what it was.
+        asked = {**partition.asked, "as_of": partition.bookmark}
+        again = server.json("POST", "/v1/snapshots", **asked)
+        return part_of_snapshot(server, again["snapshot"], partition.part)
+
+
+class PushingReader(SowReader):
+    """The same where Spark hands its filters over, for those who ask for it (`pushdown`).
+
+    Spark 4.3 keeps what a filtered read was planned as and uses it for the next read of the same
+    DataFrame, filtered otherwise or not at all. So this is safe only for a DataFrame that is
+    filtered in one way, and is not what anybody gets unasked.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Take what the server can do; what Spark has still to evaluate is returned."""
+        fields = [] if is_row_schema(self.schema) else list(self.schema)
+        self.filters += pushed(filters, pa.schema(fields))
+        if fields or self.from_log or self.options.as_of:
+            return filters
+        left = []
+        for one in filters:
+            keys = _keys(one)
+            if keys is not None and self.keys is None:
+                self.keys = keys
+            elif not (isinstance(one, IsNotNull) and one.attribute != ("value",)):
+                left.append(one)
+        return left
+
+
+def _keys(condition: Filter) -> tuple[str, ...] | None:
+    """The SowKeys that a filter on the column `key` names: both mean the same text."""
+    if getattr(condition, "attribute", ()) != ("key",):
+        return None
+    if isinstance(condition, EqualTo):
+        values: tuple[Any, ...] = (condition.value,)
+    elif isinstance(condition, In):
+        values = tuple(condition.value)
+    else:
+        return None
+    are_keys = all(isinstance(value, str) and value and "," not in value for value in values)
+    return values if values and are_keys else None
+
+
+def split_log(after: int, until: int, parts: int) -> list[LogPart]:
+    """A range of the log in parts of equal length, at least one."""
+    parts = max(1, min(parts, until - after))
+    cuts = [after + (until - after) * at // parts for at in range(parts + 1)]
+    return [LogPart(start, end) for start, end in pairwise(cuts)]

@@ -1,0 +1,90 @@
+"""Rows on their way from the server: parts of a snapshot and ranges of the log, in Arrow.
+
+Every part and every range can be asked for again and is the same rows, so that a task that was
+cut off, or one that Spark runs a second time, reads what it would have read.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from sow.errors import ClientError
+from sow.spark.columns import ROW
+from sow.spark.http import Refused, Server
+
+ROWS_AT_ONCE = 200_000
+"""A request's answer is read whole before it is handed on, so that it can be asked for again."""
+
+
+def part_of_snapshot(server: Server, snapshot: str, part: int) -> Iterator[pa.RecordBatch]:
+    """One part of a snapshot."""
+    return iter(pa.ipc.open_stream(server.arrow(f"/v1/snapshots/{snapshot}", part=part).body))
+
+
+def range_of_log(
+    server: Server, topic: str, after: int, until: int, condition: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Changes of a topic after one bookmark, up to and with another."""
+    while after < until:
+        reply = server.arrow(
+            "/v1/log",
+            topics=topic,
+            to=until,
+            limit=ROWS_AT_ONCE,
+            filter=condition,
+            **{"from": after},
+        )
+        yield from pa.ipc.open_stream(reply.body)
+        reached = int(reply.bookmark)
+        if reached <= after:
+            return
+        after = reached
+
+
+def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of rows in order, the last of each key, in that order."""
+    table = pa.Table.from_batches(batches, ROW)
+    if not len(table):
+        return
+    codes = table.column("key").combine_chunks().dictionary_encode().indices.to_numpy()
+    last = np.full(int(codes.max()) + 1, -1)
+    last[codes] = np.arange(len(codes))
+    yield from table.take(pa.array(np.sort(last))).combine_chunks().to_batches()
+
+
+class DataLoss(ClientError):
+    """Part of what was to be read has been removed by retention."""
+
+    reason = "data loss"
+
+
+def oldest_to_go_on_from(server: Server, topic: str, after: int, fail_on_data_loss: bool) -> int:
+    """`after`, if the log still has what follows it, else its beginning; raises DataLoss."""
+    try:
+        server.json("GET", "/v1/log/extent", topics=topic, limit=1, **{"from": after})
+    except Refused as error:
+        if error.reason != "invalid bookmark":
+            raise
+        here = server.json("GET", "/v1/log/extent", topics=topic, limit=1)
+        oldest, newest = int(here["oldest"]), int(here["newest"])
+        if fail_on_data_loss:
+            raise DataLoss(
+                _lost(server.url, topic, after, oldest, newest)
+                + "; set failOnDataLoss to false to go on with what there is, or name a consumer "
+                "so that the log is kept for it"
+            ) from None
+        return min(max(after, oldest), newest)
+    return after
+
+
+def _lost(url: str, topic: str, after: int, oldest: int, newest: int) -> str:
+    if after > newest:
+        return (
+            f"{url}: the log of {topic} ends at bookmark {newest} and this reader had come to "
+            f"{after}: it is another log, or one that was cut off"
+        )
+    return (
+        f"{url}: changes of {topic} after bookmark {after} up to {oldest} are no longer kept "
+        f"({oldest - after} changes of all topics)"
+    )

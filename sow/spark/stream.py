@@ -1,0 +1,123 @@
+"""Stream reads: the log of a topic, from bookmark to bookmark.
+
+An offset is a bookmark. What lies between two offsets is the same rows whenever it is read, so a
+batch that Spark runs again after a failure is the batch that it was. Columns and rows are those of
+the log (`readMode` changes), or of each batch only the last row of each key (latest).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from sow.spark.columns import decoder
+from sow.spark.http import segment
+from sow.spark.options import Options
+from sow.spark.reader import LogPart, split_log
+from sow.spark.rows import last_of_each_key, oldest_to_go_on_from, range_of_log
+
+PARTS_MAX = 8
+BOOKMARKS_OF_A_PART = 50_000
+EMPTY_AFTER = 100_000
+"""So many changes of other topics are worth a batch without rows, to have them behind."""
+
+
+class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a topic's log as a stream."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self.options = options
+        self.schema = schema
+        self._server = options.server
+        self._end: int | None = None
+        self._empty: tuple[int, int] | None = None
+        """A range that was found without rows."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        start = {"earliest": "0", "latest": "now"}.get(self.options.starting, self.options.starting)
+        found = self._extent(start, limit=1)
+        return {"bookmark": int(found["from"])}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say a batch may hold."""
+        rows_max = self.options.rows_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What comes from now on is for the next run."""
+        self._end = int(self._extent("now", limit=1)["newest"])
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch: at most so many rows, and nothing past the run's end."""
+        begin = after = int(start["bookmark"])
+        if self._empty is not None and self._empty[0] == begin:
+            after = self._empty[1]
+        after = oldest_to_go_on_from(
+            self._server, self.options.topic, after, self.options.fail_on_data_loss
+        )
+        if self._end is not None and after >= self._end:
+            return start
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        found = self._extent(str(after), limit=rows, to=self._end)
+        reached = int(found["to"])
+        if found["rows"] or reached - begin > EMPTY_AFTER:
+            return {"bookmark": reached}
+        self._empty = (begin, reached)
+        return start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end of the log, for the query's progress."""
+        return {"bookmark": int(self._extent("now", limit=1)["newest"])}
+
+    def _extent(self, start: str, limit: int | None, to: int | None = None) -> Any:
+        return self._server.json(
+            "GET",
+            "/v1/log/extent",
+            topics=self.options.topic,
+            limit=limit,
+            to=to,
+            **{"from": start},
+        )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The range in parts; in one where only the last row of each key is wanted."""
+        after, until = int(start["bookmark"]), int(end["bookmark"])
+        after = oldest_to_go_on_from(
+            self._server, self.options.topic, after, self.options.fail_on_data_loss
+        )
+        if after >= until:
+            return []
+        parts = -(-(until - after) // BOOKMARKS_OF_A_PART)
+        parts = min(parts, self.options.partitions or PARTS_MAX)
+        return split_log(after, until, 1 if self.options.latest else parts)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one part, as Arrow batches of the schema."""
+        assert isinstance(partition, LogPart)
+        rows = range_of_log(
+            self.options.server,
+            self.options.topic,
+            partition.after,
+            partition.until,
+            self.options.filter,
+        )
+        if self.options.latest:
+            rows = last_of_each_key(rows)
+        return map(decoder(self.schema), rows)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything up to here has been dealt with: the log need not be kept for this consumer."""
+        if self.options.consumer:
+            path = f"/v1/log/consumers/{segment(self.options.consumer)}"
+            self._server.json("PUT", path, {"bookmark": str(end["bookmark"])})
+
+    def stop(self) -> None:
+        """Nothing is held."""

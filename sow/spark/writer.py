@@ -1,0 +1,211 @@
+"""Writes: rows become messages of a topic, a whole batch at once and exactly once.
+
+Each task stages its rows on the server and reports what it has staged; the driver then commits the
+attempts that won, under a name and a number that are the same whenever the same batch is written
+again. The server applies a batch it has not seen, and answers for one that it has.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from sow.errors import ClientError
+from sow.spark.columns import documents
+from sow.spark.http import ARROW, segment
+from sow.spark.options import Options
+
+CHUNK_BYTES_MAX = 16 * 1024**2
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has staged, and for which writer."""
+
+    writer: str
+    part: int
+    attempt: str
+    chunks: int
+    rows: int
+    rejected: int
+
+
+class _Staging:
+    """One task's way to the server."""
+
+    def __init__(self, options: Options, writer: str, epoch: int, key_is_field: bool) -> None:
+        self._options = options
+        self._server = options.server
+        self._key_is_field = key_is_field
+        self._path = f"/v1/writes/{segment(writer)}/{epoch}"
+        context = TaskContext.get()
+        part = context.partitionId() if context else 0
+        attempt = f"{context.taskAttemptId() if context else 0}-{uuid.uuid4().hex[:8]}"
+        self.staged = Staged(writer, part, attempt, 0, 0, 0)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage everything, in requests of bounded size."""
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            for piece in _pieces(batch, self._options.batch_rows):
+                messages = to_messages(piece, self._options, self._key_is_field)
+                if rows + len(messages) > self._options.batch_rows or size > CHUNK_BYTES_MAX:
+                    self._send(waiting)
+                    waiting, rows, size = [], 0, 0
+                waiting.append(messages)
+                rows, size = rows + len(messages), size + messages.nbytes
+        self._send(waiting)
+        return self.staged
+
+    def _send(self, batches: Sequence[pa.RecordBatch]) -> None:
+        if not batches:
+            return
+        table = pa.Table.from_batches(batches)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        skips = self._options.dead_letter_path is not None
+        reply = self._server.request(
+            "POST",
+            self._path,
+            {
+                "topic": self._options.topic,
+                "part": self.staged.part,
+                "attempt": self.staged.attempt,
+                "chunk": self.staged.chunks,
+                "rejects": "skip" if skips else "fail",
+            },
+            sink.getvalue().to_pybytes(),
+            content_type=ARROW,
+        )
+        answer = json.loads(reply.body)
+        if answer["rejected"]:
+            self._set_aside(table, answer["rejected"])
+        self.staged.chunks += 1
+        self.staged.rows += answer["staged"]
+        self.staged.rejected += len(answer["rejected"])
+
+    def _set_aside(self, table: pa.Table, rejected: Sequence[dict[str, Any]]) -> None:
+        """Write rows that the server does not take to a file of this task's."""
+        assert self._options.dead_letter_path is not None
+        directory = Path(self._options.dead_letter_path)
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"{self.staged.part}-{self.staged.attempt}.ndjson"
+        rows = table.take(pa.array([row["index"] for row in rejected])).to_pylist()
+        with (directory / name).open("a") as file:
+            for row, why in zip(rows, rejected, strict=True):
+                file.write(json.dumps({"topic": self._options.topic, **row, **why}) + "\n")
+
+
+def to_messages(batch: pa.RecordBatch, options: Options, key_is_field: bool) -> pa.RecordBatch:
+    """Rows as the columns that the server takes: value, and op and key where they are said."""
+    names = batch.schema.names
+    columns: dict[str, Any] = {}
+    if options.op_column in names:
+        columns["op"] = batch.column(options.op_column).cast(pa.string())
+    elif options.mode != "publish":
+        columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
+    has_value = "value" in names and pa.types.is_string(batch.schema.field("value").type)
+    if options.key_column in names and (has_value or not key_is_field):
+        columns["key"] = batch.column(options.key_column).cast(pa.string())
+    if has_value:
+        columns["value"] = batch.column("value")
+    else:
+        left_out = {options.op_column, *([] if key_is_field else [options.key_column])}
+        fields = [name for name in names if name not in left_out]
+        columns["value"] = documents(batch.select(fields), leave_out_nulls=options.mode == "delta")
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(batch), rows):
+        yield batch.slice(start, rows)
+
+
+def key_is_field(options: Options) -> bool:
+    """The topic's records are identified by a field called like the key column."""
+    topic = options.server.json("GET", f"/v1/topics/{segment(options.topic)}")
+    if topic["kind"] == "conflated":
+        raise ClientError(
+            f"{options.topic} is a conflated topic, a copy of {topic['underlying']}; write to that"
+        )
+    return f"/{options.key_column}" in topic.get("keys", [])
+
+
+def _commit(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+    staged = [message for message in messages if isinstance(message, Staged)]
+    if not staged:
+        return
+    parts = [
+        {"part": one.part, "attempt": one.attempt, "chunks": one.chunks, "rows": one.rows}
+        for one in staged
+    ]
+    path = f"/v1/writes/{segment(staged[0].writer)}/{epoch}/commit"
+    options.server.json("POST", path, {"topic": options.topic, "parts": parts})
+
+
+def _abort(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+    for writer in {message.writer for message in messages if isinstance(message, Staged)}:
+        options.server.json("DELETE", f"/v1/writes/{segment(writer)}/{epoch}")
+
+
+class SowWriter(DataSourceArrowWriter):
+    """Writes a DataFrame as one batch."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.writer = options.writer or f"batch-{uuid.uuid4()}"
+        self.epoch = options.epoch or 0
+        self.key_is_field = key_is_field(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        return _Staging(self.options, self.writer, self.epoch, self.key_is_field).write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Apply what all tasks have staged."""
+        _commit(self.options, self.epoch, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Forget it."""
+        path = f"/v1/writes/{segment(self.writer)}/{self.epoch}"
+        self.options.server.json("DELETE", path)
+
+
+class SowStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, each under the query's name and the batch's number."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.key_is_field = key_is_field(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        context = TaskContext.get()
+        assert context is not None
+        writer = self.options.writer or context.getLocalProperty(QUERY_ID)
+        epoch = context.getLocalProperty(BATCH_ID)
+        assert writer is not None
+        assert epoch is not None
+        return _Staging(self.options, writer, int(epoch), self.key_is_field).write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Apply what all tasks have staged."""
+        _commit(self.options, batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Forget it."""
+        _abort(self.options, batchId, messages)

@@ -1,0 +1,43 @@
+"""One Spark session for the whole run, and one server for each module; skipped without Spark."""
+
+import warnings
+
+import pytest
+
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    pytest.importorskip("pyspark")
+    from sow.spark import session
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = session(
+            "tests",
+            "local[2]",
+            {
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.sql.warehouse.dir": str(warehouse),
+                "spark.sql.streaming.stopTimeout": "60s",
+            },
+        )
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    server = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path_factory.mktemp("data"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(running):
+    yield running
+    running.errors.clear()
+    running.clear()

@@ -1,0 +1,371 @@
+"""`format("sow")`: batch and stream, read and write, against a real server and a real Spark."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from tests.edge.serving import records
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+TYPED = "id long, px double, sym string"
+
+
+@pytest.fixture
+def sow(spark, server):
+    """A reader of the server, with options."""
+
+    def reader(topic, schema=None, **options):
+        found = spark.read.format("sow").options(url=server.url, topic=topic, **options)
+        return (found.schema(schema) if schema else found).load()
+
+    return reader
+
+
+@pytest.fixture
+def save(server):
+    """Writes a DataFrame into a topic."""
+
+    def write(frame, topic, **options):
+        frame.write.format("sow").options(url=server.url, topic=topic, **options).mode(
+            "append"
+        ).save()
+
+    return write
+
+
+@pytest.fixture
+def run(spark, server, tmp_path):
+    """Runs a stream from one topic into another until it has caught up; returns its query."""
+
+    def stream(source, sink, name="q", columns=("value", "op", "key"), **options):
+        wanted = options.pop("write", {})
+        frame = spark.readStream.format("sow").options(url=server.url, topic=source, **options)
+        query = (
+            frame.load()
+            .select(*columns)
+            .writeStream.format("sow")
+            .options(url=server.url, topic=sink, **wanted)
+            .option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    return stream
+
+
+def rows_of(query):
+    return [progress["numInputRows"] for progress in query.recentProgress]
+
+
+# Batch reads.
+
+
+def test_a_read_has_the_rows_columns_of_one_moment(sow, server):
+    server.publish("orders", {"id": 1, "px": 2.5}, {"id": 2})
+    found = sow("orders")
+    assert found.dtypes == [
+        ("bookmark", "bigint"),
+        ("topic", "string"),
+        ("key", "string"),
+        ("op", "string"),
+        ("ts", "timestamp"),
+        ("value", "string"),
+    ]
+    rows = sorted(found.collect(), key=lambda row: row.bookmark)
+    assert [row.value for row in rows] == ['{"id": 1, "px": 2.5}', '{"id": 2}']
+    of_server = {row["d"]["id"]: row for row in server.records("orders", meta="true")}
+    assert [row.key for row in rows] == [of_server[1]["k"], of_server[2]["k"]]
+    assert rows[0].bookmark == int(of_server[1]["bm"])
+
+
+def test_fields_come_in_the_types_of_a_schema(sow, server):
+    server.publish(
+        "orders",
+        {"id": 1, "px": 2, "leg": {"qty": 5, "tags": ["a"]}, "at": "2026-01-02T03:04:05.5Z"},
+        {"id": 2, "px": "no number", "leg": 7, "amount": 1.10},
+    )
+    schema = (
+        "id long, px double, leg struct<qty:int,tags:array<string>>, at timestamp, "
+        "amount decimal(9,2), _op string, _bookmark long"
+    )
+    one, two = sow("orders", schema).orderBy("id").collect()
+    assert (one.px, one.leg.qty, one.leg.tags) == (2.0, 5, ["a"])
+    assert one.at.replace(tzinfo=UTC) == datetime(2026, 1, 2, 3, 4, 5, 500_000, tzinfo=UTC)
+    assert (two.px, two.leg, two.at, two.amount) == (None, None, None, Decimal("1.10"))
+    assert (one._op, one._bookmark + 1) == ("publish", two._bookmark)
+
+
+def test_a_schema_can_be_taken_from_the_data(sow, server):
+    server.publish("orders", {"id": 1, "px": 2.5, "sym": "A"})
+    assert sow("orders", inferSchema="true").dtypes == [
+        ("id", "bigint"),
+        ("px", "double"),
+        ("sym", "string"),
+    ]
+    assert sow("orders", inferSchema="true", columns="sym").columns == ["sym"]
+
+
+def test_columns_of_the_row_may_be_chosen(sow, server):
+    server.publish("orders", {"id": 1})
+    (row,) = sow("orders", columns="op,value").collect()
+    assert tuple(row) == ("publish", '{"id": 1}')
+
+
+def test_a_filter_of_the_servers_is_applied_there(sow, server):
+    server.publish("orders", *({"id": n} for n in range(10)))
+    assert sow("orders", filter="/id > 6").count() == 3
+
+
+def test_every_partition_reads_its_part_once(sow, server):
+    server.publish("orders", *({"id": n} for n in range(100)))
+    found = sow("orders", "id long", partitions="7")
+    assert found.rdd.getNumPartitions() == 7
+    assert sorted(row.id for row in found.collect()) == list(range(100))
+
+
+def test_a_read_as_of_a_bookmark_and_of_a_range_of_the_log(sow, server):
+    then = server.publish("orders", {"id": 1}, {"id": 2}).json["bookmark"]
+    server.publish("orders", {"id": 1, "later": True})
+    server.request("DELETE", records("orders", filter="/id = 2"))
+    assert {row.value for row in sow("orders", asOf=then).collect()} == {'{"id": 1}', '{"id": 2}'}
+    log = sow("orders", startingBookmark=then).orderBy("bookmark").collect()
+    assert [(row.op, row.value) for row in log] == [
+        ("publish", '{"id": 1, "later": true}'),
+        ("delete", None),
+    ]
+
+
+def test_a_read_outlives_the_snapshot_that_it_was_planned_with(sow, server):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    found = sow("orders")
+    assert found.count() == 2
+    server.publish("orders", {"id": 3})
+    server.server._doors.snapshots._taken.clear()  # as after a restart, or an idle hour
+    assert found.count() == 2
+
+
+def test_a_conflated_topic_can_be_read(sow, server):
+    server.publish("orders", {"id": 1, "price": 200})
+    with server.socket() as client:
+        client.ask({"c": "sow_and_subscribe", "t": "dear-C"})
+        client.until(c="p")
+    assert sow("dear-C").count() == 1
+
+
+FILTERS = [
+    "a = 1",
+    "a != 1",
+    "a > 1.5",
+    "a <= 2",
+    "a IN (1, 2)",
+    "NOT (a = 2)",
+    "s = '1'",
+    "s = '01'",
+    "s != '1'",
+    "s > '1'",
+    "s IN ('1', 'x')",
+    "s LIKE 'x%'",
+    "s LIKE '%y'",
+    "s LIKE '%.*%'",
+    "a IS NULL",
+    "a IS NOT NULL",
+    "s IS NOT NULL",
+    "NOT (s IS NULL)",
+    "a = 1 AND s = 'x'",
+    "a = 1 OR s = 'x'",
+    "l.q = 1",
+    "l.q IS NULL",
+    "s = 'it''s'",
+]
+DOCUMENTS = [
+    {"a": a, "s": s, "l": leg}
+    for a in (1, 1.0, 2.5, "1", None, True)
+    for s, leg in (("1", {"q": 1}), ("01", {}), ("1.0", 1), (1, {"q": "1"}), (None, None))
+] + [{"s": s} for s in ("x", "xy", ".*", "it's", "")]
+
+
+def test_pushed_filters_never_change_an_answer(sow, server):
+    server.publish("orders", *({"id": n, **document} for n, document in enumerate(DOCUMENTS)))
+    schema = "id long, a double, s string, l struct<q:int>"
+    without = sow("orders", schema, pushdown="false").cache()
+    for condition in FILTERS:
+        pushed = sow("orders", schema, pushdown="true")
+        ids = sorted(row.id for row in pushed.where(condition).select("id").collect())
+        assert ids == sorted(r.id for r in without.where(condition).select("id").collect()), (
+            condition
+        )
+
+
+def test_a_filter_on_the_key_is_answered_by_the_server_alone(sow, server):
+    server.publish("orders", *({"id": n} for n in range(10)))
+    (key,) = (row["k"] for row in server.records("orders", meta="true", filter="/id = 3"))
+    found = sow("orders", pushdown="true").where(f"key = '{key}'")
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert "Filter" not in plan.partition("BatchScan")[0]
+    assert [json.loads(row.value)["id"] for row in found.collect()] == [3]
+
+
+# Batch writes.
+
+
+def test_rows_become_documents(spark, save, server):
+    frame = spark.sql(
+        "select 1 id, 1.50D px, cast(2.30 as decimal(9,2)) amount, 'A' sym, null nothing, "
+        "timestamp'2026-01-02 03:04:05' at, named_struct('q', 1) leg, array(1, 2) list, "
+        "map('k', 'v') map, true flag, X'0102' bytes"
+    )
+    save(frame, "orders")
+    assert server.get(records("orders")).body == (
+        b'[{"id":1,"px":1.5,"amount":2.30,"sym":"A","nothing":null,"at":"2026-01-02T03:04:05Z",'
+        b'"leg":{"q":1},"list":[1,2],"map":{"k":"v"},"flag":true,"bytes":"AQI="}]'
+    )
+
+
+def test_a_delta_write_leaves_nulls_out(spark, save, server):
+    server.publish("orders", {"id": 1, "a": 1, "b": 1})
+    save(spark.sql("select 1 id, 2 a, cast(null as int) b"), "orders", mode="delta")
+    assert server.records("orders") == [{"id": 1, "a": 2, "b": 1}]
+
+
+def test_values_are_written_as_they_are_with_their_operations(spark, save, server):
+    server.publish("orders", {"id": 1, "a": 1}, {"id": 2})
+    rows = [('{"id":1,"b":2}', "delta"), ('{"id":2}', "delete"), ('{"id": 3}', "publish")]
+    save(spark.createDataFrame(rows, "value string, op string"), "orders")
+    assert server.records("orders") == [{"id": 1, "a": 1, "b": 2}, {"id": 3}]
+
+
+def test_records_without_key_fields_take_the_column_key(spark, save, server):
+    save(spark.sql("select 'k1' key, 5 v"), "keyless")
+    (found,) = server.records("keyless", meta="true")
+    assert (found["k"], found["d"]) == ("k1", {"v": 5})
+
+
+def test_a_bad_row_fails_the_write_and_nothing_is_applied(spark, save, server):
+    frame = spark.range(100).selectExpr("case when id = 50 then null else id end as id")
+    with pytest.raises(Exception, match="key field /id is missing, null or a container"):
+        save(frame, "orders")
+    assert server.records("orders") == []
+
+
+def test_bad_rows_may_be_set_aside_with_their_reasons(spark, save, server, tmp_path):
+    frame = spark.range(10).selectExpr("case when id = 5 then null else id end as id")
+    save(frame, "orders", deadLetterPath=str(tmp_path / "dead"))
+    assert len(server.records("orders")) == 9
+    (line,) = [
+        line for file in (tmp_path / "dead").iterdir() for line in file.read_text().splitlines()
+    ]
+    found = json.loads(line)
+    assert found["value"] == '{"id":null}'
+    assert "/id" in found["reason"]
+
+
+def test_the_same_batch_written_again_is_applied_once(spark, save, server):
+    save(spark.sql("select 1 id, 'first' v"), "orders", writer="job", epoch="3")
+    save(spark.sql("select 1 id, 'again' v"), "orders", writer="job", epoch="3")
+    assert server.records("orders") == [{"id": 1, "v": "first"}]
+
+
+def test_a_topic_is_not_overwritten(spark, server):
+    writer = spark.range(1).write.format("sow").options(url=server.url, topic="orders")
+    with pytest.raises(Exception, match="a topic is not overwritten"):
+        writer.mode("overwrite").save()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": "ordres"}, "did you mean orders"),
+        ({"topic": "orders", "filtre": "1"}, "no option 'filtre'"),
+        ({"topic": "orders", "columns": "valu"}, "no column 'valu'"),
+        ({"topic": "orders", "partitions": "0"}, "it must be a whole number, 1 or more"),
+        ({"topic": "orders", "filter": "/id >"}, "filter"),
+        ({}, "give the topic"),
+    ],
+)
+def test_a_mistake_in_the_options_is_answered_with_what_to_write(spark, server, options, says):
+    with pytest.raises(Exception, match=says):
+        spark.read.format("sow").options(url=server.url, **options).load().count()
+
+
+def test_a_server_that_is_not_there_is_named(spark):
+    frame = spark.read.format("sow").options(
+        url="http://127.0.0.1:9", topic="orders", retryTimeout="0"
+    )
+    with pytest.raises(Exception, match=r"http://127.0.0.1:9 cannot be reached"):
+        frame.load().count()
+
+
+# Streams.
+
+
+def test_a_stream_copies_a_topic_batch_by_batch_and_goes_on_where_it_was(run, server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", *({"id": n} for n in range(10)))
+    options = {"startingBookmark": start, "maxRowsPerTrigger": "4"}
+    assert rows_of(run("orders", "loud", columns=("value", "op"), **options)) == [4, 4, 2]
+    assert len(server.records("loud")) == 10
+    server.publish("orders", {"id": 3, "new": True})
+    assert rows_of(run("orders", "loud", columns=("value", "op"), **options)) == [1]
+    assert {"id": 3, "new": True} in server.records("loud")
+
+
+def test_deletes_travel_by_key_between_topics_of_one_domain(run, server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("string", "a")  # another topic's changes are not read
+    server.post("keyless", b'{"v": 1}', k="a")
+    server.post("keyless", b'{"v": 2}', k="b")
+    server.request("DELETE", records("keyless", keys="a"))
+    query = run("keyless", "keyless", startingBookmark=start)
+    assert rows_of(query) == [3]
+    assert [row["k"] for row in server.records("keyless", meta="true")] == ["b"]
+
+
+def test_the_last_change_of_each_key_of_a_batch(run, server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", *({"id": n % 3, "n": n} for n in range(9)))
+    query = run("orders", "loud", startingBookmark=start, readMode="latest")
+    assert rows_of(query) == [3]
+    assert server.records("loud") == [{"id": n - 6, "n": n} for n in (6, 7, 8)]
+
+
+def test_a_batch_that_spark_runs_again_is_applied_once(run, server, tmp_path):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", *({"id": n} for n in range(10)))
+    options = {"startingBookmark": start, "maxRowsPerTrigger": "5", "columns": ("value", "op")}
+    run("orders", "loud", **options)
+    newest = server.get("/v1/log/extent").json["newest"]
+    # As after a crash between the server's commit and Spark's own note of it.
+    for file in (tmp_path / "q" / "commits").glob("*1*"):
+        file.unlink()
+    query = run("orders", "loud", **options)
+    assert 5 in rows_of(query)
+    assert server.get("/v1/log/extent?topics=loud").json["newest"] == newest
+
+
+def test_a_named_consumer_holds_the_log_and_follows(run, server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", {"id": 1})
+    newest = server.get("/v1/log/extent").json["newest"]
+    run("orders", "loud", startingBookmark=start, consumer="job", columns=("value", "op"))
+    server.publish("orders", {"id": 2})
+    run("orders", "loud", startingBookmark=start, consumer="job", columns=("value", "op"))
+    (found,) = server.get("/v1/log/consumers").json
+    assert found["name"] == "job"
+    assert int(found["bookmark"]) >= int(newest)
+
+
+def test_a_stream_by_one_filter_and_typed_columns(run, server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", *({"id": n, "px": n * 1.5} for n in range(10)))
+    query = run("orders", "loud", startingBookmark=start, filter="/px > 9", columns=("value", "op"))
+    assert rows_of(query) == [3]
+
+
+def test_a_topic_without_a_log_cannot_be_streamed(run, server):
+    with pytest.raises(Exception, match="orders-C has no log; read the log of orders"):
+        run("orders-C", "loud")
