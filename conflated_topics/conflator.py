@@ -67,6 +67,18 @@ class Conflator(Generic[K, V]):
             waiting |= entries
         return waiting | self._pending
 
+    def is_open(self, key: K, now_us: int) -> bool:
+        """Whether a key is in a window that has not ended by now."""
+        self._close(now_us)
+        return key in self._pending
+
+    def closed(self, key: K) -> V | None:
+        """The newest value that a key has in a window that has ended and was not taken yet."""
+        for _, entries in reversed(self._closed):
+            if key in entries:
+                return entries[key]
+        return None
+
     def take(self, now_us: int) -> dict[K, V]:
         """What is released by now, each key once, oldest window first."""
         self._close(now_us)

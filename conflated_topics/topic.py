@@ -11,7 +11,7 @@ The copy itself, what records are and who hears of a release are the caller's.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, repeat
 from typing import Generic, TypeVar
 
 from conflated_topics.conflator import Conflator
@@ -85,16 +85,27 @@ class ConflatedTopic(Generic[K, V]):
     ) -> None:
         """Updates of the underlying topic; `passes` is the filter's verdict, None: no filter."""
         if passes is not None and not all(passes):
-            if any(map(self._is_told, keys, passes)) or len(set(keys)) != len(keys):
+            if any(map(self._is_told, keys, passes, repeat(now_us))) or len(set(keys)) != len(keys):
                 self._offer_one_by_one(keys, values, now_us, passes)
                 return
             keys, values = list(compress(keys, passes)), list(compress(values, passes))
         self.updates_in += len(keys)
         self._conflator.offer(keys, values, now_us)
 
-    def _is_told(self, key: K, inside: bool) -> bool:
+    def _is_told(self, key: K, inside: bool, now_us: int) -> bool:
         """Whether a record that fails the filter is one the copy holds or is about to."""
-        return not inside and (self._holds(key) or key in self._conflator)
+        return not inside and self._is_there(key, now_us)
+
+    def _is_there(self, key: K, now_us: int) -> bool:
+        """The copy holds a record, or will when what has ended is released, or it is pending.
+
+        What counts is what the windows say that have ended: when they are released is a matter of
+        gathering, and must not change where the next window begins.
+        """
+        if self._conflator.is_open(key, now_us):
+            return True
+        closed = self._conflator.closed(key)
+        return self._holds(key) if closed is None else not isinstance(closed, Removal)
 
     def _offer_one_by_one(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool]
@@ -110,7 +121,7 @@ class ConflatedTopic(Generic[K, V]):
     def remove(self, keys: Sequence[K], values: Sequence[V], reason: str, now_us: int) -> None:
         """Records that left the underlying topic, or its part that passes the filter."""
         for key, value in zip(keys, values, strict=True):
-            if self._holds(key) or key in self._conflator:
+            if self._is_there(key, now_us):
                 self.updates_in += 1
                 self._conflator.offer((key,), (Removal(key, value, reason),), now_us)
 

@@ -55,7 +55,7 @@ LAYERS = {
         "sow.keyed_topic",
         "sow.conflated_copy",
     ],
-    4: ["sow.server", "sow.client", "sow.spark", "sow.cli"],
+    4: ["sow.server", "sow.client", "sow.spark", "sow.cli", "conflated_topics.spark"],
 }
 MAY_IMPORT = {
     "K": {"K"},
@@ -69,7 +69,8 @@ EDGES = {
     "sow.server": set(),
     "sow.client": set(),
     "sow.spark": set(),
-    "sow.cli": {"sow.server", "sow.client", "sow.spark"},
+    "conflated_topics.spark": set(),
+    "sow.cli": {"sow.server", "sow.client", "sow.spark", "conflated_topics.spark"},
 }
 NEVER = {
     "K": {"asyncio", "time", "aiohttp", "lmdb", "socket", "pyspark"},
@@ -91,11 +92,15 @@ def name_of(path):
 
 
 def layer_of(name):
-    for layer, members in LAYERS.items():
-        for member in members:
-            if name == member or name.startswith(member + "."):
-                return layer, member
-    return None, None
+    """The layer of a module and the entry that says so: the longest that names it."""
+    found = [
+        (member, layer)
+        for layer, members in LAYERS.items()
+        for member in members
+        if name == member or name.startswith(member + ".")
+    ]
+    member, layer = max(found, default=(None, None), key=lambda entry: len(entry[0] or ""))
+    return layer, member
 
 
 def imports_of(path):

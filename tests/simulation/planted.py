@@ -53,7 +53,7 @@ MUTATIONS = (
     Mutation(
         "a delete of a pending record is lost",
         "conflated_topics/topic.py",
-        "if self._holds(key) or key in self._conflator:\n                self.updates_in",
+        "if self._is_there(key, now_us):\n                self.updates_in",
         "if self._holds(key):\n                self.updates_in",
     ),
     Mutation(

@@ -1,0 +1,183 @@
+"""`conflate` on Spark: batches and streams against the core, and the core against the server's."""
+
+import json
+import random
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from conflated_topics.recorded import Spec, conflate_table
+from conflated_topics.spark import conflate
+from tests.edge.serving import records
+
+pytestmark = pytest.mark.spark
+
+UTC = pa.timestamp("us", tz="UTC")
+COLUMNS = pa.schema(
+    [
+        ("sym", pa.string()),
+        ("ts", UTC),
+        ("bookmark", pa.int64()),
+        ("px", pa.float64()),
+        ("big", pa.int64()),
+        ("leg", pa.struct([("q", pa.int64())])),
+        ("gone", pa.bool_()),
+    ]
+)
+
+
+def log(seed, count=400, keys=7):
+    """A random log in order of time; whole numbers beyond what a float holds, and nulls."""
+    chance = random.Random(seed)
+    rows, now_us = [], 1_700_000_000_000_000
+    for bookmark in range(count):
+        now_us += chance.choice([0, 0, 1, 300_000, 700_000, 1_000_000])
+        rows.append(
+            {
+                "sym": f"k{chance.randrange(keys)}",
+                "ts": now_us,
+                "bookmark": bookmark,
+                "px": chance.choice([None, chance.random()]),
+                "big": chance.choice([None, 2**60 + bookmark]),
+                "leg": chance.choice([None, {"q": bookmark}]),
+                "gone": chance.random() < 0.2,
+            }
+        )
+    columns = {name: [row[name] for row in rows] for name in COLUMNS.names}
+    columns["ts"] = pa.array(columns["ts"], pa.int64()).cast(UTC)
+    return pa.table(columns, schema=COLUMNS)
+
+
+def expected(table, policy="latest", delete=None):
+    spec = Spec(("sym",), "ts", 1_000_000, policy, ("bookmark",), delete)
+    return by_time(conflate_table(table, spec))
+
+
+def by_time(table):
+    rows = table.to_pylist()
+    return sorted(rows, key=lambda row: (row["window_end"], row["sym"]))
+
+
+@pytest.mark.parametrize(
+    ("policy", "delete"),
+    [
+        ("latest", None),
+        ("merge", None),
+        ({"px": "sum", "big": "max", "leg": "first"}, None),
+        ({"big": "count"}, "gone"),
+        ("merge", "gone"),
+    ],
+)
+def test_a_batch_is_conflated_as_the_core_does_it(spark, policy, delete):
+    table = log(1)
+    found = conflate(spark.createDataFrame(table), ["sym"], "ts", "1s", policy, delete=delete)
+    assert by_time(found.toArrow()) == expected(table, policy, delete)
+    assert len(expected(table, policy, delete)) > 50
+
+
+def test_an_empty_batch_is_empty(spark):
+    frame = spark.createDataFrame(log(1).slice(0, 0))
+    assert conflate(frame, "sym", "ts", "1s").count() == 0
+
+
+def test_a_column_that_is_not_there_is_answered_with_the_nearest(spark):
+    frame = spark.createDataFrame(log(1, 5))
+    with pytest.raises(ValueError, match="did you mean 'sym'"):
+        conflate(frame, "sim", "ts", "1s")
+    with pytest.raises(ValueError, match="unit"):
+        conflate(frame, "sym", "ts", "1")
+
+
+class Feed:
+    """A directory that a stream reads, a file at a time, and the rows that the stream has given."""
+
+    def __init__(self, spark, directory, name, **options):
+        self.spark, self.directory, self.name, self.options = spark, directory, name, options
+        self.files = 0
+        (directory / "in").mkdir()
+        self.out = directory / "out"
+
+    def put(self, table):
+        import pyarrow.parquet
+
+        self.files += 1
+        pyarrow.parquet.write_table(table, self.directory / "in" / f"{self.files:03}.parquet")
+
+    def run(self):
+        """Read what is there, as a query of its own that goes on from the last one's checkpoint."""
+        source = (
+            self.spark.readStream.schema(self.spark.createDataFrame(log(1, 1)).schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.directory / "in"))
+        )
+        found = conflate(source, ["sym"], "ts", "1s", **self.options)
+        query = (
+            found.writeStream.format("parquet")
+            .option("path", str(self.out))
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def rows(self):
+        return by_time(self.spark.read.parquet(str(self.out)).toArrow())
+
+
+@pytest.mark.parametrize("delete", [None, "gone"])
+def test_a_stream_in_any_pieces_gives_what_the_whole_does(spark, tmp_path, delete):
+    table = log(2)
+    feed = Feed(spark, tmp_path, "pieces", policy="merge", delete=delete)
+    cuts = [0, 37, 38, 200, 400]
+    for start, stop in pairwise(cuts):
+        feed.put(table.slice(start, stop - start))
+        if stop == 38:
+            feed.run()  # and from its checkpoint once more below
+    feed.run()
+    last = table["ts"][-1].as_py()
+    closed = [row for row in expected(table, "merge", delete) if row["window_end"] <= last]
+    assert feed.rows() == closed
+    assert len(closed) > 50
+
+
+def test_another_conflation_does_not_take_up_a_checkpoint(spark, tmp_path):
+    feed = Feed(spark, tmp_path, "spec")
+    feed.put(log(3, 50))
+    feed.run()
+    feed.put(log(3, 50))
+    feed.options = {"policy": "merge"}
+    with pytest.raises(Exception, match="this state belongs to another conflation"):
+        feed.run()
+
+
+@pytest.mark.edge
+def test_a_topic_is_conflated_from_its_log_into_another(spark, server, tmp_path):
+    start = server.get("/v1/log/extent").json["newest"]
+    for n in range(30):
+        server.publish("orders", {"id": n % 3, "n": n})
+    server.request("DELETE", records("orders", filter="/id = 0"))
+    log_rows = server.get(f"/v1/log?from={start}&topics=orders").rows
+    source = (
+        spark.readStream.format("sow")
+        .options(url=server.url, topic="orders", startingBookmark=start, maxRowsPerTrigger="10")
+        .load()
+    )
+    found = conflate(
+        source.selectExpr("*", "op <> 'publish' as gone"), "key", "ts", "1ms", delete="gone"
+    )
+    query = (
+        found.where("not gone")
+        .selectExpr("value")
+        .writeStream.format("sow")
+        .options(url=server.url, topic="loud")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    copied = server.get(f"/v1/log?from={start}&topics=loud").rows
+    assert 3 <= len(copied) <= len(log_rows)
+    assert {json.dumps(row["d"]) for row in copied} <= {
+        json.dumps(row["d"]) for row in log_rows if "d" in row
+    }
