@@ -72,6 +72,10 @@ class LogDoor:
         """What such a range holds, without reading it; `newest` is the end of the whole log."""
         asked = read_parameters(request, PARAMETERS)
         topics = self._topics(asked.get("topics"), must_be_logged=True)
+        # What comes later is younger than this; what is older is in the log when it is read.
+        now_us = self._driver.now_us()
+        if self._driver.failure is None:
+            await self._driver.durable()
         part = await self._asked_for(asked, topics, limit_max=None)
         journal = self._driver.journal
         return json_response(
@@ -81,7 +85,8 @@ class LogDoor:
                 "rows": part.rows,
                 "oldest": str(journal.first_seq - 1),
                 "newest": str(journal.last_seq),
-                "ts": timestamp(self._driver.now_us()),
+                "ts": timestamp(now_us),
+                "ts_us": now_us,
             }
         )
 

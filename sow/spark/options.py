@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from conflated_topics.specs import parse_interval
 from sow.errors import ClientError
 from sow.spark.http import Server
 from sow.wire import nearest
@@ -150,7 +151,12 @@ def _seconds(text: str) -> float:
 
 
 def _closes_within_us(text: str | None) -> int | None:
-    return None if text is None else int(_seconds(text) * 1e6)
+    if text is None:
+        return None
+    try:
+        return parse_interval(text)
+    except ValueError as error:
+        raise ClientError(f"closesWithin: {error}") from None
 
 
 def any_option(given: Mapping[str, Any], name: str) -> str | None:

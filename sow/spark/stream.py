@@ -3,9 +3,13 @@
 An offset is a bookmark. What lies between two offsets is the same rows whenever it is read, so a
 batch that Spark runs again after a failure is the batch that it was. Columns and rows are those of
 the log (`readMode` changes), or of each batch only the last row of each key (latest).
+
+A stream that has fallen silent says nothing of time. With `closesWithin`, one row whose op is
+``tick`` follows the last rows when so much time has passed that every window they opened has ended;
+it is part of the offset, so that it too is the same when it is read again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sow.spark.columns import decoder
+from sow.spark.columns import ROW, decoder
 from sow.spark.http import segment
 from sow.spark.options import Options
 from sow.spark.reader import LogPart, split_log
@@ -27,6 +31,14 @@ PARTS_MAX = 8
 BOOKMARKS_OF_A_PART = 50_000
 EMPTY_AFTER = 100_000
 """So many changes of other topics are worth a batch without rows, to have them behind."""
+
+
+class Tick(InputPartition):
+    """No rows but the time: everything before it has been read."""
+
+    def __init__(self, bookmark: int, time_us: int) -> None:
+        self.bookmark = bookmark
+        self.time_us = time_us
 
 
 class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,10 +80,27 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         found = self._extent(str(after), limit=rows, to=self._end)
         reached = int(found["to"])
-        if found["rows"] or reached - begin > EMPTY_AFTER:
-            return {"bookmark": reached}
+        if found["rows"]:
+            return self._offset(reached, found)
+        if self._is_silent(start, found):
+            return {**start, "bookmark": reached, "tick_us": found["ts_us"]}
+        if reached - begin > EMPTY_AFTER:
+            return {**start, "bookmark": reached}
         self._empty = (begin, reached)
         return start
+
+    def _offset(self, bookmark: int, found: Mapping[str, Any]) -> dict[str, Any]:
+        """After these rows, of which none is younger than the server's clock was."""
+        if self.options.closes_within_us is None:
+            return {"bookmark": bookmark}
+        return {"bookmark": bookmark, "at_us": found["ts_us"]}
+
+    def _is_silent(self, start: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+        """All windows that the last rows opened have ended, and nobody was told yet."""
+        within_us = self.options.closes_within_us
+        if within_us is None or self._end is not None or "tick_us" in start:
+            return False
+        return "at_us" in start and int(found["ts_us"]) >= int(start["at_us"]) + within_us
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the log, for the query's progress."""
@@ -93,6 +122,9 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = oldest_to_go_on_from(
             self._server, self.options.topic, after, self.options.fail_on_data_loss
         )
+        tick_us = end.get("tick_us")
+        if tick_us is not None and start.get("tick_us") is None:
+            return [Tick(until, int(tick_us))]
         if after >= until:
             return []
         parts = -(-(until - after) // BOOKMARKS_OF_A_PART)
@@ -101,6 +133,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
+        if isinstance(partition, Tick):
+            return map(decoder(self.schema), [self._tick(partition)])
         assert isinstance(partition, LogPart)
         rows = range_of_log(
             self.options.server,
@@ -112,6 +146,12 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.latest:
             rows = last_of_each_key(rows)
         return map(decoder(self.schema), rows)
+
+    def _tick(self, tick: Tick) -> pa.RecordBatch:
+        row = {"bookmark": tick.bookmark, "topic": self.options.topic, "op": "tick"}
+        ts = pa.array([tick.time_us]).cast(pa.timestamp("us", tz="UTC"))
+        columns = [pa.array([row.get(f.name)], f.type) if f.name != "ts" else ts for f in ROW]
+        return pa.RecordBatch.from_arrays(columns, schema=ROW)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything up to here has been dealt with: the log need not be kept for this consumer."""

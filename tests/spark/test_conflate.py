@@ -181,3 +181,31 @@ def test_a_topic_is_conflated_from_its_log_into_another(spark, server, tmp_path)
     assert {json.dumps(row["d"]) for row in copied} <= {
         json.dumps(row["d"]) for row in log_rows if "d" in row
     }
+
+
+@pytest.mark.edge
+def test_the_last_windows_of_a_silent_topic_are_handed_on(spark, server, tmp_path):
+    start = server.get("/v1/log/extent").json["newest"]
+    source = (
+        spark.readStream.format("sow")
+        .options(url=server.url, topic="orders", startingBookmark=start, closesWithin="200ms")
+        .load()
+    )
+    query = (
+        conflate(source, "key", "ts", "200ms")
+        .select("value")
+        .writeStream.format("sow")
+        .options(url=server.url, topic="loud")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    try:
+        with server.socket() as client:
+            client.ask({"c": "subscribe", "t": "loud"})
+            for n in (1, 2):
+                server.publish("orders", {"id": 1, "n": n})
+                # Nothing comes after it, and it is handed on all the same.
+                assert client.until(c="p")[-1]["d"] == {"id": 1, "n": n}
+    finally:
+        query.stop()
