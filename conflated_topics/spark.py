@@ -55,9 +55,26 @@ def conflate(
     nothing has come for that long by the clock (such a query never ends by itself, so not with an
     `availableNow` trigger). Raises ValueError for what does not fit the columns.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    spec = Spec(
+    spec = _spec(df, keys, time, interval, policy, order, delete)
+    if not df.isStreaming:
+        return conflate_each_batch(df, spec)
+    schema = _schema(df)
+    result = from_arrow_schema(spec.output_schema(schema))
+    return _stream(df, spec, schema, result, closes_after)
+
+
+def _spec(
+    df: Any,
+    keys: str | Sequence[str],
+    time: str,
+    interval: str | timedelta,
+    policy: Policy,
+    order: str | Sequence[str] | None,
+    delete: str | None,
+) -> Spec:
+    return Spec(
         (keys,) if isinstance(keys, str) else tuple(keys),
         time,
         parse_interval(interval),
@@ -65,11 +82,24 @@ def conflate(
         _order(order, df.columns, time),
         delete,
     )
+
+
+def _schema(df: Any) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    schema = to_arrow_schema(df.schema, timezone=zone, prefers_large_types=False)
+    return to_arrow_schema(df.schema, timezone=zone, prefers_large_types=False)
+
+
+def conflate_each_batch(df: Any, spec: Spec) -> Any:
+    """Each batch as a log of its own, of which every window is handed on at its end.
+
+    For a batch that is all there is, also where a stream makes it (files, taken up once).
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = _schema(df)
     result = from_arrow_schema(spec.output_schema(schema))
-    if df.isStreaming:
-        return _stream(df, spec, schema, result, closes_after)
     return _by_key(df, spec).mapInArrow(_whole(spec, schema), result)
 
 

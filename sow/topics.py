@@ -7,6 +7,8 @@ A definition is plain data without behaviour or I/O; `sow.config` makes them fro
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from sow.pipelines import Pipeline
+
 Durability = Literal["persistent", "transient"]
 Policy = Literal["conflate", "off", "unsubscribe", "always"]
 Placement = Literal["replace", "append"]
@@ -181,6 +183,7 @@ class Configuration:
     journal: JournalSettings = field(default_factory=JournalSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
     limits: Limits = field(default_factory=Limits)
+    pipelines: tuple[Pipeline, ...] = ()
 
 
 WRITES = Topic(

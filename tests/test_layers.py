@@ -10,7 +10,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = {
     "K": ["conflated_topics"],
-    0: ["sow.errors", "sow.clock", "sow.changes", "sow.topics", "sow.commands", "sow.replies"],
+    0: [
+        "sow.errors",
+        "sow.clock",
+        "sow.changes",
+        "sow.topics",
+        "sow.pipelines",
+        "sow.commands",
+        "sow.replies",
+    ],
     1: [
         "sow.paths",
         "sow.keys",

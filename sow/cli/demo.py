@@ -25,6 +25,7 @@ from rich.text import Text
 
 from sow.catalog import RunningTopic
 from sow.cli.options import json_option, run
+from sow.cli.supervision import command, supervised
 from sow.client import Client
 from sow.config import load
 from sow.errors import ConfigError, SowError
@@ -32,7 +33,7 @@ from sow.server.app import Server
 
 SHIPPED = Path(__file__).parents[2] / "config.xml"
 FOLLOWED = "quotes-C"
-SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open")
+SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open", "bars")
 REFRESH_S = 1.0
 ROWS = 8
 RATE = 4000.0
@@ -94,7 +95,16 @@ async def _demo(
         server = Server(replace(loaded.configuration, port=port), Path(data_directory))
         url = await server.start()
         try:
-            async with _feed(url, rate, seed), Client(url, name="sow demo") as client:
+            beside = {
+                pipeline.name: command(pipeline.name, path, url, Path(data_directory), {})
+                for pipeline in loaded.configuration.pipelines
+                if pipeline.autostart and not as_json
+            }
+            async with (
+                _feed(url, rate, seed),
+                supervised(beside, lambda text: click.echo(f"sow: {text}", err=True)),
+                Client(url, name="sow demo") as client,
+            ):
                 await _watch(Screen(server, url, as_json), client, stop)
         finally:
             await server.stop()

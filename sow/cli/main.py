@@ -29,7 +29,7 @@ COMMANDS = {
     "top": "sow.cli.later",
     "dump": "sow.cli.later",
     "load": "sow.cli.later",
-    "pipeline": "sow.cli.later",
+    "pipeline": "sow.cli.pipeline",
     "repair": "sow.cli.repair",
 }
 """Which module holds the command of this name, as an attribute of the same name."""

@@ -33,7 +33,7 @@ PROGRESS_SHARE = 0.7
 
 QUOTE = b'{"symbol":"%b","bid":%.2f,"bid_qty":%d,"ask":%.2f,"ask_qty":%d,"ts":"%b"}'
 ORDER = (
-    b'{"order_id":"o-%d","symbol":"%b","side":"%b","price":%.2f,"qty":%d,"status":"%b",'
+    b'{"order_id":"o-%d","symbol":"%b","side":"%b","price":%.2f,"qty":%d,"last_qty":%d,"status":"%b",'
     b'"account":"%b","ts":"%b"}'
 )
 
@@ -131,21 +131,22 @@ class Market:
         order, draw = self._orders[at], self._random.random()
         if draw < 0.7 and order.qty > 100:
             order.qty -= 100
-            return self._body(order, b"partial", ts)
+            return self._body(order, b"partial", ts, 100)
         self._orders[at] = self._orders[-1]
         self._orders.pop()
         if draw < 0.9:
-            order.qty = 0
-            return self._body(order, b"filled", ts)
+            last_qty, order.qty = order.qty, 0
+            return self._body(order, b"filled", ts, last_qty)
         return self._body(order, b"cancelled", ts)
 
-    def _body(self, order: Order, status: bytes, ts: bytes) -> bytes:
+    def _body(self, order: Order, status: bytes, ts: bytes, last_qty: int = 0) -> bytes:
         return ORDER % (
             order.number,
             self._names[order.symbol],
             order.side,
             order.price,
             order.qty,
+            last_qty,
             status,
             order.account,
             ts,

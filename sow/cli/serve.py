@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import click
 import orjson
 
 from sow.cli.options import json_option, run, variables_option
+from sow.cli.supervision import command, supervised
 from sow.config import load, require
 from sow.errors import ConfigError
 from sow.server.app import Server
@@ -21,7 +22,8 @@ from sow.topics import Configuration
 
 STOP_S_MAX = 5.0
 
-Ready = Callable[[str], None]
+Ready = Callable[[str], Mapping[str, list[str]]]
+"""Given the server's address, says that it is ready; returns the commands to run beside it."""
 
 
 @click.command()
@@ -73,8 +75,14 @@ def serve(
 
     configuration = as_given(loaded.configuration)
 
-    def ready(url: str) -> None:
+    def ready(url: str) -> dict[str, list[str]]:
         _announce(configuration, url, as_json)
+        directory = Path(configuration.data_directory)
+        return {
+            pipeline.name: command(pipeline.name, config, url, directory, variables)
+            for pipeline in configuration.pipelines
+            if pipeline.autostart
+        }
 
     if not run(serve_until_stopped(configuration, ready, reread)):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
@@ -107,8 +115,9 @@ async def serve_until_stopped(
     server = Server(configuration, Path(configuration.data_directory), reread=reread)
     if reread is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server)
-    ready(await server.start())
-    await stop.wait()
+    beside = ready(await server.start())
+    async with supervised(beside, lambda text: click.echo(f"sow: {text}", err=True)):
+        await stop.wait()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:

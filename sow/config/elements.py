@@ -8,6 +8,7 @@ explains every element are all driven from here. To add an element: an entry her
 from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, foreign, later, unused
 from sow.config.kinds import Kind
+from sow.config.pipeline_elements import PIPELINES
 from sow.config.topic_elements import SOW
 from sow.topics import (
     Configuration,
@@ -265,7 +266,7 @@ ROOT = Element(
         MESSAGE_TYPES,
         SESSIONS,
         LIMITS,
-        *later("Pipelines"),
+        PIPELINES,
         *FOREIGN,
     ),
 )

@@ -189,6 +189,24 @@ def _topic_format(text: str) -> str:
     return _topic_name(text)
 
 
+def _texts(text: str) -> str:
+    """Text of one or several lines."""
+    _text("".join(text.split()))
+    return text
+
+
+def _trigger(text: str) -> int | None:
+    """How often, in microseconds; None: once."""
+    if text == "once":
+        return None
+    try:
+        every: object = duration(minimum="100ms").read(text)
+    except MistakeError as mistake:
+        raise MistakeError(mistake.message, f"{mistake.instead}, or 'once'") from None
+    assert isinstance(every, int)
+    return every
+
+
 def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
     """One word of several; those in `later` belong to the contract and are refused by name."""
 
@@ -240,6 +258,8 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
 
 
 TEXT = Kind("text", _text)
+TEXTS = Kind("text", _texts)
+TRIGGER = Kind("interval or `once`", _trigger)
 FLAG = Kind("`true` or `false`", _flag)
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)

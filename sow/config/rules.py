@@ -10,6 +10,7 @@ from sow.config.conflation_rules import check_conflation
 from sow.config.files import check_files
 from sow.config.findings import Findings, halves
 from sow.config.logged import check_logged_topics
+from sow.config.pipeline_rules import check_pipelines
 from sow.config.structure import Section
 from sow.config.underlying import check_underlying_topics
 from sow.errors import ClientError
@@ -33,6 +34,7 @@ def check(root: Section, findings: Findings) -> None:
     check_underlying_topics(root, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
+    check_pipelines(root, findings)
     _limits(root, findings)
 
 

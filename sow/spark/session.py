@@ -69,6 +69,15 @@ def session(
     return builder.getOrCreate()
 
 
+def has_session() -> bool:
+    """Whether a Spark session is there already."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
 def _logging() -> Path:
     """A file that tells Spark's own log to be quiet from the first line on."""
     file = Path(tempfile.gettempdir()) / f"sow-log4j2-{os.getuid()}.properties"

@@ -1,0 +1,224 @@
+"""`sow pipeline`: what config.xml says Spark is to do, listed and run."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from sow.cli.options import json_option, variables_option
+from sow.config import require
+from sow.errors import ClientError
+from sow.pipelines import Pipeline
+from sow.topics import Configuration
+from sow.wire import nearest
+
+REFRESH_S = 0.5
+SAID_EVERY_S = 10.0
+
+
+@click.group()
+def pipeline() -> None:
+    """List and run the pipelines of a configuration."""
+
+
+def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    config = click.option(
+        "--config", default="config.xml", show_default=True, type=click.Path(),
+        help="The configuration.",
+    )  # fmt: skip
+    return config(variables_option(json_option(command)))
+
+
+@pipeline.command("list")
+@_config_options
+def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> None:
+    """Name the pipelines, what they read and where they write."""
+    found = [_described(one) for one in require(config, variables, os.environ).pipelines]
+    if as_json:
+        click.echo(orjson.dumps(found))
+        return
+    for one in found:
+        click.echo(f"{one['name']}: {one['source']} -> {one['sink']}, {one['trigger']}")
+
+
+def _described(one: Pipeline) -> dict[str, object]:
+    source, sink = one.source, one.sink
+    every = "once" if one.trigger_us is None else f"every {one.trigger_us / 1e6:g} s"
+    return {
+        "name": one.name,
+        "source": f"{source.format} {source.topic or source.path or ''}".strip(),
+        "sink": f"topic {sink.topic}" if sink.topic else f"{sink.format} {sink.path}",
+        "trigger": every,
+        "master": one.master,
+        "autostart": one.autostart,
+    }
+
+
+@pipeline.command("run")
+@click.argument("name")
+@click.option("--once", is_flag=True, help="Take up all there is, and end.")
+@click.option("--master", metavar="M", help="Where Spark runs, instead of Master in the file.")
+@click.option("--url", envvar="SOW_URL", default=None, show_envvar=True,
+              help="Address of the server, instead of Listen in the file.")  # fmt: skip
+@click.option("--data-dir", metavar="D", type=click.Path(file_okay=False),
+              help="Directory of all data, instead of DataDirectory in the file.")  # fmt: skip
+@_config_options
+def run_pipeline(
+    name: str,
+    once: bool,
+    master: str | None,
+    url: str | None,
+    data_dir: str | None,
+    config: str,
+    variables: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Run the pipeline NAME until it has ended, or Ctrl-C or SIGTERM stops it.
+
+    It goes on where its last run ended: no row is lost and none is written twice.
+    """
+    configuration = require(config, variables, os.environ)
+    from sow.spark.pipelines import Running
+
+    directory = Path(data_dir or configuration.data_directory).absolute()
+    address = url or f"http://{configuration.host}:{configuration.port}"
+    running = Running(_named(configuration, name), address, directory, once, master)
+    _follow(running, Screen(name, as_json))
+
+
+def _named(configuration: Configuration, name: str) -> Pipeline:
+    names = [one.name for one in configuration.pipelines]
+    for one in configuration.pipelines:
+        if one.name == name:
+            return one
+    raise ClientError(f"no pipeline {name!r}{nearest(name, names)}")
+
+
+class Stopped(Exception):
+    """Somebody wants the run to end."""
+
+
+def _follow(running: Any, screen: "Screen") -> None:
+    """Start a run and say how it goes until it ends; raises ClientError when it fails."""
+    from sow.spark.pipelines import reason
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    try:
+        screen.say("starting Spark")
+        running.start()
+        with screen.open():
+            while not running.query.awaitTermination(REFRESH_S):
+                screen.show(running.query)
+            screen.show(running.query)
+        screen.end()
+    except Stopped:
+        screen.say("stopping")
+    except ClientError:
+        raise
+    except Exception as error:
+        raise ClientError(f"pipeline {running.pipeline.name}: {reason(error)}") from None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        running.stop()
+
+
+class Screen:
+    """How a run goes: a line that is written over in a terminal, else one now and then."""
+
+    def __init__(self, name: str, as_json: bool) -> None:
+        self._name = name
+        self._as_json = as_json
+        self._live: Live | None = None
+        self._batch = -1
+        self._rows_in = self._rows_out = 0
+        self._figures: dict[str, Any] = {}
+        self._said_s = 0.0
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+        if not self._as_json:
+            click.echo(f"sow: pipeline {self._name}: {text}", err=True)
+
+    def open(self) -> Any:
+        """What is to be entered around `show`."""
+        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        return self._live
+
+    def show(self, query: Any) -> None:
+        """Take up what the query has done since."""
+        is_new = False
+        for progress in query.recentProgress:
+            if progress["batchId"] > self._batch:
+                self._batch, is_new = progress["batchId"], True
+                self._take(progress)
+        if not is_new:
+            return
+        if not self._as_json and sys.stderr.isatty() and self._live is not None:
+            self._live.update(Text(self._line()), refresh=True)
+        elif time.monotonic() - self._said_s > SAID_EVERY_S:
+            self._said_s = time.monotonic()
+            self._tell()
+
+    def end(self) -> None:
+        """Say how it ended."""
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._as_json:
+            click.echo(orjson.dumps({"pipeline": self._name, **self._figures}))
+        elif self._figures:
+            self.say(self._line())
+
+    def _take(self, progress: Any) -> None:
+        observed = progress.get("observedMetrics") or {}
+        self._rows_in += _rows(observed, "sow_rows_in")
+        self._rows_out += _rows(observed, "sow_rows_out")
+        self._figures = {
+            "batch": self._batch,
+            "rows_in": self._rows_in,
+            "rows_out": self._rows_out,
+            "rows_per_s": round(progress.get("processedRowsPerSecond") or 0.0),
+            "lag": _lag(progress),
+            "conflation_ratio": round(self._rows_in / max(1, self._rows_out), 2),
+        }
+
+    def _line(self) -> str:
+        f = self._figures
+        lag = "" if f["lag"] is None else f", {f['lag']:,} behind"
+        return (
+            f"batch {f['batch']}: {f['rows_in']:,} rows in, {f['rows_out']:,} out "
+            f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}"
+        )
+
+
+def _rows(observed: Any, name: str) -> int:
+    found = observed.get(name)
+    if found is None:
+        return 0
+    return int(found["rows"] if isinstance(found, dict) else found.rows)
+
+
+def _lag(progress: Any) -> int | None:
+    """Bookmarks between what was read and the end of the log."""
+    for source in progress.get("sources") or []:
+        try:
+            end, newest = (orjson.loads(source[name]) for name in ("endOffset", "latestOffset"))
+            return max(0, int(newest["bookmark"]) - int(end["bookmark"]))
+        except (KeyError, TypeError, ValueError):
+            continue
+    return None

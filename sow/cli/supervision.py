@@ -1,0 +1,98 @@
+"""Pipelines that run beside a server: each in a process of its own, and again when it fails.
+
+A pipeline must not slow the server down, so it runs at a lower priority; where Spark or Java are
+missing, or it fails again and again, the server goes on without it.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+NICE = 10
+PAUSE_S = 2.0
+PAUSE_S_MAX = 60.0
+HEALTHY_S = 60.0
+"""A run that lasted so long was no part of a series of failures."""
+STOP_S_MAX = 3.0
+"""Killing one loses nothing: a batch that was cut off is made again."""
+
+Say = Callable[[str], None]
+
+
+def command(
+    name: str, config: str, url: str, data_directory: Path, variables: Mapping[str, str]
+) -> list[str]:
+    """The command line that runs a pipeline beside a server at `url`."""
+    found = [sys.executable, "-m", "sow.cli", "pipeline", "run", name]
+    found += ["--config", config, "--url", url, "--data-dir", str(data_directory)]
+    for variable, value in variables.items():
+        found += ["--set", f"{variable}={value}"]
+    return found
+
+
+@asynccontextmanager
+async def supervised(commands: Mapping[str, Iterable[str]], say: Say) -> AsyncIterator[None]:
+    """Keep these commands running, by name, for as long as this is open."""
+    if commands and importlib.util.find_spec("pyspark") is None:
+        say(f"Spark is not installed, so these do not run: {', '.join(commands)}")
+        commands = {}
+    tasks = [asyncio.create_task(_keep(name, list(words), say)) for name, words in commands.items()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _keep(name: str, words: list[str], say: Say) -> None:
+    pause_s = PAUSE_S
+    while True:
+        started_s = time.monotonic()
+        code, last = await _run(words)
+        if code == 0:
+            return
+        if time.monotonic() - started_s > HEALTHY_S:
+            pause_s = PAUSE_S
+        say(f"{last or f'pipeline {name} ended with code {code}'}; trying again in {pause_s:g} s")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+async def _run(words: list[str]) -> tuple[int, str]:
+    """Run a command to its end; its exit code and the last line of what it complained of."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the server, which then stops it
+    )
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    assert process.stderr is not None
+    last = ""
+    try:
+        async for line in process.stderr:
+            text = line.decode(errors="replace").strip()
+            last = text.removeprefix("sow: ") if text.startswith("sow: ") else last
+        return await process.wait(), last
+    finally:
+        if process.returncode is None:
+            await _stop(process)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), STOP_S_MAX)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its Java too
+    await process.wait()

@@ -1,0 +1,214 @@
+"""The part of the table of elements that stands inside `<Pipelines>`."""
+
+from sow.config import kinds
+from sow.config.element import Element
+from sow.pipelines import Conflate, Option, Pipeline, Sink, Source
+
+
+def _options(about: str, name: str = "Option", field: str = "options") -> Element:
+    return Element(
+        name=name,
+        repeated=True,
+        fields=(field,),
+        make=Option,
+        about=about,
+        children=(
+            Element(
+                name="Name",
+                kind=kinds.TEXT,
+                required=True,
+                attribute=True,
+                fields=("name",),
+                about="Its name.",
+            ),
+            Element(
+                name="Value",
+                kind=kinds.TEXT,
+                required=True,
+                attribute=True,
+                fields=("value",),
+                about="Its value.",
+            ),
+        ),
+    )
+
+
+SOURCE = Element(
+    name="Source",
+    required=True,
+    fields=("source",),
+    make=Source,
+    about="Where rows come from.",
+    children=(
+        Element(
+            name="Format",
+            kind=kinds.choice("parquet", "csv", "json", "kafka", "sow", "rate"),
+            required=True,
+            fields=("format",),
+            about="Files, a topic of Kafka's (its jar must be there), a topic of this server, or "
+            "Spark's generator of rows.",
+        ),
+        Element(
+            name="Path",
+            kind=kinds.TEXT,
+            fields=("path",),
+            about="A file, a directory or a pattern of names, for files. A relative path starts at "
+            "the data directory.",
+        ),
+        Element(
+            name="Topic",
+            kind=kinds.TEXT,
+            fields=("topic",),
+            about="The topic whose log is read, for sow.",
+        ),
+        Element(
+            name="Schema",
+            kind=kinds.TEXTS,
+            fields=("schema",),
+            about="The columns, as in SQL: `sym string, px double`. For sow they are fields of the "
+            "body; without, the columns are `bookmark topic key op ts value`. Files know theirs.",
+        ),
+        Element(
+            name="TimeColumn",
+            kind=kinds.TEXT,
+            fields=("time_column",),
+            about="The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
+        ),
+        Element(
+            name="Watermark",
+            kind=kinds.duration(),
+            fields=("watermark_us",),
+            about="How late a row may come and still count in an aggregation.",
+        ),
+        _options("An option of the source's, as Spark calls it."),
+    ),
+)
+CONFLATE = Element(
+    name="Conflate",
+    fields=("conflate",),
+    make=Conflate,
+    about="At most one row for each key and interval, after the SQL.",
+    children=(
+        Element(
+            name="Key",
+            kind=kinds.PATH,
+            required=True,
+            repeated=True,
+            fields=("keys",),
+            about="A column, or a field of the body: `/sym`.",
+        ),
+        Element(
+            name="Interval",
+            kind=kinds.duration(minimum="1ms"),
+            required=True,
+            fields=("interval_us",),
+            about="How long a key's rows are gathered into one, by their own time.",
+        ),
+        Element(
+            name="Policy",
+            kind=kinds.choice("latest", "merge", "sum", "min", "max", "first", "count"),
+            default="latest",
+            fields=("policy",),
+            about="How they become one.",
+        ),
+        Element(
+            name="Filter",
+            kind=kinds.FILTER,
+            fields=("filter",),
+            about="Only rows that match; a key whose row no longer does is deleted.",
+        ),
+    ),
+)
+SINK = Element(
+    name="Sink",
+    required=True,
+    fields=("sink",),
+    make=Sink,
+    about="Where rows go.",
+    children=(
+        Element(
+            name="Topic",
+            kind=kinds.TEXT,
+            fields=("topic",),
+            about="A topic of this server: each row is a message.",
+        ),
+        Element(
+            name="Format",
+            kind=kinds.choice("parquet", "csv", "json"),
+            fields=("format",),
+            about="Files instead.",
+        ),
+        Element(
+            name="Path",
+            kind=kinds.TEXT,
+            fields=("path",),
+            about="The directory of the files; a relative one starts at the data directory.",
+        ),
+        _options(
+            "An option of the sink's, as Spark calls it; `partitionBy` holds the columns that "
+            "files are divided by."
+        ),
+    ),
+)
+PIPELINES = Element(
+    name="Pipelines",
+    about="What Spark does with this server's topics and with files; `sow pipeline run` runs one.",
+    children=(
+        Element(
+            name="Pipeline",
+            repeated=True,
+            fields=("pipelines",),
+            make=Pipeline,
+            about="Rows from a source, through SQL and conflation, into a sink.",
+            children=(
+                Element(
+                    name="Name",
+                    kind=kinds.INSTANCE_NAME,
+                    required=True,
+                    fields=("name",),
+                    about="What `sow pipeline run` calls it; its state is kept under this name.",
+                ),
+                SOURCE,
+                Element(
+                    name="SQL",
+                    kind=kinds.TEXTS,
+                    fields=("sql",),
+                    about="A query of Spark's over the view `source`.",
+                ),
+                CONFLATE,
+                SINK,
+                Element(
+                    name="OutputMode",
+                    kind=kinds.choice("append", "update"),
+                    default="append",
+                    fields=("output_mode",),
+                    about="With an aggregation in the SQL, update writes each row whenever it "
+                    "changes; append only when it can change no more.",
+                ),
+                Element(
+                    name="Trigger",
+                    kind=kinds.TRIGGER,
+                    default="1s",
+                    fields=("trigger_us",),
+                    about="How often what has come is taken up; once: all there is, and then the "
+                    "pipeline ends.",
+                ),
+                Element(
+                    name="Master",
+                    kind=kinds.TEXT,
+                    default="local[2]",
+                    fields=("master",),
+                    about="Where Spark runs: any master, or the address of a Spark Connect server.",
+                ),
+                Element(
+                    name="Autostart",
+                    kind=kinds.FLAG,
+                    default="false",
+                    fields=("autostart",),
+                    about="Whether `sow serve` starts it beside the server, and again if it fails.",
+                ),
+                _options("A setting of Spark's.", "Setting", "settings"),
+            ),
+        ),
+    ),
+)

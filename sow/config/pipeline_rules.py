@@ -1,0 +1,100 @@
+"""The rules of `<Pipelines>`: names, and what a source or a sink needs."""
+
+from collections.abc import Mapping
+
+from sow.config.findings import Findings, nearest
+from sow.config.structure import Section
+from sow.pipelines import FILES
+
+
+def check_pipelines(root: Section, findings: Findings) -> None:
+    """Check each pipeline, and against the topics of the document."""
+    topics = {topic.text("name"): topic for topic in root.sections("topics")}
+    lines: dict[str, int] = {}
+    for pipeline in root.sections("pipelines"):
+        name, line = pipeline.text("name"), pipeline.line_of("Name")
+        if name in lines:
+            message = f"the name {name!r} is already used in line {lines[name]}"
+            findings.error(line, "Name", message, "choose another one")
+        lines.setdefault(name, line)
+        source, sink = pipeline.values.get("source"), pipeline.values.get("sink")
+        if isinstance(source, Section):
+            _source(source, topics, findings)
+            _time(pipeline, source, findings)
+        if isinstance(sink, Section):
+            _sink(sink, topics, findings)
+            if pipeline.text("output_mode") == "update" and "Format" in sink.lines:
+                findings.error(
+                    pipeline.line_of("OutputMode"),
+                    "OutputMode",
+                    "files cannot be updated",
+                    "write append, with a Watermark in the Source, or give the Sink a Topic",
+                )
+
+
+def _source(source: Section, topics: Mapping[str, Section], findings: Findings) -> None:
+    kind = source.text("format")
+    if kind in FILES and "Path" not in source.lines:
+        findings.error(source.line, "Source", f"{kind} needs a Path", "add <Path>…</Path>")
+    if kind == "sow":
+        if "Topic" not in source.lines:
+            findings.error(source.line, "Source", "sow needs a Topic", "add <Topic>…</Topic>")
+        elif (topic := _topic(source, topics, findings)) is not None:
+            if topic.element.name == "ConflatedTopic":
+                findings.error(
+                    source.line_of("Topic"),
+                    "Topic",
+                    f"{source.text('topic')} is a conflated topic, which has no log to read",
+                    f"read {topic.text('underlying')}, and add a <Conflate>",
+                )
+            elif topic.text("durability") == "transient":
+                findings.error(
+                    source.line_of("Topic"),
+                    "Topic",
+                    f"{source.text('topic')} is transient, so it has no log to read",
+                    "make it persistent",
+                )
+
+
+def _time(pipeline: Section, source: Section, findings: Findings) -> None:
+    if source.text("format") not in FILES or "TimeColumn" in source.lines:
+        return
+    if "Conflate" in pipeline.lines:
+        findings.error(
+            source.line,
+            "Source",
+            "Conflate goes by the rows' own time, and files do not say which column that is",
+            "add <TimeColumn>…</TimeColumn>",
+        )
+
+
+def _sink(sink: Section, topics: Mapping[str, Section], findings: Findings) -> None:
+    to_topic, to_files = "Topic" in sink.lines, "Format" in sink.lines
+    if to_topic == to_files:
+        message = "needs a Topic or a Format, one of the two"
+        instead = "remove one of them" if to_topic else "add <Topic>…</Topic>"
+        findings.error(sink.line, "Sink", message, instead)
+    elif to_files and "Path" not in sink.lines:
+        findings.error(sink.line, "Sink", "files need a Path", "add <Path>…</Path>")
+    elif to_topic:
+        topic = _topic(sink, topics, findings)
+        if topic is not None and topic.element.name == "ConflatedTopic":
+            name, underlying = sink.text("topic"), topic.text("underlying")
+            message = f"{name} is a conflated topic, a copy of {underlying}"
+            findings.error(
+                sink.line_of("Topic"), "Topic", message, f"write to {underlying}, or another topic"
+            )
+
+
+def _topic(section: Section, topics: Mapping[str, Section], findings: Findings) -> Section | None:
+    name = section.text("topic")
+    found = topics.get(name)
+    if found is None and name and not any(topic.text("pattern") for topic in topics.values()):
+        meant = nearest(name, topics)
+        findings.error(
+            section.line_of("Topic"),
+            "Topic",
+            f"no topic is called {name!r}",
+            f"did you mean {meant!r}?" if meant else "define it in <SOW>",
+        )
+    return found

@@ -1,0 +1,85 @@
+"""Definitions of pipelines: what config.xml says Spark is to do.
+
+Plain data like the topics' (`sow.topics`); `sow.config` makes them and `sow.spark.pipelines` runs
+them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+SourceFormat = Literal["parquet", "csv", "json", "kafka", "sow", "rate"]
+SinkFormat = Literal["parquet", "csv", "json"]
+OutputMode = Literal["append", "update"]
+FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
+
+FILES = ("parquet", "csv", "json")
+TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
+"""The columns that hold the time where the source itself says when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of Spark's for a source or a sink."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where rows come from. `schema` is Spark's DDL; `watermark_us` how late rows may come."""
+
+    format: SourceFormat
+    path: str | None = None
+    topic: str | None = None
+    schema: str | None = None
+    time_column: str | None = None
+    watermark_us: int | None = None
+    options: tuple[Option, ...] = ()
+
+    @property
+    def time(self) -> str | None:
+        """The column that holds the rows' time."""
+        return self.time_column or TIME_COLUMNS.get(self.format)
+
+    @property
+    def is_files(self) -> bool:
+        """Files: there is an end to them."""
+        return self.format in FILES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflate:
+    """At most one row for each key and interval; `filter` says which rows are kept."""
+
+    keys: tuple[str, ...]
+    interval_us: int
+    policy: FoldPolicy = "latest"
+    filter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where rows go: a topic, or files of a format at a path."""
+
+    topic: str | None = None
+    format: SinkFormat | None = None
+    path: str | None = None
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One pipeline. `trigger_us` is how often a batch is made; None: once, all there is."""
+
+    name: str
+    source: Source
+    sink: Sink
+    sql: str | None = None
+    conflate: Conflate | None = None
+    output_mode: OutputMode = "append"
+    trigger_us: int | None = 1_000_000
+    master: str = "local[2]"
+    autostart: bool = False
+    settings: tuple[Option, ...] = ()
+    line: int = 0

@@ -1,0 +1,100 @@
+"""`<Pipelines>`: what a pipeline may say, and what is said of one that is wrong."""
+
+import pytest
+
+from sow.config import loads
+from sow.pipelines import Conflate, Option
+
+TOPICS = """<SOW>
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>memory</Name><MessageType>json</MessageType><Key>/id</Key>
+<Durability>transient</Durability></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic></ConflatedTopic>
+</SOW>"""
+FILES = "<Source><Format>parquet</Format><Path>ticks</Path><TimeColumn>ts</TimeColumn></Source>"
+SOW = "<Source><Format>sow</Format><Topic>orders</Topic></Source>"
+TO_TOPIC = "<Sink><Topic>orders</Topic></Sink>"
+TO_FILES = "<Sink><Format>parquet</Format><Path>out</Path></Sink>"
+CONFLATE = "<Conflate><Key>/sym</Key><Interval>1s</Interval></Conflate>"
+
+
+def pipeline(*parts, name="p"):
+    return f"<Pipeline><Name>{name}</Name>{''.join(parts)}</Pipeline>"
+
+
+def loaded(*pipelines):
+    inside = f"<Pipelines>{''.join(pipelines)}</Pipelines>"
+    return loads(f"<SOWConfig><Name>t</Name>{TOPICS}{inside}</SOWConfig>")
+
+
+def finding(*pipelines):
+    (found,) = loaded(*pipelines).errors
+    return str(found)
+
+
+def test_a_pipeline_is_read_with_all_that_it_may_say():
+    text = pipeline(
+        "<Source><Format>csv</Format><Path>in</Path><Schema>sym string,\n  px double</Schema>"
+        "<TimeColumn>at</TimeColumn><Watermark>10m</Watermark>"
+        "<Option><Name>header</Name><Value>true</Value></Option></Source>",
+        "<SQL>SELECT *\nFROM source</SQL>",
+        "<Conflate><Key>/sym</Key><Key>/leg/side</Key><Interval>100ms</Interval>"
+        "<Policy>merge</Policy><Filter>/px > 1</Filter></Conflate>",
+        "<Sink><Topic>orders</Topic></Sink>",
+        "<Trigger>once</Trigger><Master>spark://host:7077</Master><Autostart>true</Autostart>"
+        '<Setting Name="spark.driver.memory" Value="2g"/>',
+    )
+    (found,) = loaded(text).configuration.pipelines
+    assert found.source.options == (Option("header", "true"),)
+    assert found.source.watermark_us == 600_000_000
+    assert found.sql == "SELECT *\nFROM source"
+    assert found.conflate == Conflate(
+        keys=("/sym", "/leg/side"), interval_us=100_000, policy="merge", filter="/px > 1"
+    )
+    assert (found.trigger_us, found.autostart, found.master) == (None, True, "spark://host:7077")
+    assert found.settings == (Option("spark.driver.memory", "2g"),)
+
+
+def test_what_is_left_out_has_its_default():
+    (found,) = loaded(pipeline(SOW, TO_FILES)).configuration.pipelines
+    assert (found.trigger_us, found.master, found.autostart) == (1_000_000, "local[2]", False)
+    assert (found.output_mode, found.source.time) == ("append", "ts")
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ((FILES.replace("<Path>ticks</Path>", ""), TO_TOPIC), "parquet needs a Path"),
+        (("<Source><Format>sow</Format></Source>", TO_FILES), "sow needs a Topic"),
+        ((SOW.replace("orders", "ordres"), TO_FILES), "did you mean 'orders'?"),
+        ((SOW.replace("orders", "orders-C"), TO_FILES), "has no log to read; read orders"),
+        ((SOW.replace("orders", "memory"), TO_FILES), "transient, so it has no log"),
+        ((SOW, "<Sink></Sink>"), "needs a Topic or a Format, one of the two"),
+        ((SOW, "<Sink><Format>csv</Format></Sink>"), "files need a Path"),
+        ((SOW, TO_TOPIC.replace("orders", "orders-C")), "a copy of orders; write to orders"),
+        (
+            (FILES.replace("<TimeColumn>ts</TimeColumn>", ""), CONFLATE, TO_FILES),
+            "add <TimeColumn>",
+        ),
+        ((SOW, TO_FILES, "<OutputMode>update</OutputMode>"), "files cannot be updated"),
+        ((SOW, TO_FILES, "<Trigger>10ms</Trigger>"), "write 100ms or more, or 'once'"),
+        ((SOW, TO_FILES, "<Trigger>sometimes</Trigger>"), "or 'once'"),
+        ((SOW.replace(">sow<", ">avro<"), TO_FILES), "is none of parquet, csv, json"),
+        (
+            (SOW, CONFLATE.replace("<Interval>1s</Interval>", ""), TO_FILES),
+            "Conflate: has no Interval",
+        ),
+        (
+            (SOW, CONFLATE.replace("</Conflate>", "<Filter>/a =</Filter></Conflate>"), TO_FILES),
+            "Filter",
+        ),
+        ((SOW,), "has no Sink"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_to_write(parts, says):
+    assert says in finding(pipeline(*parts))
+
+
+def test_two_pipelines_have_two_names():
+    assert "already used in line" in finding(pipeline(SOW, TO_FILES), pipeline(SOW, TO_FILES))

@@ -1,0 +1,197 @@
+"""Pipelines as config.xml defines them, run against a server: they end, go on, and lose nothing."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from sow.config import load
+from sow.errors import ClientError
+from sow.pipelines import Conflate, Option, Pipeline, Sink, Source
+from sow.spark.pipelines import Running, reason
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+SHIPPED = Path(__file__).parents[2] / "config.xml"
+UTC = pa.timestamp("ns", tz="UTC")
+
+
+@pytest.fixture
+def run(spark, server, tmp_path):
+    """Runs a pipeline to its end; the rows it took up."""
+
+    def whole(pipeline):
+        running = Running(pipeline, server.url, tmp_path, once=True, master=None)
+        running.start()
+        try:
+            running.query.awaitTermination()
+            return sum(progress["numInputRows"] for progress in running.query.recentProgress)
+        finally:
+            running.stop()
+
+    return whole
+
+
+def ticks(directory, name, *rows):
+    """A file of (symbol, seconds, price), with times in nanoseconds as recorders write them."""
+    directory.mkdir(exist_ok=True)
+    symbols, seconds, prices = zip(*rows, strict=True)
+    ts = pa.array([int(s * 1e9) + 1_700_000_000_000_000_000 for s in seconds], pa.int64())
+    table = pa.table({"id": symbols, "ts": ts.cast(UTC), "px": prices})
+    pyarrow.parquet.write_table(table, directory / f"{name}.parquet")
+
+
+def test_files_are_loaded_into_a_topic_once_each(run, server, tmp_path):
+    ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0.5, 2.0), ("A", 1, 3.0))
+    pipeline = Pipeline(
+        name="load",
+        source=Source(format="parquet", path="in", time_column="ts"),
+        sink=Sink(topic="orders"),
+    )
+    assert run(pipeline) == 3
+    found = {row["id"]: row for row in server.records("orders")}
+    assert found["A"] == {"id": "A", "ts": "2023-11-14T22:13:21Z", "px": 3.0}
+    ticks(tmp_path / "in", "b", ("C", 2, 4.0))
+    assert run(pipeline) == 1
+    assert len(server.records("orders")) == 3
+
+
+def test_a_recorded_log_is_conflated_whole(run, tmp_path):
+    ticks(
+        tmp_path / "in", "a",
+        ("A", 0, 1.0), ("A", 0.4, 2.0), ("B", 0.5, 9.0), ("A", 1, 3.0), ("A", 1.9, 4.0),
+    )  # fmt: skip
+    run(
+        Pipeline(
+            name="conflate",
+            source=Source(format="parquet", path="in", time_column="ts"),
+            conflate=Conflate(keys=("/id",), interval_us=1_000_000),
+            sink=Sink(format="parquet", path="out"),
+        )
+    )
+    rows = pyarrow.parquet.read_table(tmp_path / "out", columns=["id", "px"]).to_pylist()
+    assert sorted((row["id"], row["px"]) for row in rows) == [("A", 2.0), ("A", 4.0), ("B", 9.0)]
+
+
+def test_a_key_that_leaves_the_filter_is_deleted(run, server, tmp_path):
+    ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0, 1.0), ("A", 5, 100.0), ("C", 5, 100.0))
+    run(
+        Pipeline(
+            name="focus",
+            source=Source(format="parquet", path="in", time_column="ts"),
+            conflate=Conflate(keys=("/id",), interval_us=1_000_000, filter="/px < 50"),
+            sink=Sink(topic="orders"),
+        )
+    )
+    assert [row["id"] for row in server.records("orders")] == ["B"]
+
+
+def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", *({"id": n, "sym": "AB"[n % 2]} for n in range(20)))
+    pipeline = Pipeline(
+        name="bodies",
+        source=Source(format="sow", topic="orders", options=(Option("startingBookmark", start),)),
+        conflate=Conflate(keys=("/sym",), interval_us=1_000),
+        sink=Sink(topic="loud"),
+    )
+    run(pipeline)
+    server.publish("orders", {"id": 20, "sym": "A"})
+    run(pipeline)
+    assert {row["sym"] for row in server.records("loud")} == {"A", "B"}
+
+
+def test_bars_are_written_anew_as_they_change(run, server):
+    (shipped,) = (one for one in load(str(SHIPPED)).configuration.pipelines if one.name == "bars")
+    start = server.get("/v1/log/extent").json["newest"]
+    source = Source(
+        format="sow",
+        topic="orders",
+        schema=shipped.source.schema,
+        time_column=shipped.source.time_column,
+        options=(Option("startingBookmark", start),),
+    )
+    bars = Pipeline(
+        name="bars",
+        source=source,
+        sql=shipped.sql.replace("SELECT symbol,", "SELECT symbol AS id, symbol,"),
+        sink=Sink(topic="loud"),
+        output_mode=shipped.output_mode,
+    )
+    fills = [("A", 10.0, 100), ("A", 12.0, 50), ("A", 9.0, 0), ("B", 5.0, 1)]
+    server.publish(
+        "orders",
+        *({"id": n, "symbol": s, "price": p, "last_qty": q} for n, (s, p, q) in enumerate(fills)),
+    )
+    run(bars)
+    by_symbol = {row["symbol"]: row for row in server.records("loud")}
+    names = ("open", "high", "low", "close", "volume", "trades")
+    assert [by_symbol["A"][name] for name in names] == [10.0, 12.0, 10.0, 12.0, 150, 2]
+    assert by_symbol["B"]["volume"] == 1
+
+
+def test_changes_are_exported_by_hour_and_go_on_where_they_were(run, server, tmp_path):
+    (export,) = (
+        one for one in load(str(SHIPPED)).configuration.pipelines if one.name == "export-orders"
+    )
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", {"id": 1}, {"id": 2})
+    run(export)
+    server.publish("orders", {"id": 3})
+    run(export)
+    files = list((tmp_path / "export" / "orders").glob("hour=*/*.parquet"))
+    rows = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+    mine = sorted(row["bookmark"] for row in rows if row["bookmark"] > int(start))
+    assert len(mine) == len(set(mine))
+    assert {json.loads(row["value"])["id"] for row in rows if row["bookmark"] in mine} == {1, 2, 3}
+
+
+def test_one_pipeline_runs_once_at_a_time(spark, server, tmp_path):
+    pipeline = Pipeline(
+        name="twice", source=Source(format="sow", topic="orders"), sink=Sink(topic="loud")
+    )
+    first = Running(pipeline, server.url, tmp_path, once=True, master=None)
+    first.start()
+    try:
+        with pytest.raises(ClientError, match="is running already, as process"):
+            Running(pipeline, server.url, tmp_path, once=True, master=None).start()
+    finally:
+        first.stop()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sql": "SELECT nothing FROM source"}, "nothing"),
+        ({"sql": "SELECT op FROM source", "conflate": ("/op",)}, "no column 'ts'"),
+        ({"sql": "SELECT ts FROM source", "conflate": ("/id",)}, "no column 'id' for the key"),
+        ({"source": Source(format="sow", topic="ordres")}, "did you mean orders"),
+        ({"source": Source(format="rate")}, "has no end"),
+    ],
+)
+def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
+    changes = dict(changes)
+    if "conflate" in changes:
+        changes["conflate"] = Conflate(keys=changes["conflate"], interval_us=1_000_000)
+    pipeline = Pipeline(
+        **{
+            "name": "wrong",
+            "source": Source(format="sow", topic="orders"),
+            "sink": Sink(topic="loud"),
+            **changes,
+        }
+    )
+    running = Running(pipeline, server.url, tmp_path, once=True, master=None)
+    try:
+        with pytest.raises(Exception, match=says) as raised:
+            _to_its_end(running)
+        assert "\n" not in reason(raised.value)
+    finally:
+        running.stop()
+
+
+def _to_its_end(running):
+    running.start()
+    running.query.awaitTermination()
