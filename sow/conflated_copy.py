@@ -39,7 +39,10 @@ class ConflatedCopy:
         self.conflation: ConflatedTopic[str, Update] = ConflatedTopic(
             self._schedule(definition), copy.table.__contains__, self._merge if merges else None
         )
-        if condition is not None:
+        self.is_external = definition.engine != "embedded"
+        self.filled_seq = 0
+        """Up to which change of the underlying topic the copy was filled at once."""
+        if condition is not None and not self.is_external:
             underlying.watch(condition.paths)
 
     @staticmethod
@@ -58,6 +61,10 @@ class ConflatedCopy:
     def hear(self, batch: Batch, now_us: int) -> None:
         """Offer the underlying topic's changes."""
         changes = batch.changes
+        if self.is_external:
+            # Whoever conflates reads them from the log.
+            self.conflation.updates_in += len(changes)
+            return
         if changes.news is not None:
             updates = list(zip(changes.news, changes.seqs, changes.ts_us, strict=True))
             passes = None if self.condition is None else batch.new_focus(self.condition)
@@ -67,8 +74,9 @@ class ConflatedCopy:
         updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
         self.conflation.remove(changes.identities, updates, changes.reason or "deleted", now_us)
 
-    def fill(self) -> list[Batch]:
+    def fill(self, seq: int) -> list[Batch]:
         """Take over the underlying topic as it stands; returns it as changes of the copy."""
+        self.filled_seq = seq
         names, updates = self._wanted()
         return [self._put(names, updates)] if names else []
 
@@ -95,7 +103,26 @@ class ConflatedCopy:
 
     def release(self, now_us: int) -> list[Batch]:
         """Apply to the copy what is due by now, and return it as changes of the copy."""
-        updates, removals = self.conflation.take(now_us)
+        return self._apply(*self.conflation.take(now_us))
+
+    def accept(
+        self, updates: Sequence[tuple[str, Update]], removals: Sequence[Removal[str, Update]]
+    ) -> list[Batch]:
+        """Apply what another engine has released; nothing older than what the copy holds."""
+        updates = [(name, update) for name, update in updates if self._is_newer(name, update)]
+        removals = [one for one in removals if self._is_newer(one.key, one.value)]
+        self.conflation.updates_out += len(updates) + len(removals)
+        self.conflation.releases += 1
+        return self._apply(updates, removals)
+
+    def _is_newer(self, name: str, update: Update) -> bool:
+        slot = self.copy.table.slots.get(name)
+        held_seq = self.filled_seq if slot is None else int(self.copy.table.seqs[slot])
+        return update[1] > max(held_seq, self.filled_seq)
+
+    def _apply(
+        self, updates: Sequence[tuple[str, Update]], removals: Sequence[Removal[str, Update]]
+    ) -> list[Batch]:
         batches: list[Batch] = []
         if updates:
             batches.append(self._put([name for name, _ in updates], [u for _, u in updates]))
@@ -162,5 +189,5 @@ class ConflatedCopy:
 
     def stop(self) -> None:
         """Let the underlying topic forget what this copy wanted of it."""
-        if self.condition is not None:
+        if self.condition is not None and not self.is_external:
             self.underlying.unwatch(self.condition.paths)

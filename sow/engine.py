@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from conflated_topics import Removal
 from sow.agenda import Agenda
 from sow.batch import Batch
 from sow.catalog import Catalog, RunningTopic
+from sow.conflated_copy import Update
 from sow.errors import ClientError, DiskFull, TooLarge
 from sow.expressions import Filter, compile_filter
 from sow.feeds import Feed
@@ -249,6 +251,17 @@ class Engine:
         for batch in topic.copy.release(now_us):
             self._route(topic, batch)
 
+    def update_copy(
+        self,
+        topic: RunningTopic,
+        updates: Sequence[tuple[str, Update]],
+        removals: Sequence[Removal[str, Update]],
+    ) -> None:
+        """Change a conflated topic as the engine that conflates it says."""
+        assert topic.copy is not None
+        for batch in topic.copy.accept(updates, removals):
+            self._route(topic, batch)
+
     def release_feed(self, feed: PacedFeed, now_us: int) -> None:
         """Let a conflated subscription have what is due."""
         feed.release(now_us)
@@ -274,7 +287,7 @@ class Engine:
         for name in [name for name in self.topics if name not in before]:
             topic = self.topics[name]
             assert topic.copy is not None
-            for batch in topic.copy.fill():
+            for batch in topic.copy.fill(self.seq):
                 self._route(topic, batch)
 
     def remove_copies(self, name: str, end_topic: Callable[[RunningTopic], None]) -> None:
@@ -382,7 +395,7 @@ class Engine:
                 topic.expirations.restore(topic.records.table.slots)
                 self.agenda.note(topic.expirations)
             if topic.copy is not None:
-                topic.copy.fill()
+                topic.copy.fill(last_seq)
 
     def _replay(self, entry: Entry, reached: dict[str, int]) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""

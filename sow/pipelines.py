@@ -12,6 +12,8 @@ SinkFormat = Literal["parquet", "csv", "json"]
 OutputMode = Literal["append", "update"]
 FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
 
+TRIGGER_US = 1_000_000
+"""How often Spark makes a batch unless it is told: about the least that it holds with state."""
 FILES = ("parquet", "csv", "json")
 TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
 """The columns that hold the time where the source itself says when."""
@@ -78,7 +80,7 @@ class Pipeline:
     sql: str | None = None
     conflate: Conflate | None = None
     output_mode: OutputMode = "append"
-    trigger_us: int | None = 1_000_000
+    trigger_us: int | None = TRIGGER_US
     master: str = "local[2]"
     autostart: bool = False
     settings: tuple[Option, ...] = ()

@@ -95,6 +95,11 @@ class Reconfiguration:
         if not isinstance(definition, ConflatedTopic):
             self._refused.append(f"topic {definition.name} cannot be added")
             return
+        if definition.engine == "spark":
+            self._refused.append(
+                f"conflated topic {definition.name}, run by Spark, cannot be added"
+            )
+            return
         self._engine.catalog.check(definition)
         yield Step(
             f"conflated topic {definition.name} added",
@@ -108,7 +113,8 @@ class Reconfiguration:
             if field.name != "line"
             and (type(old) is not type(new) or getattr(old, field.name) != getattr(new, field.name))
         }
-        allowed = CHANGEABLE_IN_COPIES if isinstance(new, ConflatedTopic) else CHANGEABLE
+        is_own_copy = isinstance(new, ConflatedTopic) and new.engine == "embedded"
+        allowed = CHANGEABLE_IN_COPIES if is_own_copy else CHANGEABLE
         for name in sorted(fields - allowed):
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
         if fields & (BACK_PRESSURE | FILTER) and not self._refused:

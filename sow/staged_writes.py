@@ -14,25 +14,33 @@ from typing import Any
 
 import orjson
 
+from conflated_topics import Removal
 from sow.catalog import RunningTopic
+from sow.changes import Reason
 from sow.engine import Engine
 from sow.errors import BadMessage, ClientError
 from sow.keyed_topic import KeyedTopic, Messages
 from sow.topics import WRITES
 
 ROWS_AT_ONCE = 2_000
-DELETIONS = ("delete", "expire")
-"""In the log of a topic a record may also have expired; copied elsewhere, it is deleted."""
+REASONS: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
+DELETIONS = tuple(REASONS)
+"""Why a record goes; only a conflated topic tells one from the other."""
 OPERATIONS = ("publish", "delta", *DELETIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as columns. A row's key may be missing, and so may a delete's body."""
+    """Rows as columns. A row's key may be missing, and so may a delete's body.
+
+    `stamps` are the sequence number and time of the change that a row of a conflated topic is the
+    outcome of.
+    """
 
     operations: Sequence[str]
     keys: Sequence[str | None]
     bodies: Sequence[bytes | None]
+    stamps: Sequence[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -43,6 +51,7 @@ class Rows:
             [self.operations[at] for at in places],
             [self.keys[at] for at in places],
             [self.bodies[at] for at in places],
+            None if self.stamps is None else [self.stamps[at] for at in places],
         )
 
     def runs(self) -> Iterator["Rows"]:
@@ -63,6 +72,8 @@ class Step:
     operation: str
     messages: Messages
     sow_keys: Sequence[str] = ()
+    rows: Rows | None = None
+    """The rows themselves, where they are for a conflated topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +95,9 @@ def read(records: KeyedTopic, run: Rows) -> Step:
         if body is None:
             raise BadMessage("there is no value; only a delete needs none", index=at)
     bodies = [body for body in run.bodies if body is not None]
-    if records.keys:
-        return Step(operation, records.read(records.from_line(bodies)))
-    return Step(operation, records.read(records.from_line(bodies), _keys(run)))
+    stored = records.from_line(bodies)
+    messages = records.read(stored) if records.keys else records.read(stored, _keys(run))
+    return Step(operation, messages, rows=run)
 
 
 def _deletion(records: KeyedTopic, run: Rows) -> Step:
@@ -94,8 +105,8 @@ def _deletion(records: KeyedTopic, run: Rows) -> Step:
     bodies = [body for body in run.bodies if body is not None]
     if records.keys and len(bodies) == len(run):
         names = records.identities_of(records.from_line(bodies))
-        return Step("delete", Messages([], names, {}))
-    return Step("delete", Messages([], [], {}), _keys(run))
+        return Step(run.operations[0], Messages([], names, {}), rows=run)
+    return Step(run.operations[0], Messages([], [], {}), _keys(run), run)
 
 
 def _keys(run: Rows) -> list[str]:
@@ -115,6 +126,9 @@ class StagedWrites:
 
     def topic(self, name: str) -> RunningTopic:
         """The topic that rows are for; raises ClientError if it takes none, DiskFull."""
+        topic = self._engine.topics.get(name)
+        if topic is not None and topic.copy is not None and topic.copy.is_external:
+            return topic
         return self._engine.publishable(name)
 
     def check(self, topic: RunningTopic, rows: Rows) -> list[Rejected]:
@@ -131,6 +145,8 @@ class StagedWrites:
 
     def _check_run(self, topic: RunningTopic, run: Rows) -> None:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
+        if topic.copy is not None and run.stamps is None:
+            raise ClientError("rows of a conflated topic need the columns bookmark and ts")
         read(topic.records, run)
 
     def _check_each(self, topic: RunningTopic, run: Rows, start: int) -> Iterator[Rejected]:
@@ -157,10 +173,13 @@ class StagedWrites:
 
         Nothing of it is seen before all of it; returns the bookmark of its last change.
         """
-        engine, topic = self._engine, self._engine.publishable(name)
+        engine, topic = self._engine, self.topic(name)
         rows = 0
         for step in steps:
-            if step.operation == "delete":
+            if topic.copy is not None:
+                rows += self._update_copy(topic, step)
+                continue
+            if step.operation in DELETIONS:
                 rows += engine.remove(topic, self._doomed(topic, step), "delete", now_us)
                 continue
             messages = step.messages
@@ -174,6 +193,30 @@ class StagedWrites:
         expires_us = engine.expiry_us(writes, None, now_us)
         engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)
         return bookmark
+
+    def _update_copy(self, topic: RunningTopic, step: Step) -> int:
+        """What the engine of a conflated topic has released; it may hold some of it already."""
+        assert step.rows is not None
+        assert step.rows.stamps is not None
+        rows, stamps, table = step.rows, step.rows.stamps, topic.records.table
+        if step.operation not in DELETIONS:
+            values = [
+                (body, *stamp) for body, stamp in zip(step.messages.bodies, stamps, strict=True)
+            ]
+            updates = list(zip(step.messages.names, values, strict=True))
+            self._engine.update_copy(topic, updates, ())
+            return len(updates)
+        removals = [
+            Removal(
+                table.identities[slot] or "",
+                (table.bodies[slot] or b"" if body is None else body, *stamp),
+                REASONS[step.operation],
+            )
+            for key, body, stamp in zip(rows.keys, rows.bodies, stamps, strict=True)
+            if key is not None and (slot := table.find(key)) is not None
+        ]
+        self._engine.update_copy(topic, (), removals)
+        return len(removals)
 
     def _doomed(self, topic: RunningTopic, step: Step) -> list[str]:
         table = topic.records.table

@@ -13,6 +13,7 @@ Durability = Literal["persistent", "transient"]
 Policy = Literal["conflate", "off", "unsubscribe", "always"]
 Placement = Literal["replace", "append"]
 Schedule = Literal["per-key", "tick"]
+Engine = Literal["embedded", "spark"]
 DeltaNull = Literal["ignore", "set", "remove"]
 SYSTEM_PREFIX = "/sow/"
 """How the names of the server's own topics begin, and no others."""
@@ -87,7 +88,8 @@ class ConflatedTopic(BackPressure):
     """A copy of another topic in which each record changes at most once per interval.
 
     `topic_format` names the copies of the topics of a pattern: ``%n-C``. `enrichment` holds field
-    constructions, ``expression AS /path``, applied to each message that enters the copy.
+    constructions, ``expression AS /path``, applied to each message that enters the copy. `engine`
+    says who conflates: this server, or Spark, which writes the copy.
     """
 
     name: str
@@ -98,6 +100,7 @@ class ConflatedTopic(BackPressure):
     hash_indexes: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[str, ...] = ()
     schedule: Schedule = "per-key"
+    engine: Engine = "embedded"
     topic_format: str | None = None
     enrichment: tuple[str, ...] = ()
     line: int = 0

@@ -76,7 +76,7 @@ MAY_IMPORT = {
 EDGES = {
     "sow.server": set(),
     "sow.client": set(),
-    "sow.spark": set(),
+    "sow.spark": {"conflated_topics.spark"},
     "conflated_topics.spark": set(),
     "sow.cli": {"sow.server", "sow.client", "sow.spark", "conflated_topics.spark"},
 }

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from sow.catalog import RunningTopic
 from sow.cli.options import json_option, run
+from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.client import Client
 from sow.config import load
@@ -95,14 +96,14 @@ async def _demo(
         server = Server(replace(loaded.configuration, port=port), Path(data_directory))
         url = await server.start()
         try:
-            beside = {
-                pipeline.name: command(pipeline.name, path, url, Path(data_directory), {})
-                for pipeline in loaded.configuration.pipelines
-                if pipeline.autostart and not as_json
+            commands = {
+                name: command(name, path, url, Path(data_directory), {})
+                for name in beside(loaded.configuration)
+                if not as_json
             }
             async with (
                 _feed(url, rate, seed),
-                supervised(beside, lambda text: click.echo(f"sow: {text}", err=True)),
+                supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)),
                 Client(url, name="sow demo") as client,
             ):
                 await _watch(Screen(server, url, as_json), client, stop)

@@ -19,7 +19,7 @@ from sow.cli.options import json_option, variables_option
 from sow.config import require
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
-from sow.topics import Configuration
+from sow.topics import Configuration, ConflatedTopic
 from sow.wire import nearest
 
 REFRESH_S = 0.5
@@ -43,7 +43,19 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_config_options
 def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> None:
     """Name the pipelines, what they read and where they write."""
-    found = [_described(one) for one in require(config, variables, os.environ).pipelines]
+    configuration = require(config, variables, os.environ)
+    found = [_described(one) for one in configuration.pipelines]
+    found += [
+        {
+            "name": copy.name,
+            "source": f"sow {copy.underlying}",
+            "sink": f"conflated topic {copy.name}",
+            "trigger": "every 1 s",
+            "master": "local[2]",
+            "autostart": True,
+        }
+        for copy in run_by_spark(configuration)
+    ]
     if as_json:
         click.echo(orjson.dumps(found))
         return
@@ -88,17 +100,38 @@ def run_pipeline(
     It goes on where its last run ended: no row is lost and none is written twice.
     """
     configuration = require(config, variables, os.environ)
-    from sow.spark.pipelines import Running
+    from sow.spark.conflation import SparkConflation
+    from sow.spark.pipelines import Running, conflated_topic
 
     directory = Path(data_dir or configuration.data_directory).absolute()
     address = url or f"http://{configuration.host}:{configuration.port}"
-    running = Running(_named(configuration, name), address, directory, once, master)
+    found = _named(configuration, name)
+    if isinstance(found, ConflatedTopic):
+        conflation = SparkConflation(found, configuration.message_types)
+        pipeline = conflated_topic(found)
+        running = Running(pipeline, address, directory, once, master, conflation)
+    else:
+        running = Running(found, address, directory, once, master)
     _follow(running, Screen(name, as_json))
 
 
-def _named(configuration: Configuration, name: str) -> Pipeline:
-    names = [one.name for one in configuration.pipelines]
-    for one in configuration.pipelines:
+def run_by_spark(configuration: Configuration) -> list[ConflatedTopic]:
+    """The conflated topics whose engine is Spark."""
+    copies = [one for one in configuration.topics if isinstance(one, ConflatedTopic)]
+    return [copy for copy in copies if copy.engine == "spark"]
+
+
+def beside(configuration: Configuration) -> list[str]:
+    """What runs beside a server: pipelines that start by themselves, and Spark's topics."""
+    pipelines = [one.name for one in configuration.pipelines if one.autostart]
+    return pipelines + [copy.name for copy in run_by_spark(configuration)]
+
+
+def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic:
+    runnable: list[Pipeline | ConflatedTopic] = [*configuration.pipelines]
+    runnable += run_by_spark(configuration)
+    names = [one.name for one in runnable]
+    for one in runnable:
         if one.name == name:
             return one
     raise ClientError(f"no pipeline {name!r}{nearest(name, names)}")

@@ -14,6 +14,7 @@ import click
 import orjson
 
 from sow.cli.options import json_option, run, variables_option
+from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.config import load, require
 from sow.errors import ConfigError
@@ -79,9 +80,7 @@ def serve(
         _announce(configuration, url, as_json)
         directory = Path(configuration.data_directory)
         return {
-            pipeline.name: command(pipeline.name, config, url, directory, variables)
-            for pipeline in configuration.pipelines
-            if pipeline.autostart
+            name: command(name, config, url, directory, variables) for name in beside(configuration)
         }
 
     if not run(serve_until_stopped(configuration, ready, reread)):
@@ -115,8 +114,8 @@ async def serve_until_stopped(
     server = Server(configuration, Path(configuration.data_directory), reread=reread)
     if reread is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server)
-    beside = ready(await server.start())
-    async with supervised(beside, lambda text: click.echo(f"sow: {text}", err=True)):
+    commands = ready(await server.start())
+    async with supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)):
         await stop.wait()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)

@@ -252,9 +252,11 @@ CONFLATED_TOPIC = Element(
         ),
         Element(
             name="Engine",
-            kind=kinds.choice("embedded", later=("spark",)),
+            kind=kinds.choice("embedded", "spark"),
             default="embedded",
-            about="What conflates.",
+            fields=("engine",),
+            about="What conflates: the server, or Spark in a process of its own that reads the log "
+            "of the underlying topic (intervals of at least 1s).",
         ),
         Element(
             name="Enrichment",

@@ -2,6 +2,7 @@
 
 from sow.config.findings import Findings, nearest
 from sow.config.structure import Section
+from sow.pipelines import TRIGGER_US
 
 
 def check_underlying_topics(root: Section, findings: Findings) -> None:
@@ -13,6 +14,8 @@ def check_underlying_topics(root: Section, findings: Findings) -> None:
         name = topic.text("underlying")
         if name in above:
             _agree(topic, above[name], findings)
+            if topic.text("engine") == "spark":
+                _run_by_spark(topic, above[name], findings)
         elif name and name not in refused:
             _not_above(topic, name, lines, findings)
         if topic.text("name"):
@@ -73,6 +76,40 @@ def _agree(topic: Section, underlying: Section, findings: Findings) -> None:
             "TopicFormat",
             f"the underlying topic {name!r} is one topic, so there is one copy",
             "remove it; Name says what the copy is called",
+        )
+
+
+def _run_by_spark(topic: Section, underlying: Section, findings: Findings) -> None:
+    """Spark reads a log, in batches: not every topic has the one, nor interval allows the other."""
+    line = topic.line_of("Engine")
+
+    def refuse(message: str, instead: str = "write embedded") -> None:
+        findings.error(line, "Engine", message, instead)
+
+    name = underlying.text("name")
+    if underlying.element.name != "Topic" or is_many(underlying):
+        refuse(
+            f"spark reads the log of the underlying topic, and {name!r} is no single topic that "
+            "clients publish to"
+        )
+    elif underlying.text("durability") == "transient" or not underlying.values.get("retain", True):
+        refuse(f"spark reads the log of {name!r}, which has none")
+    if topic.text("schedule") == "tick":
+        refuse("spark cuts a window for each key, and Schedule says tick")
+    interval_us = int(str(topic.values.get("interval_us", 5_000_000)))
+    every = f"spark takes up what has come once in {TRIGGER_US / 1e6:g} s"
+    if interval_us < TRIGGER_US:
+        refuse(
+            f"{every}, longer than the Interval of {interval_us / 1e6:g} s",
+            "write embedded, which holds 100ms",
+        )
+    elif interval_us < 2 * TRIGGER_US:
+        findings.warning(
+            line,
+            "Engine",
+            f"{every}, so an update may come that much after the Interval of "
+            f"{interval_us / 1e6:g} s",
+            f"write embedded, or an Interval of {2 * TRIGGER_US / 1e6:g}s and more",
         )
 
 

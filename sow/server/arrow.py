@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
         ("value", pa.string()),
     ]
 )
-WRITTEN = {"op": pa.string(), "key": pa.string(), "value": pa.string()}
+WRITTEN = ("op", "key", "value", "bookmark", "ts")
 
 
 def texts(topic: KeyedTopic, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
@@ -160,20 +160,37 @@ def read_rows(topic: KeyedTopic, content: bytes) -> Rows:
         table = pa.ipc.open_stream(content).read_all()
     except (pa.ArrowInvalid, OSError) as error:
         raise ClientError(f"the body is not an Arrow stream: {error}") from None
+    return rows_of(topic, table)
+
+
+def rows_of(topic: KeyedTopic, table: pa.Table) -> Rows:
+    """The same from a table."""
     unknown = [name for name in table.column_names if name not in WRITTEN]
     if unknown or "value" not in table.column_names:
         raise ClientError(
             f"the stream has the columns {', '.join(table.column_names)}; it must have value, and "
-            "may have key and op"
+            "may have key, op, bookmark and ts"
         )
-    columns = {name: _texts_of(table, name) for name in WRITTEN if name in table.column_names}
+    columns = {name: _texts_of(table, name) for name in WRITTEN[:3] if name in table.column_names}
     nothing = [None] * len(table)
     operations = columns.get("op", ["publish"] * len(table))
     return Rows(
         ["publish" if operation is None else operation for operation in operations],
         columns.get("key", nothing),
         _bodies(topic, columns["value"]),
+        _stamps(table),
     )
+
+
+def _stamps(table: pa.Table) -> list[tuple[int, int]] | None:
+    if "bookmark" not in table.column_names or "ts" not in table.column_names:
+        return None
+    try:
+        seqs = table.column("bookmark").cast(pa.int64()).to_pylist()
+        ts_us = table.column("ts").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        return [(int(seq), int(ts)) for seq, ts in zip(seqs, ts_us, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
+        raise ClientError(f"bookmark and ts are a number and a time in each row: {error}") from None
 
 
 def _texts_of(table: pa.Table, name: str) -> list[str | None]:

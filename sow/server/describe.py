@@ -27,6 +27,8 @@ def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
             "underlying": definition.underlying,
             "interval_ms": definition.interval_us / 1000,
             "filter": definition.filter,
+            "engine": definition.engine,
+            "filled_bookmark": str(topic.copy.filled_seq),
             "pending": conflation.pending,
             "oldest_pending_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
             "updates_in": conflation.updates_in,

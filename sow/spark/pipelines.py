@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,8 +27,12 @@ from sow.expressions import compile_filter
 from sow.messages import message_type
 from sow.paths import Path as FieldPath
 from sow.paths import parse_path
-from sow.pipelines import Option, Pipeline, Source
+from sow.pipelines import Option, Pipeline, Sink, Source
+from sow.spark.conflation import GONE as GONE_ROW
+from sow.spark.conflation import SparkConflation
+from sow.spark.http import Server, segment
 from sow.spark.session import has_session, session
+from sow.topics import ConflatedTopic
 
 ROWS_OF_A_BATCH = "100000"
 GONE = "__gone"
@@ -41,9 +46,16 @@ class Running:
     """One run of a pipeline, from `start` until it has ended or is stopped."""
 
     def __init__(
-        self, pipeline: Pipeline, url: str, data_directory: Path, once: bool, master: str | None
+        self,
+        pipeline: Pipeline,
+        url: str,
+        data_directory: Path,
+        once: bool,
+        master: str | None,
+        conflation: SparkConflation | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self._conflation = conflation
         self.once = once or pipeline.trigger_us is None
         self.query: Any = None
         self._url = url
@@ -87,6 +99,8 @@ class Running:
 
         frame = self._source()
         frame = frame.observe(ROWS_IN, count(lit(1)).alias("rows"))
+        if self._conflation is not None:
+            frame = _copied(frame, self._conflation)
         if self.pipeline.sql is not None:
             frame.createOrReplaceTempView("source")
             frame = self._spark.sql(self.pipeline.sql)
@@ -121,6 +135,13 @@ class Running:
         }
         if self.pipeline.conflate is not None:
             options["closesWithin"] = f"{self.pipeline.conflate.interval_us}us"
+        if self._conflation is not None:
+            name = self._conflation.definition.name
+            copy = Server(self._url).json("GET", f"/v1/topics/{segment(name)}")
+            options["closesWithin"] = f"{self._conflation.definition.interval_us}us"
+            # What the copy was filled with need not be read; what comes later is kept for it.
+            options["startingBookmark"] = copy["filled_bookmark"]
+            options["consumer"] = f"conflated topic {name}"
         return options
 
     def _conflated(self, frame: Any) -> Any:
@@ -189,6 +210,32 @@ class Running:
             unfinished.write_text(f"pipeline {self.pipeline.name} {uuid.uuid4()}")
             unfinished.replace(file)
         return file.read_text()
+
+
+def conflated_topic(definition: ConflatedTopic) -> Pipeline:
+    """What runs a conflated topic whose engine is Spark."""
+    return Pipeline(
+        name=quote(definition.name, safe=""),
+        source=Source(format="sow", topic=definition.underlying),
+        sink=Sink(topic=definition.name),
+        autostart=True,
+    )
+
+
+def _copied(frame: Any, conflation: SparkConflation) -> Any:
+    """Rows of a log as what the copy is to become."""
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    schema = StructType([*frame.schema.fields, StructField(GONE_ROW, BooleanType())])
+
+    def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(conflation.prepare, batches)
+
+    spec = conflation.spec
+    interval = timedelta(microseconds=spec.interval_us)
+    frame = frame.mapInArrow(prepare, schema)
+    frame = conflate(frame, spec.keys, spec.time, interval, spec.policy, spec.order, spec.delete)
+    return frame.drop(GONE_ROW)
 
 
 def _upsert(options: Mapping[str, str], name: str) -> Callable[[Any, int], None]:

@@ -42,13 +42,22 @@ class Staged(WriterCommitMessage):
     rejected: int
 
 
+@dataclass(frozen=True)
+class Target:
+    """What is written to. `key_is_field`: its records are identified by a field called like the
+    key column. `is_copy`: a conflated topic that Spark is the engine of."""
+
+    key_is_field: bool
+    is_copy: bool = False
+
+
 class _Staging:
     """One task's way to the server."""
 
-    def __init__(self, options: Options, writer: str, epoch: int, key_is_field: bool) -> None:
+    def __init__(self, options: Options, writer: str, epoch: int, to: Target) -> None:
         self._options = options
         self._server = options.server
-        self._key_is_field = key_is_field
+        self._target = to
         self._path = f"/v1/writes/{segment(writer)}/{epoch}"
         context = TaskContext.get()
         part = context.partitionId() if context else 0
@@ -61,7 +70,7 @@ class _Staging:
         rows = size = 0
         for batch in batches:
             for piece in _pieces(batch, self._options.batch_rows):
-                messages = to_messages(piece, self._options, self._key_is_field)
+                messages = to_messages(piece, self._options, self._target)
                 if rows + len(messages) > self._options.batch_rows or size > CHUNK_BYTES_MAX:
                     self._send(waiting)
                     waiting, rows, size = [], 0, 0
@@ -110,7 +119,7 @@ class _Staging:
                 file.write(json.dumps({"topic": self._options.topic, **row, **why}) + "\n")
 
 
-def to_messages(batch: pa.RecordBatch, options: Options, key_is_field: bool) -> pa.RecordBatch:
+def to_messages(batch: pa.RecordBatch, options: Options, to: Target) -> pa.RecordBatch:
     """Rows as the columns that the server takes: value, and op and key where they are said."""
     names = batch.schema.names
     columns: dict[str, Any] = {}
@@ -119,12 +128,14 @@ def to_messages(batch: pa.RecordBatch, options: Options, key_is_field: bool) -> 
     elif options.mode != "publish":
         columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
     has_value = "value" in names and pa.types.is_string(batch.schema.field("value").type)
-    if options.key_column in names and (has_value or not key_is_field):
+    if options.key_column in names and (has_value or not to.key_is_field):
         columns["key"] = batch.column(options.key_column).cast(pa.string())
+    if to.is_copy:
+        columns |= {name: batch.column(name) for name in ("bookmark", "ts")}
     if has_value:
         columns["value"] = batch.column("value")
     else:
-        left_out = {options.op_column, *([] if key_is_field else [options.key_column])}
+        left_out = {options.op_column, *([] if to.key_is_field else [options.key_column])}
         fields = [name for name in names if name not in left_out]
         columns["value"] = documents(batch.select(fields), leave_out_nulls=options.mode == "delta")
     return pa.RecordBatch.from_pydict(columns)
@@ -135,14 +146,16 @@ def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def key_is_field(options: Options) -> bool:
-    """The topic's records are identified by a field called like the key column."""
+def target(options: Options) -> Target:
+    """The topic that options name; raises ClientError if it takes no rows."""
     topic = options.server.json("GET", f"/v1/topics/{segment(options.topic)}")
-    if topic["kind"] == "conflated":
+    if topic["kind"] != "conflated":
+        return Target(f"/{options.key_column}" in topic.get("keys", []))
+    if topic.get("engine") != "spark":
         raise ClientError(
             f"{options.topic} is a conflated topic, a copy of {topic['underlying']}; write to that"
         )
-    return f"/{options.key_column}" in topic.get("keys", [])
+    return Target(key_is_field=False, is_copy=True)
 
 
 def _commit(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -169,11 +182,11 @@ class SowWriter(DataSourceArrowWriter):
         self.options = options
         self.writer = options.writer or f"batch-{uuid.uuid4()}"
         self.epoch = options.epoch or 0
-        self.key_is_field = key_is_field(options)
+        self.target = target(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        return _Staging(self.options, self.writer, self.epoch, self.key_is_field).write(iterator)
+        return _Staging(self.options, self.writer, self.epoch, self.target).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply what all tasks have staged."""
@@ -190,7 +203,7 @@ class SowStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.key_is_field = key_is_field(options)
+        self.target = target(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
@@ -200,7 +213,7 @@ class SowStreamWriter(DataSourceStreamArrowWriter):
         epoch = context.getLocalProperty(BATCH_ID)
         assert writer is not None
         assert epoch is not None
-        return _Staging(self.options, writer, int(epoch), self.key_is_field).write(iterator)
+        return _Staging(self.options, writer, int(epoch), self.target).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Apply what all tasks have staged."""

@@ -72,12 +72,6 @@ def test_an_element_that_only_amps_has_is_a_warning_and_the_file_still_runs(inst
     assert f"{name}: is an element of AMPS that this server does not have" in text
 
 
-@pytest.mark.parametrize("value", ["Engine>spark"])
-def test_a_value_that_is_not_built_yet_is_refused_by_name(copy, only, value):
-    name, word = value.split(">")
-    assert f"the value '{word}' is not available yet" in only(copy(f"<{name}>{word}</{name}>"))
-
-
 def test_the_values_that_are_built_may_be_written_out(copy, orders):
     assert not copy("<Schedule>per-key</Schedule><Engine>embedded</Engine>").findings
     assert not orders("<Retain>true</Retain><Placement>replace</Placement>").findings

@@ -55,3 +55,35 @@ def test_a_copy_of_a_pattern_is_told_to_add_a_topic_format(sow):
     loaded = sow(pattern + copy("c", "orders"))
     assert [f.element for f in loaded.errors] == ["ConflatedTopic"]
     assert "add <TopicFormat>%n-C</TopicFormat>" in loaded.errors[0].instead
+
+
+SPARK = "<Engine>spark</Engine>"
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        (ORDERS + copy("c", "orders", more="<Interval>500ms</Interval>" + SPARK), "write embedded"),
+        (ORDERS + copy("c", "orders", more="<Schedule>tick</Schedule>" + SPARK), "Schedule says"),
+        (ORDERS + copy("a", "orders") + copy("c", "a", more=SPARK), "reads the log"),
+        (
+            ORDERS.replace("</Topic>", "<Durability>transient</Durability></Topic>")
+            + copy("c", "orders", more=SPARK),
+            "which has none",
+        ),
+    ],
+)
+def test_what_spark_cannot_conflate_is_refused(sow, only, topics, says):
+    assert says in only(sow(topics))
+
+
+def test_an_interval_that_spark_hardly_holds_is_a_warning(sow):
+    (found,) = sow(ORDERS + copy("c", "orders", more="<Interval>1s</Interval>" + SPARK)).findings
+    assert found.severity == "warning"
+    assert "1 s" in str(found)
+
+
+def test_a_longer_interval_may_be_run_by_spark(sow):
+    loaded = sow(ORDERS + copy("c", "orders", more="<Interval>2s</Interval>" + SPARK))
+    assert loaded.findings == ()
+    assert loaded.configuration.topics[1].engine == "spark"

@@ -2,17 +2,23 @@
 
 import pytest
 
-from sow.topics import ConflatedTopic, Topic
-from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+from sow.topics import ConflatedTopic, Merge, Topic
+from tests.engine.harness import MS, ORDERS, SECOND, SLOW, SparkWorld, World
 
 FAST = ConflatedTopic("orders-F", "json", "orders", interval_us=100 * MS)
 BIG = ConflatedTopic("big", "json", "orders", interval_us=SECOND, filter="/px > 5")
 CHAIN = ConflatedTopic("chain", "json", "orders-C", interval_us=2 * SECOND)
 
 
+@pytest.fixture(params=[World, SparkWorld], ids=["embedded", "spark"])
+def make(request):
+    """A world whose conflated topics are run by one engine or the other."""
+    return request.param
+
+
 @pytest.fixture
-def world():
-    return World(ORDERS, SLOW, FAST, BIG, CHAIN)
+def world(make):
+    return make(ORDERS, SLOW, FAST, BIG, CHAIN)
 
 
 @pytest.fixture
@@ -120,9 +126,9 @@ def test_a_removal_passes_down_a_chain(world):
     assert world.records("chain") == []
 
 
-def test_expiry_in_the_underlying_topic_reaches_the_copy():
+def test_expiry_in_the_underlying_topic_reaches_the_copy(make):
     topic = Topic("t", "json", keys=("/id",), expires=True, expiration_us=5 * SECOND)
-    world = World(topic, ConflatedTopic("t-C", "json", "t", interval_us=SECOND))
+    world = make(topic, ConflatedTopic("t-C", "json", "t", interval_us=SECOND))
     client = world.client()
     client.say(c="sow_and_subscribe", t="t-C", opts="oof")
     world.publish("t", {"id": 1})
@@ -161,7 +167,7 @@ def test_a_restart_finds_the_copies_as_full_as_the_original(world):
     assert again.records("big") == [{"id": 1, "px": 9}]
 
 
-def test_enrichment_computes_fields_of_what_enters_the_copy():
+def test_enrichment_computes_fields_of_what_enters_the_copy(make):
     copy = ConflatedTopic(
         "mid",
         "json",
@@ -169,9 +175,37 @@ def test_enrichment_computes_fields_of_what_enters_the_copy():
         interval_us=SECOND,
         enrichment=("(/bid + /ask) / 2.0 AS /mid HINT OPTIONAL",),
     )
-    world = World(ORDERS, copy)
+    world = make(ORDERS, copy)
     world.publish("orders", {"id": 1, "bid": 1, "ask": 2}, {"id": 2, "bid": 1})
     world.advance(2 * SECOND)
     assert world.records("mid") == [{"id": 1, "bid": 1, "ask": 2, "mid": 1.5}, {"id": 2, "bid": 1}]
     assert world.restart().records("mid") == world.records("mid")
     assert world.records("orders")[0] == {"id": 1, "bid": 1, "ask": 2}
+
+
+def test_merges_fold_what_falls_into_one_window(make):
+    merges = (Merge("/qty", "sum"), Merge("/n", "count"), Merge("/low", "min"))
+    copy = ConflatedTopic("sums", "json", "orders", interval_us=SECOND, merges=merges)
+    world = make(ORDERS, copy)
+    for qty in (1, 2, 3):
+        world.publish("orders", {"id": 1, "qty": qty, "low": 5 - qty})
+        world.advance(100 * MS)
+    world.advance(SECOND)
+    world.publish("orders", {"id": 1, "qty": 10, "low": 9})
+    client = world.client()
+    client.say(c="subscribe", t="sums")
+    assert world.records("sums") == [{"id": 1, "qty": 6, "low": 2, "n": 3}]
+    world.advance(2 * SECOND)
+    assert client.data() == [("p", {"id": 1, "qty": 10, "low": 9, "n": 1})]
+
+
+def test_messages_of_other_types_are_copied_as_they_are(make):
+    topic = Topic("fix", "nvfix", keys=("/id",))
+    copy = ConflatedTopic("fix-C", "nvfix", "fix", interval_us=SECOND, filter="/px > 5")
+    world = make(topic, copy)
+    for px in (9, 7):
+        world.engine.publish("fix", [b"id=1\x01px=%d\x01" % px], world.now)
+        world.settle()
+    world.advance(2 * SECOND)
+    table = world.engine.topics["fix-C"].records.table
+    assert [table.bodies[slot] for slot in table.live()] == [b"id=1\x01px=7\x01"]

@@ -1,0 +1,113 @@
+"""A conflated topic whose engine is Spark: what its definition means for rows of a log.
+
+The rows of the underlying topic's log are *prepared* (which of them take their record away, and
+why), conflated by the core that all of Spark's conflation uses, and handed to the server as what
+the copy is to become. Everything here works on Arrow and knows nothing of Spark, so that the tests
+of conflated topics run on it too; `sow.spark.pipelines` puts it into a query.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from conflated_topics.recorded import Spec
+from sow.expressions import compile_filter
+from sow.merging import Merger, make_merger
+from sow.messages import message_type
+from sow.messages.base import MessageType
+from sow.topics import ConflatedTopic, MessageTypeOptions
+
+GONE = "gone"
+
+
+class SparkConflation:
+    """One conflated topic. Can be pickled; what it compiles it compiles where it is used."""
+
+    def __init__(
+        self, definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...] = ()
+    ) -> None:
+        self.definition = definition
+        self._kinds = kinds
+
+    @property
+    def spec(self) -> Spec:
+        """How the rows are conflated."""
+        merges = self.definition.merges or self.definition.merger
+        return Spec(
+            ("key",),
+            "ts",
+            self.definition.interval_us,
+            policy=Fold(self.definition, self._kinds) if merges else "latest",
+            order=("bookmark",),
+            delete=GONE,
+        )
+
+    def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the log with a column more: whether they take their record away.
+
+        `op` says why; a row that does not pass the filter becomes a ``match``.
+        """
+        op = batch.column("op")
+        gone = pc.is_in(op, pa.array(["delete", "expire"]))
+        if self.definition.filter is not None and len(batch):
+            outside = pa.array(~self._inside(batch.column("value")))
+            outside = pc.and_(outside, pc.equal(op, "publish"))
+            op = pc.if_else(outside, pa.scalar("match"), op)
+            gone = pc.or_(gone, outside)
+        batch = batch.set_column(batch.schema.get_field_index("op"), "op", op)
+        return batch.append_column(GONE, gone)
+
+    def _inside(self, values: pa.StringArray) -> "np.typing.NDArray[np.bool_]":
+        """Which bodies pass the filter."""
+        assert self.definition.filter is not None
+        condition = compile_filter(self.definition.filter)
+        kind = _kind(self.definition.message_type, self._kinds)
+        there = np.asarray(values.is_valid())
+        bodies = [_body(kind, text) for text in values.to_pylist() if text is not None]
+        inside = np.zeros(len(values), np.bool_)
+        if bodies:
+            columns = kind.decoder(condition.paths).columns(bodies)
+            inside[there] = condition.matches(columns, len(bodies))
+        return inside
+
+
+class Fold:
+    """Two bodies of one window made into one, as the server's own conflation does it."""
+
+    def __init__(self, definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...]) -> None:
+        self._definition = definition
+        self._kinds = kinds
+
+    def __call__(self, current: str, new: str) -> str:
+        """The merged text; a merger that keeps both cannot be heard here, and the newer stands."""
+        kind = _kind(self._definition.message_type, self._kinds)
+        merger = _merger(self._definition, self._kinds)
+        body = merger.merge(_body(kind, current), _body(kind, new))
+        return new if body is None else _text(kind, body)
+
+
+@lru_cache(maxsize=64)
+def _kind(name: str, kinds: tuple[MessageTypeOptions, ...]) -> MessageType:
+    return message_type(name, {options.name: options for options in kinds})
+
+
+@lru_cache(maxsize=64)
+def _merger(definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...]) -> Merger:
+    merger = make_merger(definition, _kind(definition.message_type, kinds))
+    assert merger is not None
+    return merger.merger
+
+
+def _body(kind: MessageType, text: str) -> bytes:
+    """The body that the text of a row stands for."""
+    return text.encode() if kind.name == "json" else kind.from_line(orjson.dumps(text))
+
+
+def _text(kind: MessageType, body: bytes) -> str:
+    if kind.name == "json":
+        return body.decode()
+    value = orjson.loads(kind.to_line(body))
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
