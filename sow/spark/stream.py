@@ -108,6 +108,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition.after,
             partition.until,
             self.options.filter,
+            self.options.fail_on_data_loss,
         )
         if self.options.latest:
             rows = last_of_each_key(rows)

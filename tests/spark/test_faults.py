@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 from sow.spark.http import Server as Client
 from sow.spark.options import read_options
+from sow.spark.rows import DataLoss, range_of_log
 from sow.spark.writer import SowWriter
 from tests.crash.victim import Victim
 from tests.edge.serving import Running, configuration
@@ -288,3 +289,18 @@ def test_a_stream_that_retention_has_overtaken_names_what_is_gone(copy, forgetfu
     copy("earliest", {**there, "failOnDataLoss": "false"}, there)
     found = sorted(row["id"] for row in forgetful.records("loud"))
     assert found == [*range(10), *range(20, 30)]
+
+
+def test_a_task_that_retention_overtakes_names_what_is_gone(forgetful):
+    """Also where it began to read at 0, which the server takes for the oldest that there is."""
+    publish(forgetful, 0, 20)
+    begin = trim(forgetful)
+    publish(forgetful, 20, 30)
+    end = int(end_of_log(forgetful))
+    client = Client(forgetful.url)
+    for after in (0, 5):
+        gone = f"after bookmark {after} up to {begin} are no longer kept \\({begin - after} "
+        with pytest.raises(DataLoss, match=gone):
+            list(range_of_log(client, "orders", after, end, None))
+        (rows,) = range_of_log(client, "orders", after, end, None, fail_on_data_loss=False)
+        assert rows.column("bookmark").to_pylist() == list(range(begin + 1, end + 1))
