@@ -1,8 +1,10 @@
 """Stream reads: the log of a topic, from bookmark to bookmark.
 
-An offset is a bookmark. What lies between two offsets is the same rows whenever it is read, so a
-batch that Spark runs again after a failure is the batch that it was. Columns and rows are those of
-the log (`readMode` changes), or of each batch only the last row of each key (latest).
+An offset is a bookmark, and says where its batch began: Spark does not write down where a query
+began, and `latest`, or the oldest that is kept, is elsewhere when the first batch is run again. So
+an offset names a range of the log, which is the same rows whenever it is read, and a batch that
+Spark runs again after a failure is the batch that it was. Columns and rows are those of the log
+(`readMode` changes), or of each batch only the last row of each key (latest).
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,13 +65,15 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = oldest_to_go_on_from(
             self._server, self.options.topic, after, self.options.fail_on_data_loss
         )
+        if after < begin:  # the log was cut off, or is another one: from its end on
+            return {"bookmark": after, "after": begin}
         if self._end is not None and after >= self._end:
             return start
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         found = self._extent(str(after), limit=rows, to=self._end)
         reached = int(found["to"])
         if found["rows"] or reached - begin > EMPTY_AFTER:
-            return {"bookmark": reached}
+            return {"bookmark": reached, "after": begin}
         self._empty = (begin, reached)
         return start
 
@@ -89,7 +93,9 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The range in parts; in one where only the last row of each key is wanted."""
-        after, until = int(start["bookmark"]), int(end["bookmark"])
+        if start == end:
+            return []
+        after, until = int(end["after"]), int(end["bookmark"])
         after = oldest_to_go_on_from(
             self._server, self.options.topic, after, self.options.fail_on_data_loss
         )

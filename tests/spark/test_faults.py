@@ -13,15 +13,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sow.spark.columns import ROW
 from sow.spark.http import Server as Client
 from sow.spark.options import read_options
 from sow.spark.rows import DataLoss, range_of_log
+from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowWriter
 from tests.crash.victim import Victim
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
-from tests.spark.proxy import Cut, Proxy
+from tests.spark.proxy import Cut, Proxy, Told
 from tests.spark.stopping import Gate, Stopping
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -304,3 +307,44 @@ def test_a_task_that_retention_overtakes_names_what_is_gone(forgetful):
             list(range_of_log(client, "orders", after, end, None))
         (rows,) = range_of_log(client, "orders", after, end, None, fail_on_data_loss=False)
         assert rows.column("bookmark").to_pylist() == list(range(begin + 1, end + 1))
+
+
+def test_a_log_that_was_cut_off_is_data_loss(server):
+    publish(server, 0, 10)
+    end = int(end_of_log(server))
+    gone = f"ends at bookmark {end} and this reader had come to {end + 5}"
+    with pytest.raises(DataLoss, match=gone):
+        list(range_of_log(Client(server.url), "orders", end - 5, end + 5, None))
+    start = {"bookmark": end + 5}
+    given = {"url": server.url, "topic": "orders"}
+    with pytest.raises(DataLoss, match=gone):
+        SowStreamReader(read_options(given), ROW).latestOffset(start, ReadAllAvailable())
+    reader = SowStreamReader(read_options({**given, "failOnDataLoss": "false"}), ROW)
+    reader.prepareForTriggerAvailableNow()
+    went_on = reader.latestOffset(start, ReadAllAvailable())
+    assert went_on == {"bookmark": end, "after": end + 5}
+    assert reader.partitions(start, went_on) == []
+
+
+def test_a_first_batch_that_fails_is_the_same_one_when_it_is_run_again(copy, server, proxy):
+    """Spark does not write down where a query began, and `latest` is elsewhere by then."""
+    begun = []
+
+    def publish_then_refuse(asked, forward):
+        if asked.step == "commit":
+            return Told(409, {}, b'{"detail":"not now"}')
+        told = forward()
+        if asked.parameters.get("from") == "now" and not begun:
+            begun.append(told)
+            publish(server, 0, ROWS)
+        return told
+
+    proxy.way = publish_then_refuse
+    start = end_of_log(server)
+    there = {"url": proxy.url}
+    with pytest.raises(Exception, match="not now"):
+        copy("latest", there, there, {"processingTime": "0 seconds"}).awaitTermination()
+    publish(server, ROWS, 2 * ROWS)
+    proxy.way = lambda _asked, forward: forward()
+    copy("latest", there, there)
+    assert ids(server, "loud", start) == list(range(2 * ROWS))
