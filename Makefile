@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit simulate planted crash fuzz bench serve clean help
+.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz bench serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -33,6 +33,11 @@ planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catche
 crash: $(INSTALLED)  ## kill the server 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash
 
+crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and run two attempts at once
+	$(BIN)/python -m pytest tests/crash/spark/drivers.py
+	$(BIN)/python -m pytest tests/crash/spark/executors.py
+	$(BIN)/python -m pytest tests/crash/spark/speculation.py
+
 fuzz: $(INSTALLED)  ## a long run of every fuzz test
 	SOW_FUZZ_EXAMPLES=5000 $(BIN)/python -m pytest tests/fuzz
 
@@ -53,4 +58,4 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/'

@@ -89,7 +89,12 @@ class SowReader(DataSourceReader):
         server = self.options.server
         if isinstance(partition, LogPart):
             batches = range_of_log(
-                server, self.options.topic, partition.after, partition.until, self.condition
+                server,
+                self.options.topic,
+                partition.after,
+                partition.until,
+                self.condition,
+                self.options.fail_on_data_loss,
             )
         else:
             assert isinstance(partition, SnapshotPart)

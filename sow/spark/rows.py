@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sow.errors import ClientError
 from sow.spark.columns import ROW
-from sow.spark.http import Refused, Server
+from sow.spark.http import Refused, Reply, Server
 
 ROWS_AT_ONCE = 200_000
 """A request's answer is read whole before it is handed on, so that it can be asked for again."""
@@ -23,23 +23,44 @@ def part_of_snapshot(server: Server, snapshot: str, part: int) -> Iterator[pa.Re
 
 
 def range_of_log(
-    server: Server, topic: str, after: int, until: int, condition: str | None
+    server: Server,
+    topic: str,
+    after: int,
+    until: int,
+    condition: str | None,
+    fail_on_data_loss: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Changes of a topic after one bookmark, up to and with another."""
+    """Changes of a topic after one bookmark, up to and with another; raises DataLoss."""
     while after < until:
-        reply = server.arrow(
-            "/v1/log",
-            topics=topic,
-            to=until,
-            limit=ROWS_AT_ONCE,
-            filter=condition,
-            **{"from": after},
-        )
+        reply = _changes(server, topic, after, until, condition)
+        # What is not kept is refused, but from 0 the log is read from wherever it begins by now.
+        if reply is None or after == 0:
+            begin = oldest_to_go_on_from(server, topic, after, fail_on_data_loss)
+            if begin > after:
+                after = begin
+                continue
+        if reply is None:
+            return
         yield from pa.ipc.open_stream(reply.body)
         reached = int(reply.bookmark)
         if reached <= after:
+            if fail_on_data_loss:
+                raise DataLoss(_lost(server.url, topic, until, after, reached))
             return
         after = reached
+
+
+def _changes(
+    server: Server, topic: str, after: int, until: int, condition: str | None
+) -> Reply | None:
+    """What one request for a range gives; None where its beginning is not in the log."""
+    asked = {"topics": topic, "from": after, "to": until, "limit": ROWS_AT_ONCE}
+    try:
+        return server.arrow("/v1/log", filter=condition, **asked)
+    except Refused as error:
+        if error.reason != "invalid bookmark":
+            raise
+        return None
 
 
 def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,21 +82,17 @@ class DataLoss(ClientError):
 
 def oldest_to_go_on_from(server: Server, topic: str, after: int, fail_on_data_loss: bool) -> int:
     """`after`, if the log still has what follows it, else its beginning; raises DataLoss."""
-    try:
-        server.json("GET", "/v1/log/extent", topics=topic, limit=1, **{"from": after})
-    except Refused as error:
-        if error.reason != "invalid bookmark":
-            raise
-        here = server.json("GET", "/v1/log/extent", topics=topic, limit=1)
-        oldest, newest = int(here["oldest"]), int(here["newest"])
-        if fail_on_data_loss:
-            raise DataLoss(
-                _lost(server.url, topic, after, oldest, newest)
-                + "; set failOnDataLoss to false to go on with what there is, or name a consumer "
-                "so that the log is kept for it"
-            ) from None
-        return min(max(after, oldest), newest)
-    return after
+    here = server.json("GET", "/v1/log/extent", topics=topic, limit=1, **{"from": "now"})
+    oldest, newest = int(here["oldest"]), int(here["newest"])
+    if oldest <= after <= newest:
+        return after
+    if fail_on_data_loss:
+        raise DataLoss(
+            _lost(server.url, topic, after, oldest, newest)
+            + "; set failOnDataLoss to false to go on with what there is, or name a consumer so "
+            "that the log is kept for it"
+        )
+    return min(max(after, oldest), newest)
 
 
 def _lost(url: str, topic: str, after: int, oldest: int, newest: int) -> str:

@@ -1,8 +1,10 @@
 """Stream reads: the log of a topic, from bookmark to bookmark.
 
-An offset is a bookmark. What lies between two offsets is the same rows whenever it is read, so a
-batch that Spark runs again after a failure is the batch that it was. Columns and rows are those of
-the log (`readMode` changes), or of each batch only the last row of each key (latest).
+An offset is a bookmark, and says where its batch began: Spark does not write down where a query
+began, and `latest`, or the oldest that is kept, is elsewhere when the first batch is run again. So
+an offset names a range of the log, which is the same rows whenever it is read, and a batch that
+Spark runs again after a failure is the batch that it was. Columns and rows are those of the log
+(`readMode` changes), or of each batch only the last row of each key (latest).
 
 A stream that has fallen silent says nothing of time. With `closesWithin`, one row whose op is
 ``tick`` follows the last rows when so much time has passed that every window they opened has ended;
@@ -75,32 +77,35 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = oldest_to_go_on_from(
             self._server, self.options.topic, after, self.options.fail_on_data_loss
         )
+        if after < begin:  # the log was cut off, or is another one: from its end on
+            return {"bookmark": after, "after": begin}
         if self._end is not None and after >= self._end:
             return start
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         found = self._extent(str(after), limit=rows, to=self._end)
         reached = int(found["to"])
         if found["rows"]:
-            return self._offset(reached, found)
+            return self._offset(reached, after, found["ts_us"])
         if self._is_silent(start, found):
-            return {**start, "bookmark": reached, "tick_us": found["ts_us"]}
+            return {"bookmark": reached, "after": after, "tick_us": found["ts_us"]}
         if reached - begin > EMPTY_AFTER:
-            return {**start, "bookmark": reached}
+            return self._offset(reached, after, start.get("at_us"))
         self._empty = (begin, reached)
         return start
 
-    def _offset(self, bookmark: int, found: Mapping[str, Any]) -> dict[str, Any]:
-        """After these rows, of which none is younger than the server's clock was."""
-        if self.options.closes_within_us is None:
-            return {"bookmark": bookmark}
-        return {"bookmark": bookmark, "at_us": found["ts_us"]}
+    def _offset(self, bookmark: int, after: int, at_us: int | None) -> dict[str, Any]:
+        """The end of a range; no row so far is younger than the server's clock was at `at_us`."""
+        offset = {"bookmark": bookmark, "after": after}
+        if self.options.closes_within_us is None or at_us is None:
+            return offset
+        return {**offset, "at_us": at_us}
 
     def _is_silent(self, start: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
         """All windows that the last rows opened have ended, and nobody was told yet."""
         within_us = self.options.closes_within_us
-        if within_us is None or self._end is not None or "tick_us" in start:
+        if within_us is None or self._end is not None or "at_us" not in start:
             return False
-        return "at_us" in start and int(found["ts_us"]) >= int(start["at_us"]) + within_us
+        return int(found["ts_us"]) >= int(start["at_us"]) + within_us
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the log, for the query's progress."""
@@ -118,13 +123,14 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The range in parts; in one where only the last row of each key is wanted."""
-        after, until = int(start["bookmark"]), int(end["bookmark"])
+        if start == end:
+            return []
+        after, until = int(end["after"]), int(end["bookmark"])
+        if "tick_us" in end:
+            return [Tick(until, int(end["tick_us"]))]
         after = oldest_to_go_on_from(
             self._server, self.options.topic, after, self.options.fail_on_data_loss
         )
-        tick_us = end.get("tick_us")
-        if tick_us is not None and start.get("tick_us") is None:
-            return [Tick(until, int(tick_us))]
         if after >= until:
             return []
         parts = -(-(until - after) // BOOKMARKS_OF_A_PART)
@@ -142,6 +148,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition.after,
             partition.until,
             self.options.filter,
+            self.options.fail_on_data_loss,
         )
         if self.options.latest:
             rows = last_of_each_key(rows)

@@ -12,41 +12,20 @@ import json
 import math
 import os
 import random
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import aiohttp
 import pytest
+
+from tests.crash.victim import Victim
 
 KILLS = int(os.environ.get("SOW_KILLS", "25"))
 KILLS_A_LIFE = 25
 """After so many a new data directory begins, since each check reads the whole log."""
 SEED = int(os.environ.get("SOW_SEED", "20240808"))
-ROOT = Path(__file__).parents[2]
-GROWTH_BYTES = 40_000
 KEYS = 40
 PADDING = "x" * 120
 
 pytestmark = pytest.mark.edge
-
-
-class Victim:
-    """A server process."""
-
-    def __init__(self, data):
-        command = [sys.executable, "-m", "tests.crash.runner", str(data), str(GROWTH_BYTES)]
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self.url = self.process.stdout.readline().strip()
-        assert self.url, self.process.communicate()[1]
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        errors = self.process.communicate()[1]
-        assert "Traceback" not in errors, errors
 
 
 class Story:

@@ -18,7 +18,7 @@ def spark(tmp_path_factory):
         warnings.simplefilter("ignore")
         found = session(
             "tests",
-            "local[2]",
+            "local[2,2]",  # a task that fails is tried a second time
             {
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.sql.warehouse.dir": str(warehouse),

@@ -1,0 +1,350 @@
+"""What becomes of a batch when something dies in the middle of it: no row lost, none twice.
+
+Every test counts: the keys in the log of the topic that was written, each with its bookmark. The
+moments are made, not waited for: a task stops at a gate, a request at a proxy.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from sow.spark.columns import ROW
+from sow.spark.http import Server as Client
+from sow.spark.options import read_options
+from sow.spark.rows import DataLoss, range_of_log
+from sow.spark.stream import SowStreamReader
+from sow.spark.writer import SowWriter
+from tests.crash.victim import Victim
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
+from tests.spark.proxy import Cut, Proxy, Told
+from tests.spark.stopping import Gate, Stopping
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+ROWS = 40
+BATCH = 10
+
+
+@pytest.fixture
+def gate(spark):
+    spark.dataSource.register(Stopping)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH))
+    gate = Gate()
+    yield gate
+    gate.close()
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.fixture
+def proxy(server):
+    proxy = Proxy(server.url)
+    yield proxy
+    proxy.close()
+
+
+def end_of_log(server):
+    return server.get("/v1/log/extent").json["newest"]
+
+
+def ids(server, topic, start):
+    """The ids in the log of a topic after a bookmark; each bookmark is there once."""
+    rows = server.get(f"/v1/log?topics={topic}&from={start}&limit=1000000").rows
+    assert len({row["bm"] for row in rows}) == len(rows)
+    return sorted(row["d"]["id"] for row in rows)
+
+
+def publish(server, first, until):
+    """Rows in log entries of ten."""
+    for start in range(first, until, BATCH):
+        server.publish("orders", *({"id": n} for n in range(start, min(start + BATCH, until))))
+
+
+def killed(gate, work):
+    """What a job returns whose first task is killed when it has come to the gate."""
+    with ThreadPoolExecutor(1) as pool:
+        kill = pool.submit(gate.kill)
+        try:
+            done = work()
+        except BaseException:
+            gate.close()  # nobody will come
+            raise
+        kill.result()
+        return done
+
+
+@pytest.fixture
+def copy(spark, server, tmp_path):
+    """Copies `orders` into `loud` until it has caught up; where and how may be said otherwise."""
+
+    def run(start, read=None, write=None, trigger=None, sink="loud"):
+        reads = {"url": server.url, "topic": "orders", "startingBookmark": start, **(read or {})}
+        writes = {"url": server.url, "topic": sink, **(write or {})}
+        query = (
+            spark.readStream.format(reads.pop("format", "sow"))
+            .options(**reads)
+            .load()
+            .select("value", "op")
+            .writeStream.format(writes.pop("format", "sow"))
+            .options(**writes)
+            .option("checkpointLocation", str(tmp_path / "copy"))
+            .trigger(**(trigger or {"availableNow": True}))
+            .start()
+        )
+        if trigger is None:
+            query.awaitTermination()
+        return query
+
+    return run
+
+
+# A worker is killed.
+
+
+def test_a_worker_killed_while_it_writes_leaves_nothing_of_its_attempt(spark, server, proxy, gate):
+    start = end_of_log(server)
+    frame = spark.range(0, ROWS, 1, 1).write.format("stopping").mode("append")
+    options = {"url": proxy.url, "topic": "loud", "gate": gate.port, "batchRows": BATCH}
+    killed(gate, frame.options(**options).save)
+    assert ids(server, "loud", start) == list(range(ROWS))
+    staged = proxy.steps("stage")
+    lost, won = dict.fromkeys(asked.parameters["attempt"] for asked in staged)
+    assert [asked.parameters["attempt"] for asked in staged] == [lost] + [won] * 4
+    (commit,) = proxy.steps("commit")
+    (part,) = json.loads(commit.body)["parts"]
+    assert part == {"part": 0, "attempt": won, "chunks": 4, "rows": ROWS}
+
+
+def test_a_worker_killed_while_it_reads_is_replaced_by_one_that_reads_the_same(spark, server, gate):
+    start = end_of_log(server)
+    publish(server, 0, ROWS)
+    options = {"url": server.url, "topic": "orders", "gate": gate.port, "partitions": 2}
+    for moment in ({}, {"startingBookmark": start}):
+        frame = spark.read.format("stopping").options(**options, **moment).load()
+        rows = killed(gate, frame.collect) if not moment else frame.collect()
+        assert sorted(json.loads(row.value)["id"] for row in rows) == list(range(ROWS))
+        assert len({row.bookmark for row in rows}) == ROWS
+
+
+def test_a_worker_killed_while_a_stream_writes(copy, server, proxy, gate):
+    start = end_of_log(server)
+    publish(server, 0, ROWS)
+    stopping = {"format": "stopping", "gate": gate.port, "url": proxy.url, "batchRows": BATCH}
+    killed(gate, lambda: copy(start, {"partitions": 1}, stopping))
+    assert len({asked.parameters["attempt"] for asked in proxy.steps("stage")}) == 2
+    assert ids(server, "loud", start) == list(range(ROWS))
+
+
+# The server is killed, or does not answer.
+
+
+class Kills:
+    """A proxy's way that kills the server at some of the requests, before or after they are done.
+
+    The one who asked hears nothing; the next request finds a new server on the old port.
+    """
+
+    def __init__(self, data, moments):
+        self._data, self.moments = data, list(moments)
+        self.victim = Victim(data)
+        self._port = urlsplit(self.victim.url).port
+        self._is_up = True
+
+    def __call__(self, asked, forward):
+        if not self._is_up:
+            self.victim, self._is_up = Victim(self._data, self._port), True
+        moment = self.moments[0] if self.moments else None
+        if moment is None or moment[1] != asked.step:
+            return forward()
+        if moment[0] == "after":
+            assert forward().status == 200
+        self.moments.pop(0)
+        self.victim.kill()
+        self._is_up = False
+        raise Cut
+
+
+def test_a_stream_goes_on_when_its_server_is_killed_and_started_again(copy, tmp_path):
+    kills = Kills(tmp_path / "data", [("before", "read"), ("after", "stage"), ("after", "commit")])
+    victim = Proxy(kills.victim.url)
+    try:
+        client = Client(victim.url)
+        client.json("POST", "/v1/topics/orders/records", [{"id": n} for n in range(ROWS)])
+        victim.way = kills
+        there = {"url": victim.url}
+        query = copy("earliest", {**there, "maxRowsPerTrigger": ROWS // 2}, there, sink="trades")
+        assert [progress["numInputRows"] for progress in query.recentProgress] == [ROWS // 2] * 2
+        assert kills.moments == []
+        rows = client.request("GET", "/v1/log", {"topics": "trades"}).body.splitlines()
+        assert sorted(json.loads(row)["d"]["id"] for row in rows) == list(range(ROWS))
+    finally:
+        victim.close()
+        kills.victim.kill()
+
+
+def test_every_request_twice_and_answers_that_are_lost(copy, server, proxy):
+    start = end_of_log(server)
+    publish(server, 0, ROWS)
+    told = []
+
+    def twice_and_silent(asked, forward):
+        if asked.step not in ("stage", "commit"):
+            return forward()
+        told.append((asked.step, json.loads(forward().body).get("duplicate")))
+        if len([step for step, _ in told if step == asked.step]) % 2:
+            raise Cut
+        return forward()
+
+    proxy.way = twice_and_silent
+    copy(start, {"maxRowsPerTrigger": ROWS // 2}, {"url": proxy.url})
+    duplicate = [duplicate for step, duplicate in told if step == "commit"]
+    assert duplicate == [False, True] * 2
+    assert ids(server, "loud", start) == list(range(ROWS))
+
+
+def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, proxy):
+    start = end_of_log(server)
+    publish(server, 0, ROWS)
+    staging = server.server._data_directory / "staging"
+
+    def lose(asked, forward):
+        if asked.step == "commit":
+            for chunk in staging.glob("*/*/*"):  # as when the machine, not the process, fails
+                chunk.write_bytes(b"")
+        return forward()
+
+    proxy.way = lose
+    with pytest.raises(Exception, match="is not here: it was never staged, dropped, or lost"):
+        copy(start, write={"url": proxy.url})
+    assert ids(server, "loud", start) == []
+    proxy.way = lambda _asked, forward: forward()
+    copy(start, write={"url": proxy.url})
+    assert ids(server, "loud", start) == list(range(ROWS))
+
+
+# Attempts that lose.
+
+
+def test_of_two_attempts_at_a_part_the_one_that_is_named_is_applied(server):
+    start = end_of_log(server)
+    writer = SowWriter(read_options({"url": server.url, "topic": "loud"}))
+    first, second = (writer.write(iter([pa.record_batch({"id": pa.array([n])})])) for n in range(2))
+    assert first.attempt != second.attempt
+    writer.commit([second])
+    writer.commit([first])  # whoever comes late finds the batch applied
+    assert ids(server, "loud", start) == [1]
+
+
+def test_a_write_that_fails_halfway_is_forgotten(spark, server, proxy):
+    start = end_of_log(server)
+    bad = spark.range(0, ROWS, 1, 1).selectExpr(f"nullif(id, {ROWS - 1}) as id")
+    options = {"url": proxy.url, "topic": "loud", "batchRows": 5}
+    with pytest.raises(Exception, match="key field /id is missing"):
+        bad.write.format("sow").options(**options).mode("append").save()
+    assert proxy.steps("stage")
+    assert len(proxy.steps("abort")) == 1
+    assert proxy.steps("commit") == []
+    assert ids(server, "loud", start) == []
+    assert list((server.server._data_directory / "staging").glob("*/*")) == []
+
+
+# Retention overtakes a stream.
+
+
+@pytest.fixture
+def forgetful(tmp_path):
+    """A server that keeps nothing of its log that its checkpoints hold."""
+    keeps_nothing = "<TransactionLog><RetentionSize>1</RetentionSize></TransactionLog>"
+    server = Running(configuration(TOPICS, MESSAGE_TYPES + keeps_nothing), tmp_path / "data")
+    yield server
+    server.close()
+
+
+def trim(server):
+    """Let go of the whole log."""
+    checkpointer = server.server.checkpointer
+    for name in checkpointer._checkpoints:
+        server.wait(checkpointer.write(name))
+    server.wait(checkpointer._drop_old())
+    here = server.get("/v1/log/extent").json
+    assert here["oldest"] == here["newest"]
+    return int(here["oldest"])
+
+
+def test_a_stream_that_retention_has_overtaken_names_what_is_gone(copy, forgetful):
+    there = {"url": forgetful.url}
+    publish(forgetful, 0, 10)
+    copy("earliest", there, there)
+    assert end_of_log(forgetful) == "21"  # ten read, ten written, and the account of that
+    publish(forgetful, 10, 20)
+    begin = trim(forgetful)
+    publish(forgetful, 20, 30)
+    gap = rf"after bookmark 10 up to {begin} are no longer kept \({begin - 10} changes"
+    with pytest.raises(Exception, match=gap):
+        copy("earliest", there, there)
+    copy("earliest", {**there, "failOnDataLoss": "false"}, there)
+    found = sorted(row["id"] for row in forgetful.records("loud"))
+    assert found == [*range(10), *range(20, 30)]
+
+
+def test_a_task_that_retention_overtakes_names_what_is_gone(forgetful):
+    """Also where it began to read at 0, which the server takes for the oldest that there is."""
+    publish(forgetful, 0, 20)
+    begin = trim(forgetful)
+    publish(forgetful, 20, 30)
+    end = int(end_of_log(forgetful))
+    client = Client(forgetful.url)
+    for after in (0, 5):
+        gone = f"after bookmark {after} up to {begin} are no longer kept \\({begin - after} "
+        with pytest.raises(DataLoss, match=gone):
+            list(range_of_log(client, "orders", after, end, None))
+        (rows,) = range_of_log(client, "orders", after, end, None, fail_on_data_loss=False)
+        assert rows.column("bookmark").to_pylist() == list(range(begin + 1, end + 1))
+
+
+def test_a_log_that_was_cut_off_is_data_loss(server):
+    publish(server, 0, 10)
+    end = int(end_of_log(server))
+    gone = f"ends at bookmark {end} and this reader had come to {end + 5}"
+    with pytest.raises(DataLoss, match=gone):
+        list(range_of_log(Client(server.url), "orders", end - 5, end + 5, None))
+    start = {"bookmark": end + 5}
+    given = {"url": server.url, "topic": "orders"}
+    with pytest.raises(DataLoss, match=gone):
+        SowStreamReader(read_options(given), ROW).latestOffset(start, ReadAllAvailable())
+    reader = SowStreamReader(read_options({**given, "failOnDataLoss": "false"}), ROW)
+    reader.prepareForTriggerAvailableNow()
+    went_on = reader.latestOffset(start, ReadAllAvailable())
+    assert went_on == {"bookmark": end, "after": end + 5}
+    assert reader.partitions(start, went_on) == []
+
+
+def test_a_first_batch_that_fails_is_the_same_one_when_it_is_run_again(copy, server, proxy):
+    """Spark does not write down where a query began, and `latest` is elsewhere by then."""
+    begun = []
+
+    def publish_then_refuse(asked, forward):
+        if asked.step == "commit":
+            return Told(409, {}, b'{"detail":"not now"}')
+        told = forward()
+        if asked.parameters.get("from") == "now" and not begun:
+            begun.append(told)
+            publish(server, 0, ROWS)
+        return told
+
+    proxy.way = publish_then_refuse
+    start = end_of_log(server)
+    there = {"url": proxy.url}
+    with pytest.raises(Exception, match="not now"):
+        copy("latest", there, there, {"processingTime": "0 seconds"}).awaitTermination()
+    publish(server, ROWS, 2 * ROWS)
+    proxy.way = lambda _asked, forward: forward()
+    copy("latest", there, there)
+    assert ids(server, "loud", start) == list(range(2 * ROWS))
