@@ -158,29 +158,20 @@ def test_a_conflated_topic_can_be_read(sow, server):
 
 
 FILTERS = [
-    "a = 1",
     "a != 1",
     "a > 1.5",
-    "a <= 2",
     "a IN (1, 2)",
-    "NOT (a = 2)",
     "s = '1'",
-    "s = '01'",
     "s != '1'",
     "s > '1'",
-    "s IN ('1', 'x')",
     "s LIKE 'x%'",
-    "s LIKE '%y'",
     "s LIKE '%.*%'",
     "a IS NULL",
-    "a IS NOT NULL",
-    "s IS NOT NULL",
     "NOT (s IS NULL)",
     "a = 1 AND s = 'x'",
     "a = 1 OR s = 'x'",
     "l.q = 1",
-    "l.q IS NULL",
-    "s = 'it''s'",
+    "s IN ('it''s', 'xy')",
 ]
 DOCUMENTS = [
     {"a": a, "s": s, "l": leg}
