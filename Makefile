@@ -42,6 +42,9 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 bench: $(INSTALLED)  ## measure, each figure beside its floor, and rewrite docs/performance.md
 	$(BIN)/python -m tests.benchmarks --write
 
+bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about a quarter of an hour
+	$(BIN)/python -m tests.benchmarks.spark --write
+
 serve: $(INSTALLED)  ## run the shipped configuration
 	$(BIN)/sow serve config.xml
 
@@ -56,4 +59,4 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/'
