@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz bench serve clean help
+.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz cluster bench bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -41,8 +41,14 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and run two at
 fuzz: $(INSTALLED)  ## a long run of every fuzz test
 	SOW_FUZZ_EXAMPLES=5000 $(BIN)/python -m pytest tests/fuzz
 
+cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, about a minute
+	$(BIN)/python -m pytest tests/cluster
+
 bench: $(INSTALLED)  ## measure, each figure beside its floor, and rewrite docs/performance.md
 	$(BIN)/python -m tests.benchmarks --write
+
+bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about a quarter of an hour
+	$(BIN)/python -m tests.benchmarks.spark --write
 
 serve: $(INSTALLED)  ## run the shipped configuration
 	$(BIN)/sow serve config.xml

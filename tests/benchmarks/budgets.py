@@ -4,7 +4,7 @@ A budget that is missed is shown as missed, by how much, and with the reason as 
 `REASONS` is prose kept by hand; a reason is shown only while its budget is missed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tests.benchmarks.measure import Figure
@@ -150,14 +150,14 @@ def durable_against_transient(figures: Mapping[str, Figure]) -> Figure | None:
     return Figure(benchmark, case, durable.unit, durable.ours, transient.ours, "transient")
 
 
-def verdicts(figures: list[Figure]) -> list[Verdict]:
-    """Every budget of which the figure is there."""
+def verdicts(figures: list[Figure], budgets: Iterable[Budget] = BUDGETS) -> list[Verdict]:
+    """Every one of these budgets of which the figure is there."""
     found = {figure.name: figure for figure in figures}
     compared = durable_against_transient(found)
     if compared is not None:
         found[compared.name] = compared
     judged = []
-    for budget in BUDGETS:
+    for budget in budgets:
         figure = found.get(budget.figure)
         measured = None if figure is None else budget.measured(figure)
         if measured is not None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 LIBRARIES = ("aiohttp", "lmdb", "msgspec", "numpy", "orjson")
 
 
-def facts() -> dict[str, str]:
+def facts(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
     """Date, processor, memory and versions, each as text."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -19,7 +20,7 @@ def facts() -> dict[str, str]:
         "load before": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
+        "libraries": ", ".join(f"{name} {version(name)}" for name in libraries),
     }
 
 

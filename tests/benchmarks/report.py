@@ -10,8 +10,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.budgets import BUDGETS, REASONS, Verdict, verdicts
-from tests.benchmarks.machine import facts
+from tests.benchmarks.budgets import BUDGETS, REASONS, Budget, Verdict, verdicts
+from tests.benchmarks.machine import LIBRARIES, facts
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.sizes import Sizes
 
@@ -51,7 +51,7 @@ def families(figures: Sequence[Figure]) -> dict[str, list[Figure]]:
     return found
 
 
-def show(figures: Sequence[Figure]) -> None:
+def show(figures: Sequence[Figure], budgets: Sequence[Budget] = BUDGETS) -> None:
     """Print figures and verdicts."""
     console = Console(width=None if Console().is_terminal else 160)
     for name, members in families(figures).items():
@@ -62,14 +62,14 @@ def show(figures: Sequence[Figure]) -> None:
         for member in members:
             table.add_row(*row(member))
         console.print(table)
-    for path, words in judged(figures).items():
+    for path, words in judged(figures, budgets).items():
         console.print(f"{path}: {words}", highlight=False)
 
 
-def judged(figures: Sequence[Figure]) -> dict[str, str]:
+def judged(figures: Sequence[Figure], budgets: Sequence[Budget] = BUDGETS) -> dict[str, str]:
     """What became of every budget, by its path."""
-    found = {verdict.budget.path: said(verdict) for verdict in verdicts(list(figures))}
-    return {budget.path: found.get(budget.path, "not measured in this run") for budget in BUDGETS}
+    found = {verdict.budget.path: said(verdict) for verdict in verdicts(list(figures), budgets)}
+    return {budget.path: found.get(budget.path, "not measured in this run") for budget in budgets}
 
 
 def said(verdict: Verdict) -> str:
@@ -86,24 +86,34 @@ def said(verdict: Verdict) -> str:
 
 def write(figures: Sequence[Figure], sizes: Sizes) -> None:
     """Put the figures into the page, leaving what stands around them."""
-    page = PAGE.read_text()
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{PAGE} lacks the lines {BEGIN} and {END}")
-    PAGE.write_text(f"{before}{BEGIN}\n{generated(figures, sizes)}\n{END}{after}")
+    put(BEGIN, generated(figures, f"{sizes.name}, {sizes.repetitions} repetitions"), END)
 
 
-def generated(figures: Sequence[Figure], sizes: Sizes) -> str:
-    """The part of the page that is measured."""
-    lines = ["## Machine", ""]
-    lines += [f"- {name}: {fact}" for name, fact in facts().items()]
-    lines += [f"- size of the run: {sizes.name}, {sizes.repetitions} repetitions", ""]
-    lines += ["## Budgets", "", "| path | verdict |", "| --- | --- |"]
-    lines += [markdown((path, words)) for path, words in judged(figures).items()]
-    lines += ["", "## Figures"]
+def put(begin: str, text: str, end: str) -> None:
+    """Let `text` stand in the page between the lines `begin` and `end`."""
+    before, found, rest = PAGE.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise SystemExit(f"{PAGE} lacks the lines {begin} and {end}")
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def generated(
+    figures: Sequence[Figure],
+    size: str,
+    budgets: Sequence[Budget] = BUDGETS,
+    libraries: Sequence[str] = LIBRARIES,
+    level: str = "##",
+) -> str:
+    """A part of the page that is measured, its headings of this level."""
+    lines = [f"{level} Machine", ""]
+    lines += [f"- {name}: {fact}" for name, fact in facts(libraries).items()]
+    lines += [f"- size of the run: {size}", ""]
+    lines += [f"{level} Budgets", "", "| path | verdict |", "| --- | --- |"]
+    lines += [markdown((path, words)) for path, words in judged(figures, budgets).items()]
+    lines += ["", f"{level} Figures"]
     for name, members in families(figures).items():
-        lines += ["", f"### {name[0].upper()}{name[1:]}", "", markdown(HEADINGS)]
+        lines += ["", f"{level}# {name[0].upper()}{name[1:]}", "", markdown(HEADINGS)]
         lines.append(markdown([rule(at) for at in range(len(HEADINGS))]))
         lines += [markdown(row(member)) for member in members]
     return "\n".join(lines)

@@ -1,0 +1,46 @@
+"""One cluster, one session on it and one server for the whole run.
+
+Only a run that names this directory collects it (`make cluster`): it takes a minute and gigabytes.
+"""
+
+import warnings
+
+import pytest
+
+from sow.spark import session
+from tests.cluster.daemons import Cluster
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
+
+
+def pytest_ignore_collect(config):
+    return None if any("cluster" in argument for argument in config.args) else True
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    running = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path_factory.mktemp("data"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = session(
+                "tests",
+                cluster.url,
+                {
+                    "spark.driver.host": "127.0.0.1",
+                    "spark.driver.bindAddress": "127.0.0.1",
+                    "spark.executor.memory": "512m",
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                },
+            )
+        try:
+            yield found
+        finally:
+            found.stop()

@@ -1,0 +1,61 @@
+"""The same over Spark Connect: a client that has neither a JVM nor a SparkContext.
+
+The client is a process of its own, since one process is either Spark's driver or Connect's client.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster.daemons import ROOT, connect_server
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+ROWS = 1_000
+CLIENT_S_MAX = 120
+CLIENT = """
+import json, sys
+from sow.spark import session
+
+address, url, rows, start, checkpoint = sys.argv[1:]
+spark = session(master=address)
+options = {"url": url, "topic": "orders"}
+found = spark.range(int(rows)).selectExpr("id", "id * 2 twice")
+found.write.format("sow").options(**options).mode("append").save()
+log = spark.readStream.format("sow").options(**options, startingBookmark=start).load()
+sink = log.select("value", "op").writeStream.format("sow").options(url=url, topic="loud")
+query = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+query.awaitTermination()
+typed = spark.read.format("sow").options(**options).schema("id long, twice long, _bookmark long")
+row = typed.load().where("twice = 2 * id").selectExpr(
+    "count(*) rows", "count(distinct _bookmark) bookmarks"
+).first()
+print(json.dumps({"kind": type(spark).__module__, "rows": row.rows, "bookmarks": row.bookmarks}))
+"""
+
+
+def test_a_connect_session_writes_streams_and_reads(server, tmp_path):
+    pytest.importorskip("grpc")
+    server.clear()
+    start = server.get("/v1/log/extent").json["newest"]
+    with connect_server(tmp_path) as connect:
+        port = connect.said(r"Spark Connect server started at: \S*:(\d+)")
+        address, checkpoint = f"sc://127.0.0.1:{port}", str(tmp_path / "checkpoint")
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, address, server.url, str(ROWS), str(start), checkpoint],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=CLIENT_S_MAX,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "kind": "pyspark.sql.connect.session",
+        "rows": ROWS,
+        "bookmarks": ROWS,
+    }
+    extent = server.get(f"/v1/log/extent?topics=orders&from={start}").json
+    assert extent["rows"] == ROWS
+    assert {row["id"] for row in server.records("loud")} == set(range(ROWS))
