@@ -131,28 +131,33 @@ class StagedWrites:
             return topic
         return self._engine.publishable(name)
 
-    def check(self, topic: RunningTopic, rows: Rows) -> list[Rejected]:
-        """Which rows are bad, and why."""
+    def read(self, topic: RunningTopic, rows: Rows) -> tuple[list[Step], list[Rejected]]:
+        """What rows do, and which of them are bad, and why; bad ones do nothing."""
+        steps: list[Step] = []
         rejected: list[Rejected] = []
         start = 0
         for run in rows.runs():
             try:
-                self._check_run(topic, run)
+                steps.append(self._step(topic, run))
             except ClientError:
-                rejected += self._check_each(topic, run, start)
+                bad = list(self._bad(topic, run, start))
+                rejected += bad
+                places = {row.index - start for row in bad}
+                kept = run.at([at for at in range(len(run)) if at not in places])
+                steps += [self._step(topic, kept)] if len(kept) else []
             start += len(run)
-        return rejected
+        return steps, rejected
 
-    def _check_run(self, topic: RunningTopic, run: Rows) -> None:
+    def _step(self, topic: RunningTopic, run: Rows) -> Step:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
         if topic.copy is not None and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
-        read(topic.records, run)
+        return read(topic.records, run)
 
-    def _check_each(self, topic: RunningTopic, run: Rows, start: int) -> Iterator[Rejected]:
+    def _bad(self, topic: RunningTopic, run: Rows, start: int) -> Iterator[Rejected]:
         for at in range(len(run)):
             try:
-                self._check_run(topic, run.at([at]))
+                self._step(topic, run.at([at]))
             except ClientError as error:
                 yield Rejected(start + at, error.detail)
 

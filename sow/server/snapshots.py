@@ -12,6 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from aiohttp import web
 
 from sow.as_of import as_of
@@ -172,10 +174,15 @@ def split_by_key(snapshot: Snapshot, parts: int) -> list[Snapshot]:
     """The same rows in `parts` parts, those of a key always in the same one."""
     if parts == 1:
         return [snapshot]
-    places: list[list[int]] = [[] for _ in range(parts)]
-    for at, key in enumerate(snapshot.sow_keys):
-        places[zlib.crc32(key.encode()) % parts].append(at)
-    return [snapshot.at(rows) for rows in places]
+    numbers = (
+        pa.array(snapshot.sow_keys, pa.string()).cast(pa.uint64()).to_numpy()
+        if snapshot.topic.keys
+        else np.array([zlib.crc32(key.encode()) for key in snapshot.sow_keys], np.uint64)
+    )
+    chosen = (numbers % np.uint64(parts)).astype(np.int64)
+    places = np.split(np.argsort(chosen, kind="stable"), np.cumsum(np.bincount(chosen))[:-1])
+    found = [snapshot.at(rows.tolist()) for rows in places]
+    return found + [snapshot.at([]) for _ in range(parts - len(found))]
 
 
 def _narrowed(

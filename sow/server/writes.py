@@ -10,7 +10,7 @@ A batch that was applied before is answered as a duplicate and changes nothing.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -22,10 +22,11 @@ from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.parameters import read_count, read_parameters
 from sow.server.responses import json_response
-from sow.staged_writes import Rejected, Rows, StagedWrites, Step, read
+from sow.staged_writes import Rejected, StagedWrites, Step
 from sow.store.staging import Attempt, Batch, Staging
 
 KEPT_S = 24 * 3600
+RECENT_ROWS_MAX = 500_000
 SWEEP_US = 600_000_000
 REJECTED_TOLD_MAX = 1_000
 WRITER_LENGTH_MAX = 255
@@ -73,6 +74,45 @@ class RowsRejected(ClientError):
         return {"index": self.rejected[0].index, "rejected": _told(self.rejected)}
 
 
+class Read(NamedTuple):
+    """A chunk that was read: how many good rows, what they do, and which were bad."""
+
+    rows: int
+    steps: list[Step]
+    rejected: list[Rejected]
+
+
+class Recent:
+    """Chunks as they were read when they came, so that most need not be read again to be applied.
+
+    Only so many rows are kept, the latest; the files have everything.
+    """
+
+    def __init__(self, rows_max: int = RECENT_ROWS_MAX) -> None:
+        self._rows_max = rows_max
+        self._rows = 0
+        self._read: dict[tuple[Batch, Attempt, int], Read] = {}
+
+    def keep(self, name: tuple[Batch, Attempt, int], read: Read) -> None:
+        """Keep a chunk, and let the oldest go where there are too many."""
+        self.take(name)
+        self._read[name] = read
+        self._rows += read.rows
+        while self._rows > self._rows_max:
+            self.take(next(iter(self._read)))
+
+    def take(self, name: tuple[Batch, Attempt, int]) -> Read | None:
+        """A chunk, if it is here, which it then is no more."""
+        read = self._read.pop(name, None)
+        self._rows -= 0 if read is None else read.rows
+        return read
+
+    def drop(self, batch: Batch) -> None:
+        """Let a whole batch go."""
+        for name in [name for name in self._read if name[0] == batch]:
+            self.take(name)
+
+
 class WritesDoor:
     """The staged writes of one server."""
 
@@ -81,6 +121,7 @@ class WritesDoor:
         self._writes = StagedWrites(engine)
         self._staging = staging
         self._committing = asyncio.Lock()
+        self._recent = Recent()
         self._swept_us = 0
         driver.idle_work.append(self._sweep)
 
@@ -95,18 +136,20 @@ class WritesDoor:
             raise ClientError(f"content type {request.content_type}: send {ARROW}")
         topic = self._writes.topic(asked["topic"])
         content = await request.read()
-        rows, rejected = await asyncio.to_thread(self._checked, topic, content)
-        if rejected and rejects == "fail":
-            raise RowsRejected(rejected)
+        read = await asyncio.to_thread(self._read, topic, content)
+        if read.rejected and rejects == "fail":
+            raise RowsRejected(read.rejected)
         attempt = Attempt(read_count(asked, "part") or 0, asked.get("attempt", "0"))
         chunk = read_count(asked, "chunk") or 0
-        content = without_rows(content, [row.index for row in rejected])
+        content = without_rows(content, [row.index for row in read.rejected])
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content)
-        return json_response({"staged": len(rows) - len(rejected), "rejected": _told(rejected)})
+        self._recent.keep((batch, attempt, chunk), read)
+        return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
-    def _checked(self, topic: RunningTopic, content: bytes) -> tuple[Rows, list[Rejected]]:
+    def _read(self, topic: RunningTopic, content: bytes) -> Read:
         rows = read_rows(topic.records, content)
-        return rows, self._writes.check(topic, rows)
+        steps, rejected = self._writes.read(topic, rows)
+        return Read(len(rows) - len(rejected), steps, rejected)
 
     async def commit(self, request: web.Request) -> web.Response:
         """Apply a batch, answered when it is durable."""
@@ -124,6 +167,7 @@ class WritesDoor:
             if bookmark is None:
                 bookmark = await self._apply(batch, commit)
             await self._driver.durable()
+        self._recent.drop(batch)
         await asyncio.to_thread(self._staging.drop, batch)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
@@ -140,15 +184,9 @@ class WritesDoor:
         steps: list[Step] = []
         count = 0
         for chunk in range(part.chunks):
-            content = self._staging.get(batch, Attempt(part.part, part.attempt), chunk)
-            if content is None:
-                raise Missing(
-                    f"chunk {chunk} of part {part.part}, attempt {part.attempt}, is not here: it "
-                    "was never staged, dropped, or lost in a crash; send the batch again"
-                )
-            rows = read_rows(topic.records, content)
-            count += len(rows)
-            steps += [read(topic.records, run) for run in rows.runs()]
+            read = self._chunk(topic, batch, Attempt(part.part, part.attempt), chunk)
+            count += read.rows
+            steps += read.steps
         if count != part.rows:
             raise Missing(
                 f"part {part.part}, attempt {part.attempt}, holds {count} rows and the commit says "
@@ -156,9 +194,22 @@ class WritesDoor:
             )
         return steps
 
+    def _chunk(self, topic: RunningTopic, batch: Batch, attempt: Attempt, chunk: int) -> Read:
+        recent = self._recent.take((batch, attempt, chunk))
+        if recent is not None:
+            return recent
+        content = self._staging.get(batch, attempt, chunk)
+        if content is None:
+            raise Missing(
+                f"chunk {chunk} of part {attempt.part}, attempt {attempt.name}, is not here: it "
+                "was never staged, dropped, or lost in a crash; send the batch again"
+            )
+        return self._read(topic, content)
+
     async def abort(self, request: web.Request) -> web.Response:
         """Forget what was staged for a batch."""
         batch = _batch(request)
+        self._recent.drop(batch)
         await asyncio.to_thread(self._staging.drop, batch)
         return json_response({"aborted": batch.epoch})
 
