@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.crash.spark.pipeline import ROWS_A_BATCH
@@ -55,8 +56,10 @@ class Drivers:
                 self.commits.append((int(batch), json.loads(told.body)["duplicate"]))
             if not is_now:
                 return told
-        # Python and Java, the whole group of processes.
-        os.killpg(self._process.pid, signal.SIGKILL)
+        # Python and Java. Spark's Python workers are a group of their own, and may live long enough
+        # to ask once more: what the dead leave behind must do no harm either.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         raise Cut
 
 
@@ -71,5 +74,6 @@ def test_each_row_is_copied_once_however_often_the_driver_is_killed(server, prox
         assert not (commits / str(moment[2])).exists()  # Spark has not noted the batch yet
     assert drivers.run() == 0
     assert ids(server, "loud", start) == list(range(ROWS))
-    assert drivers.commits == [(0, False), (0, True), (1, False), (1, True)]
+    assert [batch for batch, duplicate in drivers.commits if not duplicate] == [0, 1]
+    assert {batch for batch, duplicate in drivers.commits if duplicate} == {0, 1}
     assert (commits / "1").exists()
