@@ -43,6 +43,7 @@ Ready = Callable[[str], Mapping[str, list[str]]]
     type=click.Path(file_okay=False),
     help="Directory of all data, instead of DataDirectory in CONFIG.",
 )
+@click.option("--no-pipelines", is_flag=True, help="Start nothing of Spark's beside the server.")
 @json_option
 @click.pass_context
 def serve(
@@ -52,6 +53,7 @@ def serve(
     host: str | None,
     port: int | None,
     data_dir: str | None,
+    no_pipelines: bool,
     as_json: bool,
 ) -> None:
     """Run the server that CONFIG (config.xml) describes.

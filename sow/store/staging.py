@@ -8,6 +8,7 @@ lost is found missing by the commit, and the batch is sent again.
 What is in a chunk, and what becomes of it, is the engine's business.
 """
 
+import secrets
 import shutil
 import zlib
 from hashlib import blake2b
@@ -42,7 +43,8 @@ class Staging:
     def put(self, batch: Batch, attempt: Attempt, chunk: int, content: bytes) -> None:
         """Keep a chunk; the same one sent again replaces itself. Raises DiskFull."""
         path = self._path(batch, attempt, chunk)
-        unfinished = path.with_suffix(".new")
+        # One who has given up waiting sends it again while the first is still being written.
+        unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)

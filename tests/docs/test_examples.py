@@ -33,7 +33,9 @@ def server(tmp_path):
     """A server as a user would start it; its address."""
     command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
     process = subprocess.Popen(
-        [*command, "--port", "0", "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [*command, "--port", "0", "--data-dir", str(tmp_path), "--no-pipelines"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     line = process.stdout.readline()
     yield re.search(r"http://\S+", line)[0]
