@@ -82,7 +82,8 @@ def serve(
         _announce(configuration, url, as_json)
         directory = Path(configuration.data_directory)
         return {
-            name: command(name, config, url, directory, variables) for name in beside(configuration)
+            name: command(name, config, url, directory, variables)
+            for name in ([] if no_pipelines else beside(configuration))
         }
 
     if not run(serve_until_stopped(configuration, ready, reread)):

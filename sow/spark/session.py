@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sow.errors import ClientError
-from sow.spark.java import ensure_java
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOGGING = """\
@@ -46,6 +45,8 @@ def session(
     master = master or os.environ.get("SPARK_REMOTE")
     is_remote = master is not None and master.startswith("sc://")
     if not is_remote:
+        from sow.spark.java import ensure_java
+
         ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

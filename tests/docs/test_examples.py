@@ -32,8 +32,9 @@ def with_blocks(language):
 def server(tmp_path):
     """A server as a user would start it; its address."""
     command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
+    command += ["--no-pipelines"]
     process = subprocess.Popen(
-        [*command, "--port", "0", "--data-dir", str(tmp_path), "--no-pipelines"],
+        [*command, "--port", "0", "--data-dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
     )
