@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -137,36 +138,35 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
     raise ClientError(f"no pipeline {name!r}{nearest(name, names)}")
 
 
-class Stopped(Exception):
-    """Somebody wants the run to end."""
-
-
 def _follow(running: Any, screen: "Screen") -> None:
     """Start a run and say how it goes until it ends; raises ClientError when it fails."""
     from sow.spark.pipelines import reason
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise Stopped
+    wanted = threading.Event()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        # Only noted: Spark must not be interrupted in the middle of a word.
+        wanted.set()
+
+    def listen() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+
+    listen()
     try:
         screen.say("starting Spark")
         running.start()
+        listen()  # Spark has put its own in the place of one
         with screen.open():
-            while not running.query.awaitTermination(REFRESH_S):
+            while not (wanted.is_set() or running.query.awaitTermination(REFRESH_S)):
                 screen.show(running.query)
             screen.show(running.query)
         screen.end()
-    except Stopped:
-        screen.say("stopping")
     except ClientError:
         raise
     except Exception as error:
         raise ClientError(f"pipeline {running.pipeline.name}: {reason(error)}") from None
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
         running.stop()
 
 

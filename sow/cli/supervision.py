@@ -9,11 +9,13 @@ import contextlib
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 NICE = 10
 PAUSE_S = 2.0
@@ -68,31 +70,37 @@ async def _keep(name: str, words: list[str], say: Say) -> None:
 
 async def _run(words: list[str]) -> tuple[int, str]:
     """Run a command to its end; its exit code and the last line of what it complained of."""
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the server, which then stops it
     )
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-    assert process.stderr is not None
-    last = ""
+    followed = asyncio.get_running_loop().run_in_executor(None, _follow, process)
     try:
-        async for line in process.stderr:
+        return await asyncio.shield(followed)
+    finally:
+        if not followed.done():
+            await _stop(process, followed)
+
+
+def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
+    """Read what a process says until it has ended; in a thread."""
+    last = ""
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
             text = line.decode(errors="replace").strip()
             last = text.removeprefix("sow: ") if text.startswith("sow: ") else last
-        return await process.wait(), last
-    finally:
-        if process.returncode is None:
-            await _stop(process)
+    return process.wait(), last
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: "subprocess.Popen[bytes]", followed: "asyncio.Future[Any]") -> None:
     process.terminate()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), STOP_S_MAX)
+    await asyncio.wait([followed], timeout=STOP_S_MAX)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # its Java too
-    await process.wait()
+    await followed

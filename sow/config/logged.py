@@ -24,13 +24,13 @@ def check_logged_topics(root: Section, findings: Findings) -> None:
         name = entry.text("name")
         if name in topics:
             _literal(entry, topics[name], findings)
-        elif made_from := _definition_of(name, topics):
+        elif made_from := definition_of(name, topics):
             _literal(entry, made_from, findings)
         elif name:
             _pattern(entry, name, topics, findings)
 
 
-def _definition_of(name: str, topics: Mapping[str, Section]) -> Section | None:
+def definition_of(name: str, topics: Mapping[str, Section]) -> Section | None:
     """The definition whose Pattern a topic of this name would be made from."""
     for topic in topics.values():
         if (pattern := topic.text("pattern")) and not is_pattern(name):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sow.config.findings import Findings, nearest
+from sow.config.logged import definition_of
 from sow.config.structure import Section
 from sow.pipelines import FILES
 
@@ -88,8 +89,8 @@ def _sink(sink: Section, topics: Mapping[str, Section], findings: Findings) -> N
 
 def _topic(section: Section, topics: Mapping[str, Section], findings: Findings) -> Section | None:
     name = section.text("topic")
-    found = topics.get(name)
-    if found is None and name and not any(topic.text("pattern") for topic in topics.values()):
+    found = topics.get(name) or definition_of(name, topics)
+    if found is None and name:
         meant = nearest(name, topics)
         findings.error(
             section.line_of("Topic"),

@@ -31,7 +31,15 @@ class Process:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-        command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml"), "--port"]
+        command = [
+            sys.executable,
+            "-m",
+            "sow.cli",
+            "serve",
+            str(ROOT / "config.xml"),
+            "--no-pipelines",
+            "--port",
+        ]
         self._process = subprocess.Popen(
             [*command, "0", "--data-dir", str(data)],
             stdout=subprocess.PIPE,
@@ -121,7 +129,7 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path):
 def test_a_port_that_is_taken_is_named(tmp_path):
     first = Process(tmp_path / "a")
     port = first.url.rpartition(":")[2]
-    command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
+    command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml"), "--no-pipelines"]
     done = subprocess.run(
         [*command, "--port", port, "--data-dir", str(tmp_path / "b")],
         capture_output=True,

@@ -47,7 +47,8 @@ def test_quotes_and_orders_have_the_fields_of_the_shipped_topics():
     quote, order = msgspec.json.decode(quotes[0]), msgspec.json.decode(orders[0])
     assert list(quote) == ["symbol", "bid", "bid_qty", "ask", "ask_qty", "ts"]
     assert list(order) == [
-        "order_id", "symbol", "side", "price", "qty", "status", "account", "ts",
+        "order_id", "symbol", "side", "price", "qty", "last_qty", "status",
+        "account", "ts",
     ]  # fmt: skip
     assert quote["bid"] < quote["ask"]
 

@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sow.server.writes import Recent
 from sow.spark.columns import ROW
 from sow.spark.http import Server as Client
 from sow.spark.options import read_options
@@ -218,6 +219,7 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
         if asked.step == "commit":
             for chunk in staging.glob("*/*/*"):  # as when the machine, not the process, fails
                 chunk.write_bytes(b"")
+            server.server._doors.writes._recent = Recent()
         return forward()
 
     proxy.way = lose

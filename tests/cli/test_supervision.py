@@ -1,0 +1,92 @@
+"""What runs beside a server: started, started again when it fails, stopped with the server."""
+
+import asyncio
+import os
+import sys
+
+import pytest
+
+from sow.cli import supervision
+from sow.cli.supervision import command, supervised
+
+WAIT_S = 20
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    monkeypatch.setattr(supervision, "PAUSE_S", 0.01)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
+
+
+def script(text):
+    return [sys.executable, "-c", text]
+
+
+def watch(commands, count):
+    """Run commands until so much was said of them; what was said."""
+
+    async def run():
+        said, enough = [], asyncio.Event()
+
+        def say(text):
+            said.append(text)
+            if len(said) >= count:
+                enough.set()
+
+        async with supervised(commands, say):
+            if count:
+                await asyncio.wait_for(enough.wait(), WAIT_S)
+        return said
+
+    return asyncio.run(run())
+
+
+def test_one_that_fails_is_started_again_and_its_reason_is_said(tmp_path):
+    text = f"import sys; open({str(tmp_path / 'runs')!r}, 'a').write('x'); "
+    text += "print('noise', file=sys.stderr); print('sow: no such topic', file=sys.stderr); exit(1)"
+    said = watch({"bars": script(text)}, 3)
+    assert [line.partition(";")[0] for line in said] == ["no such topic"] * 3
+    assert said[1].endswith("trying again in 0.02 s")
+    assert len((tmp_path / "runs").read_text()) >= 3
+
+
+def test_one_that_has_nothing_to_say_is_named():
+    (said,) = watch({"bars": script("exit(3)")}, 1)
+    assert said.startswith("pipeline bars ended with code 3; trying again")
+
+
+def test_one_that_is_done_is_left_alone(tmp_path):
+    done = f"open({str(tmp_path / 'done')!r}, 'a').write('x')"
+    fails = "exit(1)"
+    watch({"once": script(done), "other": script(fails)}, 3)
+    assert (tmp_path / "done").read_text() == "x"
+
+
+def test_it_is_stopped_with_the_server_also_when_it_will_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervision, "STOP_S_MAX", 0.2)
+    fifo = tmp_path / "pid"
+    os.mkfifo(fifo)
+    text = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    text += f"open({str(fifo)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+
+    async def run():
+        async with supervised({"stubborn": script(text)}, lambda _text: None):
+            return int(await asyncio.to_thread(fifo.read_text))
+
+    pid = asyncio.run(run())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_where_spark_is_not_installed_it_is_said_once(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    (said,) = watch({"bars": script("exit(1)")}, 1)
+    assert said == "Spark is not installed, so these do not run: bars"
+
+
+def test_the_command_line_names_what_the_server_runs_with(tmp_path):
+    words = command("bars", "c.xml", "http://h:1", tmp_path, {"A": "b"})
+    assert words[1:] == [
+        "-m", "sow.cli", "pipeline", "run", "bars", "--config", "c.xml", "--url", "http://h:1",
+        "--data-dir", str(tmp_path), "--set", "A=b",
+    ]  # fmt: skip
