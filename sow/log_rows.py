@@ -12,6 +12,8 @@ from sow.keyed_topic import KeyedTopic
 from sow.keys import sow_key
 from sow.store.protocols import Entry, Journal, Op
 
+SOW_KEYS_MAX = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -73,23 +75,44 @@ def log_rows(
     """The rows of a part of the log, in order; of publishes only those that pass a filter."""
     if part.until <= part.after:
         return
+    known = {name: SowKeys(topic.domain) for name, topic in topics.items() if topic.keys}
     for entry in journal.read(part.after):
         start = max(0, part.after + 1 - entry.seq)
         stop = min(len(entry), part.until + 1 - entry.seq)
         topic = topics.get(entry.topic)
         if topic is not None and stop > start:
-            rows = _rows(topic, entry, start, stop)
+            rows = _rows(topic, known.get(entry.topic), entry, start, stop)
             yield from [rows] if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:
             return
 
 
-def _rows(topic: KeyedTopic, entry: Entry, start: int, stop: int) -> LogRows:
+class SowKeys(dict[str, str]):
+    """SowKeys as text by identity, worked out when first asked for.
+
+    A log is mostly updates of records that it has named before, and the hash is half of the work
+    of reading it. Forgets all when it knows too many.
+    """
+
+    def __init__(self, domain: str) -> None:
+        super().__init__()
+        self._domain = domain
+
+    def __missing__(self, identity: str) -> str:
+        if len(self) >= SOW_KEYS_MAX:
+            self.clear()
+        found = self[identity] = str(sow_key(self._domain, identity))
+        return found
+
+
+def _rows(
+    topic: KeyedTopic, sow_keys: SowKeys | None, entry: Entry, start: int, stop: int
+) -> LogRows:
     bodies = entry.bodies[start:stop]
     names = (
         topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]
     )
-    keys = [str(sow_key(topic.domain, name)) for name in names] if topic.keys else list(names)
+    keys = list(names) if sow_keys is None else [sow_keys[name] for name in names]
     seqs = range(entry.seq + start, entry.seq + stop)
     return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
 
