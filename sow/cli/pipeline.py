@@ -25,6 +25,7 @@ from sow.wire import nearest
 
 REFRESH_S = 0.5
 SAID_EVERY_S = 10.0
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.group()
@@ -148,11 +149,10 @@ def _follow(running: Any, screen: "Screen") -> None:
         # Only noted: Spark must not be interrupted in the middle of a word.
         wanted.set()
 
-    def listen() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
+    def listen() -> list[tuple[signal.Signals, Any]]:
+        return [(number, signal.signal(number, stop)) for number in STOPPING]
 
-    listen()
+    before = listen()
     try:
         screen.say("starting Spark")
         running.start()
@@ -168,6 +168,8 @@ def _follow(running: Any, screen: "Screen") -> None:
         raise ClientError(f"pipeline {running.pipeline.name}: {reason(error)}") from None
     finally:
         running.stop()
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 class Screen:

@@ -1,16 +1,11 @@
-"""`sow pipeline`: listed from a file, and run as a user does, in a process of its own."""
+"""`sow pipeline` over a configuration; what it runs is tested in tests/spark."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 CONFIG = f"""<SOWConfig><Name>t</Name>{MESSAGE_TYPES}<SOW>{TOPICS}
@@ -55,29 +50,3 @@ def test_a_file_with_a_mistake_runs_nothing(tmp_path):
     result = CliRunner().invoke(main, ["pipeline", "run", "copy", "--config", config])
     assert result.exit_code == 1
     assert "did you mean 'loud'?" in result.stderr
-
-
-@pytest.mark.spark
-@pytest.mark.edge
-def test_a_run_in_a_process_of_its_own_is_stopped_cleanly(config, tmp_path):
-    pytest.importorskip("pyspark")
-    server = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path / "data")
-    try:
-        server.publish("orders", {"id": 1})
-        command = [sys.executable, "-m", "sow.cli", "pipeline", "run", "copy", "--config", config]
-        process = subprocess.Popen(
-            [*command, "--url", server.url, "--data-dir", str(tmp_path / "state")],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with server.socket() as client:
-            client.ask({"c": "sow_and_subscribe", "t": "loud"})
-            while "rows in" not in (line := process.stderr.readline()):
-                assert process.poll() is None, line
-            assert "1 rows in, 1 out" in line
-            assert client.until(c="p")[-1]["d"] == {"id": 1}
-        os.kill(process.pid, signal.SIGTERM)
-        assert "Traceback" not in process.communicate(timeout=60)[1]
-        assert process.returncode == 0
-    finally:
-        server.close()

@@ -160,7 +160,7 @@ def test_a_topic_is_conflated_from_its_log_into_another(spark, server, tmp_path)
     log_rows = server.get(f"/v1/log?from={start}&topics=orders").rows
     source = (
         spark.readStream.format("sow")
-        .options(url=server.url, topic="orders", startingBookmark=start, maxRowsPerTrigger="20")
+        .options(url=server.url, topic="orders", startingBookmark=start)
         .load()
     )
     found = conflate(
