@@ -30,7 +30,7 @@ SAMPLE_ROWS = 1_000
 
 
 class SowDataSource(DataSource):
-    """`format("sow")`; the options are in docs/spark.md."""
+    """`format("sow")`; the options are in docs/guide/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
