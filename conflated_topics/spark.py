@@ -8,9 +8,9 @@ times as much. Rows cross Spark's state operator packed as Arrow, so that every 
 as it is.
 
 Windows are cut on record time. A stream hands a window on when records of its end or later have
-come, of whatever key: the stream's time is that of all keys together. A row whose `op` is ``tick``
-stands for no record, only for its time; the data source `sow` sends them (`closesWithin`), so that
-the last windows of a stream that has fallen silent are handed on too.
+come, of whatever key: the stream's time is that of all keys together. A row whose `op` (or `_op`)
+is ``tick`` stands for no record, only for its time; the data source `sow` sends them
+(`closesWithin`), so that the last windows of a stream that has fallen silent are handed on too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +28,8 @@ BUCKET = "__bucket"
 PACKED = f"{BUCKET} int, seen_us long, rows binary"
 STATE = "state binary"
 TICK = "tick"
+OPERATIONS = ("op", "_op")
+"""The column that says what a row does: of rows as they are, and of typed ones."""
 BYTES_OF_A_PARTITION = 128 * 1024**2
 
 
@@ -139,13 +141,16 @@ def _table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def _without_ticks(table: pa.Table) -> pa.Table:
-    if not _may_tick(table.schema):
-        return table
-    return table.filter(pc.fill_null(pc.not_equal(table["op"], TICK), True))
+    kept = _records(table)
+    return table if kept is None else table.filter(kept)
 
 
-def _may_tick(schema: pa.Schema) -> bool:
-    return "op" in schema.names and pa.types.is_string(schema.field("op").type)
+def _records(table: pa.Table) -> pa.Array | None:
+    """Which rows are records; None where all are."""
+    for name in OPERATIONS:
+        if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
+            return pc.fill_null(pc.not_equal(table[name], TICK), True)
+    return None
 
 
 # Streams.
@@ -186,9 +191,9 @@ def _packer(
         if seen_us is None:
             raise ValueError(f"no record has a time in {spec.time!r}; leave them out or fill it")
         places = np.concatenate(numbers)
-        if _may_tick(schema):
-            kept = np.asarray(pc.fill_null(pc.not_equal(table["op"], TICK), True))
-            table, places = table.filter(pa.array(kept)), places[kept]
+        kept = _records(table)
+        if kept is not None:
+            table, places = table.filter(kept), places[np.asarray(kept)]
         by_bucket = np.argsort(places, kind="stable")
         table, cuts = table.take(pa.array(by_bucket)), np.bincount(places, minlength=buckets)
         ends = np.cumsum(cuts)

@@ -179,7 +179,7 @@ class Screen:
         self._name = name
         self._as_json = as_json
         self._live: Live | None = None
-        self._batch = -1
+        self._batch = self._told = -1
         self._rows_in = self._rows_out = 0
         self._figures: dict[str, Any] = {}
         self._said_s = 0.0
@@ -210,10 +210,12 @@ class Screen:
             self._tell()
 
     def end(self) -> None:
-        """Say how it ended."""
-        self._tell()
+        """Say how it ended, unless that was said already."""
+        if self._told < self._batch:
+            self._tell()
 
     def _tell(self) -> None:
+        self._told = self._batch
         if self._as_json:
             click.echo(orjson.dumps({"pipeline": self._name, **self._figures}))
         elif self._figures:

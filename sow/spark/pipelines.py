@@ -97,18 +97,28 @@ class Running:
     def _rows(self) -> Any:
         from pyspark.sql.functions import count, lit
 
-        frame = self._source()
+        frame = self._queried(ticks=self.pipeline.conflate is not None)
+        if self.pipeline.conflate is not None:
+            if not {"op", "_op"} & set(frame.columns):
+                # The SQL has dropped what tells a tick from a record.
+                frame = self._queried(ticks=False)
+            frame = self._conflated(frame)
+        return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
+
+    def _queried(self, ticks: bool) -> Any:
+        """What comes of the source after the SQL."""
+        from pyspark.sql.functions import count, lit
+
+        frame = self._source(ticks)
         frame = frame.observe(ROWS_IN, count(lit(1)).alias("rows"))
         if self._conflation is not None:
             frame = _copied(frame, self._conflation)
         if self.pipeline.sql is not None:
             frame.createOrReplaceTempView("source")
             frame = self._spark.sql(self.pipeline.sql)
-        if self.pipeline.conflate is not None:
-            frame = self._conflated(frame)
-        return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
+        return frame
 
-    def _source(self) -> Any:
+    def _source(self, ticks: bool) -> Any:
         source = self.pipeline.source
         reader = self._spark.readStream.format(source.format)
         schema = source.schema
@@ -119,7 +129,9 @@ class Running:
                 schema = files.load(path).schema
             reader = reader.option("path", _directory_of(path)).options(**_only(path))
         if source.format == "sow":
-            reader = reader.options(**self._sow_options())
+            reader = reader.options(**self._sow_options(ticks))
+            if ticks and schema is not None and self.pipeline.sql is None:
+                schema = schema if "_op" in schema else f"{schema}, _op string"
         if schema is not None:
             reader = reader.schema(schema)
         frame = _timed(reader.options(**_given(source.options)).load(), source)
@@ -127,13 +139,13 @@ class Running:
             frame = frame.withWatermark(source.time, f"{source.watermark_us} microseconds")
         return frame
 
-    def _sow_options(self) -> dict[str, str]:
+    def _sow_options(self, ticks: bool) -> dict[str, str]:
         options = {
             "url": self._url,
             "topic": self.pipeline.source.topic or "",
             "maxRowsPerTrigger": ROWS_OF_A_BATCH,
         }
-        if self.pipeline.conflate is not None:
+        if ticks and self.pipeline.conflate is not None:
             options["closesWithin"] = f"{self.pipeline.conflate.interval_us}us"
         if self._conflation is not None:
             name = self._conflation.definition.name
@@ -153,17 +165,22 @@ class Running:
             raise ClientError(f"after the SQL there is no column {time!r} to conflate by; keep it")
         columns = frame.columns
         gone = lit(False)
-        if "op" in columns:
-            gone = gone | coalesce(~col("op").isin("publish", "tick"), lit(False))
+        does = next((name for name in ("op", "_op") if name in columns), None)
+        if does is not None:
+            gone = gone | coalesce(~col(does).isin("publish", "tick"), lit(False))
         if wanted.filter is not None:
             frame = _judged(frame, wanted.filter)
             gone = gone | col(OUTSIDE)
         frame = frame.withColumn(GONE, gone)
         keys = []
-        for place, text in enumerate(wanted.keys):
-            name = f"__key_{place}"
-            frame = frame.withColumn(name, _field(columns, parse_path(text)))
-            keys.append(name)
+        if self._is_by_record(columns):
+            # A delete has no body, and is its record's all the same.
+            frame, keys = frame.withColumn("__key", col("key")), ["__key"]
+        else:
+            for place, text in enumerate(wanted.keys):
+                name = f"__key_{place}"
+                frame = frame.withColumn(name, _field(columns, parse_path(text)))
+                keys.append(name)
         order = ("bookmark",) if "bookmark" in columns else ()
         spec = Spec(tuple(keys), time or "", wanted.interval_us, wanted.policy, order, GONE)
         if self.once and self.pipeline.source.is_files:
@@ -175,9 +192,21 @@ class Running:
             )
         if self.pipeline.sink.topic is not None:
             frame = frame.withColumn("op", when(col(GONE), "delete").otherwise("publish"))
-        elif "op" not in columns:
+        elif does is None:
             frame = frame.where(~col(GONE))
+        else:
+            left = col(GONE) & (col(does) == "publish")
+            frame = frame.withColumn(does, when(left, "match").otherwise(col(does)))
         return frame.drop(*keys, GONE, OUTSIDE)
+
+    def _is_by_record(self, columns: list[str]) -> bool:
+        """Whether the keys are those of the source's topic, so that its SowKey is as good."""
+        assert self.pipeline.conflate is not None
+        source, wanted = self.pipeline.source, self.pipeline.conflate
+        if source.format != "sow" or not {"key", "bookmark", "value"} <= set(columns):
+            return False
+        topic = Server(self._url).json("GET", f"/v1/topics/{segment(source.topic or '')}")
+        return set(topic.get("keys", [])) == set(wanted.keys)
 
     # The sink.
 

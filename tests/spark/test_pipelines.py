@@ -195,3 +195,31 @@ def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
 def _to_its_end(running):
     running.start()
     running.query.awaitTermination()
+
+
+def test_a_delete_reaches_the_files_and_so_does_who_leaves_the_filter(run, server, tmp_path):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1}, {"id": 3, "px": 1})
+    pipeline = Pipeline(
+        name="leaving",
+        source=Source(format="sow", topic="orders", options=(Option("startingBookmark", start),)),
+        conflate=Conflate(keys=("/id",), interval_us=1, filter="/px < 50"),
+        sink=Sink(format="json", path="out"),
+    )
+    run(pipeline)
+    server.publish("orders", {"id": 1, "px": 100})
+    server.request("DELETE", "/v1/topics/orders/records?filter=/id=2")
+    server.publish("orders", {"id": 4, "px": 1})
+    run(pipeline)
+    server.publish("orders", {"id": 5, "px": 1})
+    run(pipeline)
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "out").glob("*.json")
+        for line in file.read_text().splitlines()
+    ]
+    found = [(line["op"], json.loads(line.get("value", "{}")).get("id")) for line in lines]
+    assert sorted(found, key=str) == [
+        ("delete", None), ("match", 1), ("publish", 1), ("publish", 2), ("publish", 3),
+        ("publish", 4),
+    ]  # fmt: skip

@@ -66,6 +66,8 @@ def test_a_run_without_end_is_stopped_between_two_batches(run, server):
 
 def test_a_run_that_fails_says_why_in_one_line(run, server):
     server.publish("orders", {"id": 1})
-    result = run("--once", "--url", "http://127.0.0.1:9", "--set", "START=never")
+    result = run("--once", "--set", "START=never")
     assert result.exit_code == 1
-    assert "Traceback" not in result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if "bookmark" in line]
+    assert line.startswith("sow: pipeline copy: ")
+    assert "'never' is not a bookmark" in line
