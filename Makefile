@@ -34,6 +34,7 @@ crash: $(INSTALLED)  ## kill the server 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash
 
 crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and run two attempts at once
+	$(BIN)/python -m pytest -m slow tests/spark
 	$(BIN)/python -m pytest tests/crash/spark/drivers.py
 	$(BIN)/python -m pytest tests/crash/spark/executors.py
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py

@@ -23,6 +23,11 @@ def spark(tmp_path_factory):
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.sql.warehouse.dir": str(warehouse),
                 "spark.sql.streaming.stopTimeout": "60s",
+                "spark.sql.shuffle.partitions": "1",
+                # Rows are few here, and compiling code for each query takes longer than running it.
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+                "spark.sql.adaptive.enabled": "false",
             },
         )
     yield found

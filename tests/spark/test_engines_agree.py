@@ -36,6 +36,7 @@ def end_of(log):
 
 
 def test_batch_and_stream_say_what_the_embedded_engine_says(spark, tmp_path):
+    spark.conf.set("spark.sql.shuffle.partitions", "2")  # four buckets of keys
     log = logs()
     said = embedded(log, INTERVAL_US)
     source = tmp_path / "log"
@@ -60,3 +61,4 @@ def test_batch_and_stream_say_what_the_embedded_engine_says(spark, tmp_path):
     query.awaitTermination()
     assert said_by(spark.read.parquet(str(tmp_path / "out")).toArrow()) == said
     assert len(said) > 1_000
+    spark.conf.set("spark.sql.shuffle.partitions", "1")

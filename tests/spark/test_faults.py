@@ -123,6 +123,7 @@ def test_a_worker_killed_while_it_writes_leaves_nothing_of_its_attempt(spark, se
     assert part == {"part": 0, "attempt": won, "chunks": 4, "rows": ROWS}
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_reads_is_replaced_by_one_that_reads_the_same(spark, server, gate):
     start = end_of_log(server)
     publish(server, 0, ROWS)
@@ -134,6 +135,7 @@ def test_a_worker_killed_while_it_reads_is_replaced_by_one_that_reads_the_same(s
         assert len({row.bookmark for row in rows}) == ROWS
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_a_stream_writes(copy, server, proxy, gate):
     start = end_of_log(server)
     publish(server, 0, ROWS)
@@ -190,6 +192,7 @@ def test_a_stream_goes_on_when_its_server_is_killed_and_started_again(copy, tmp_
         kills.victim.kill()
 
 
+@pytest.mark.slow
 def test_every_request_twice_and_answers_that_are_lost(copy, server, proxy):
     start = end_of_log(server)
     publish(server, 0, ROWS)
@@ -210,6 +213,7 @@ def test_every_request_twice_and_answers_that_are_lost(copy, server, proxy):
     assert ids(server, "loud", start) == list(range(ROWS))
 
 
+@pytest.mark.slow
 def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, proxy):
     start = end_of_log(server)
     publish(server, 0, ROWS)
@@ -280,6 +284,7 @@ def trim(server):
     return int(here["oldest"])
 
 
+@pytest.mark.slow
 def test_a_stream_that_retention_has_overtaken_names_what_is_gone(copy, forgetful):
     there = {"url": forgetful.url}
     publish(forgetful, 0, 10)

@@ -94,11 +94,10 @@ def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
     pipeline = Pipeline(
         name="bodies",
         source=Source(format="sow", topic="orders", options=(Option("startingBookmark", start),)),
-        conflate=Conflate(keys=("/sym",), interval_us=1_000),
+        conflate=Conflate(keys=("/sym",), interval_us=1),
         sink=Sink(topic="loud"),
     )
-    run(pipeline)
-    server.publish("orders", {"id": 20, "sym": "A"})
+    server.publish("orders", {"id": 20, "sym": "C"})  # ends the windows of the others
     run(pipeline)
     assert {row["sym"] for row in server.records("loud")} == {"A", "B"}
 
@@ -206,7 +205,6 @@ def test_a_delete_reaches_the_files_and_so_does_who_leaves_the_filter(run, serve
         conflate=Conflate(keys=("/id",), interval_us=1, filter="/px < 50"),
         sink=Sink(format="json", path="out"),
     )
-    run(pipeline)
     server.publish("orders", {"id": 1, "px": 100})
     server.request("DELETE", "/v1/topics/orders/records?filter=/id=2")
     server.publish("orders", {"id": 4, "px": 1})

@@ -1,5 +1,7 @@
 """A conflated topic whose engine is Spark, run by the query that runs it for real."""
 
+from dataclasses import replace
+
 import pytest
 
 from sow.spark.conflation import SparkConflation
@@ -27,7 +29,7 @@ def server(tmp_path):
 @pytest.fixture
 def engine(spark, server, tmp_path):
     definition = server.server.engine.topics["orders-S"].definition
-    pipeline = conflated_topic(definition)
+    pipeline = replace(conflated_topic(definition), trigger_us=100_000)  # tests are in a hurry
 
     def start():
         running = Running(
