@@ -6,6 +6,8 @@ from decimal import Decimal
 
 import pytest
 
+from sow.spark.columns import ROW
+from sow.spark.options import read_options
 from tests.edge.serving import records
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -356,3 +358,12 @@ def test_a_stream_by_one_filter_and_typed_columns(run, server):
 def test_a_topic_without_a_log_cannot_be_streamed(run, server):
     with pytest.raises(Exception, match="orders-C has no log; read the log of orders"):
         run("orders-C", "loud")
+
+
+def test_where_a_query_begins_is_a_batch_without_rows(spark):
+    from sow.spark.stream import SowStreamReader  # needs PySpark, as the fixture does
+
+    options = read_options({"topic": "orders", "startingBookmark": "latest"})
+    reader = SowStreamReader(options, ROW)
+    # Nothing came until the first trigger, and something did when Spark asked once more.
+    assert reader.partitions({"bookmark": 7}, {"bookmark": 5}) == []
