@@ -34,9 +34,6 @@ class Conflator(Generic[K, V]):
         """Keys that wait, in open and in closed windows."""
         return len(self._pending) + sum(len(entries) for _, entries in self._closed)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._pending or any(key in entries for _, entries in self._closed)
-
     def offer(self, keys: Sequence[K], values: Iterable[V], now_us: int) -> None:
         """Fold a batch in, in order; a key may be offered more than once."""
         self._close(now_us)

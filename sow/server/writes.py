@@ -8,6 +8,7 @@ A batch that was applied before is answered as a duplicate and changes nothing.
 """
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -82,35 +83,52 @@ class Read(NamedTuple):
     rejected: list[Rejected]
 
 
+class Chunk(NamedTuple):
+    """One request of one attempt at its part of a batch, as read for a topic."""
+
+    topic: str
+    batch: Batch
+    attempt: Attempt
+    number: int
+
+
 class Recent:
     """Chunks as they were read when they came, so that most need not be read again to be applied.
 
-    Only so many rows are kept, the latest; the files have everything.
+    Only so many rows are kept, the latest; the files have everything. A chunk is known by the topic
+    that it was read for too. Chunks are kept by the loop and taken by a thread.
     """
 
     def __init__(self, rows_max: int = RECENT_ROWS_MAX) -> None:
         self._rows_max = rows_max
         self._rows = 0
-        self._read: dict[tuple[Batch, Attempt, int], Read] = {}
+        self._lock = threading.Lock()
+        self._read: dict[Chunk, Read] = {}
 
-    def keep(self, name: tuple[Batch, Attempt, int], read: Read) -> None:
+    def keep(self, name: Chunk, read: Read) -> None:
         """Keep a chunk, and let the oldest go where there are too many."""
-        self.take(name)
-        self._read[name] = read
-        self._rows += read.rows
-        while self._rows > self._rows_max:
-            self.take(next(iter(self._read)))
+        with self._lock:
+            self._forget(name)
+            self._read[name] = read
+            self._rows += read.rows
+            while self._rows > self._rows_max:
+                self._forget(next(iter(self._read)))
 
-    def take(self, name: tuple[Batch, Attempt, int]) -> Read | None:
+    def take(self, name: Chunk) -> Read | None:
         """A chunk, if it is here, which it then is no more."""
+        with self._lock:
+            return self._forget(name)
+
+    def _forget(self, name: Chunk) -> Read | None:
         read = self._read.pop(name, None)
         self._rows -= 0 if read is None else read.rows
         return read
 
     def drop(self, batch: Batch) -> None:
         """Let a whole batch go."""
-        for name in [name for name in self._read if name[0] == batch]:
-            self.take(name)
+        with self._lock:
+            for name in [name for name in self._read if name.batch == batch]:
+                self._forget(name)
 
 
 class WritesDoor:
@@ -143,7 +161,7 @@ class WritesDoor:
         chunk = read_count(asked, "chunk") or 0
         content = without_rows(content, [row.index for row in read.rejected])
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content)
-        self._recent.keep((batch, attempt, chunk), read)
+        self._recent.keep(Chunk(asked["topic"], batch, attempt, chunk), read)
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
     def _read(self, topic: RunningTopic, content: bytes) -> Read:
@@ -195,7 +213,8 @@ class WritesDoor:
         return steps
 
     def _chunk(self, topic: RunningTopic, batch: Batch, attempt: Attempt, chunk: int) -> Read:
-        recent = self._recent.take((batch, attempt, chunk))
+        name = topic.definition.name
+        recent = self._recent.take(Chunk(name, batch, attempt, chunk))
         if recent is not None:
             return recent
         content = self._staging.get(batch, attempt, chunk)

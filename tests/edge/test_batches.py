@@ -5,6 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 
+from sow.server.writes import Chunk, Read, Recent
+from sow.store.staging import Attempt, Batch
 from tests.edge.serving import records
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -229,6 +231,28 @@ def test_what_was_staged_outlives_the_server(server):
     server.start()
     assert committed(server, "orders", (0, "a", 1, 1), writer="kept").status == 200
     assert server.records("orders") == [{"id": 1}]
+
+
+def test_what_was_staged_for_one_topic_is_read_anew_for_another(server):
+    staged(server, "pairs", [{"a": 1, "b": {"c": 2}, "id": 9}], writer="astray")
+    assert committed(server, "orders", (0, "a", 1, 1), writer="astray").status == 200
+    (found,) = server.records("orders", meta="true")
+    (stored,) = server.records("orders", keys=found["k"])
+    assert stored["id"] == 9
+    server.publish("orders", {"id": 9, "later": True})
+    assert server.records("orders") == [{"id": 9, "later": True}]
+    assert server.records("pairs") == []
+
+
+def test_only_so_many_rows_are_kept_as_read():
+    recent = Recent(rows_max=10)
+    names = [Chunk("t", Batch("w", 0), Attempt(0, "a"), number) for number in range(4)]
+    for name, rows in zip(names, (4, 4, 4, 20), strict=True):
+        recent.keep(name, Read(rows, [], []))
+    assert [recent.take(name) for name in names] == [None] * 4  # the last is too many by itself
+    recent.keep(names[0], Read(10, [], []))
+    recent.keep(names[0], Read(9, [], []))
+    assert recent.take(names[0]) == Read(9, [], [])
 
 
 def test_only_the_attempts_that_won_are_applied(server):
