@@ -1,19 +1,31 @@
 """Bookmarks: where in the log a subscription begins (contract §5a, S14).
 
 A bookmark is the decimal of a change's sequence number, and a subscription begins after it. ``0``
-is the beginning, ``now`` the present. A time means the last change before it; a comma list the
-oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket leaves its end out.
+is the beginning, ``now`` the present, after all that there is. A time means the last change before
+it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket leaves
+out the change, or those of the time, that stands beside it, and so nothing where nothing stands.
 """
 
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from sow.errors import ClientError
 from sow.store.protocols import Journal
 
 NOW = ("now", "0|1|")
-RANGE = re.compile(r"(?P<open>[\[(])(?P<start>[^:\[\](),]*):(?P<end>[^:\[\](),]*)(?P<close>[\])])")
+BEGINNING = -1
+"""Before the oldest change that is kept, whichever that is."""
+SHOWN_MAX = 40
+"""So much of a text that is no bookmark is shown to whoever wrote it."""
+RANGE_CHARS_MAX = 100
+"""No range of two times is as long; dividing it is tried at each of its colons."""
+LIST_MAX = 100
+"""Finding a time takes some reading of the log, while everybody waits."""
+RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 TIME = re.compile(r"(\d{8})T(\d{6})(?:\.(\d{1,6}))?Z?")
 
 
@@ -24,6 +36,13 @@ class Span(NamedTuple):
     until: int | None = None
 
 
+class Place(NamedTuple):
+    """A place in the log: the newest change before it, and the newest that is not after it."""
+
+    before: int
+    through: int
+
+
 def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "fail") -> Span:
     """The changes that a subscription asks for.
 
@@ -31,36 +50,71 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
     bookmark that is not kept any more: ``fail`` refuses it, ``epoch`` begins with the oldest
     change that is kept, ``now`` with the next one. Raises ClientError.
     """
-    found = RANGE.fullmatch(text.strip())
-    if found is None:
-        starts = [_start(part.strip(), journal, newest) for part in text.split(",")]
-        return Span(_kept(min(starts), journal, newest, not_found))
-    after = _start(found["start"].strip() or "0", journal, newest)
-    if found["open"] == "[" and after and not TIME.fullmatch(found["start"].strip()):
-        after -= 1
-    end = found["end"].strip()
-    until = _start(end, journal, newest) if end else newest
-    if found["close"] == ")" and not TIME.fullmatch(end):
-        until -= 1
-    if until > newest:
+    text = text.strip()
+    found = RANGE.fullmatch(text) if len(text) <= RANGE_CHARS_MAX else None
+    if found is not None:
+        opening, inner, closing = found.groups()
+        for start, end in _halves(inner):
+            first = _place(start, journal, newest) if start else Place(BEGINNING, BEGINNING)
+            last = _place(end, journal, newest) if end else Place(newest, newest)
+            if first is not None and last is not None:
+                after = first.before if opening == "[" else first.through
+                until = last.through if closing == "]" else last.before
+                return _checked(Span(after, until), journal, newest, not_found)
+        raise _not_a_bookmark(text)
+    if text.count(",") >= LIST_MAX:
         raise ClientError(
-            f"the range ends at {until} and the newest change is {newest}; leave the end out, "
+            f"a list of bookmarks has at most {LIST_MAX} members; the oldest of them is enough",
+            reason="invalid bookmark",
+        )
+    starts = [_start(part.strip(), journal, newest) for part in text.split(",")]
+    return Span(_kept(min(starts), journal, newest, not_found))
+
+
+def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
+    assert span.until is not None
+    if span.until > newest:
+        raise ClientError(
+            f"the range ends at {span.until} and the newest change is {newest}; leave the end out, "
             "or subscribe without a range to go on",
             reason="invalid bookmark",
         )
-    return Span(_kept(after, journal, newest, not_found), until)
+    return Span(_kept(span.after, journal, newest, not_found), span.until)
+
+
+def _halves(inner: str) -> Iterator[tuple[str, str]]:
+    """Where a range may be divided: a time may have colons of its own, so the last one first."""
+    at = len(inner)
+    while (at := inner.rfind(":", 0, at)) >= 0:
+        yield inner[:at].strip(), inner[at + 1 :].strip()
 
 
 def _start(text: str, journal: Journal, newest: int) -> int:
+    """Where a subscription begins: after a bookmark, with what came at a time."""
+    place = _place(text, journal, newest)
+    if place is None:
+        raise _not_a_bookmark(text)
+    return place.through if text.isdigit() else place.before
+
+
+def _place(text: str, journal: Journal, newest: int) -> Place | None:
+    """What a text names; None if it is no bookmark."""
     if text in NOW:
-        return newest
+        return Place(newest, newest)
     if text.isascii() and text.isdigit() and len(text) < 20:
-        return int(text)
-    if time_us := _time_us(text):
-        return _last_before(time_us, journal)
-    raise ClientError(
-        f"{text!r} is not a bookmark; write one that the server gave, 0 for the beginning, now, "
-        "or a time such as 20261121T093000Z",
+        seq = int(text)
+        return Place(seq - 1, seq) if seq else Place(BEGINNING, BEGINNING)
+    time_us = _time_us(text)
+    if time_us is None:
+        return None
+    return Place(_last_before(time_us, journal), _last_before(time_us + 1, journal))
+
+
+def _not_a_bookmark(text: str) -> ClientError:
+    shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
+    return ClientError(
+        f"{shown!r} is not a bookmark; write one that the server gave, 0 for the beginning, now, "
+        "a time such as 20261121T093000Z, or a range such as [1:9]",
         reason="invalid bookmark",
     )
 
@@ -69,14 +123,15 @@ def _time_us(text: str) -> int | None:
     """Microseconds since 1970 of ``YYYYmmddTHHMMSS[.ffffff][Z]`` or ISO 8601, taken as UTC."""
     try:
         if found := TIME.fullmatch(text):
-            at = datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            return int(at.timestamp()) * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
-        at = datetime.fromisoformat(text)
+            at = datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S")
+            at = at.replace(microsecond=int((found[3] or "0").ljust(6, "0")))
+        else:
+            at = datetime.fromisoformat(text)
     except ValueError:
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
-    return int(at.timestamp() * 1e6)
+    return (at - EPOCH) // MICROSECOND
 
 
 def _last_before(time_us: int, journal: Journal) -> int:
@@ -94,7 +149,7 @@ def _last_before(time_us: int, journal: Journal) -> int:
 
 def _kept(after: int, journal: Journal, newest: int, not_found: str) -> int:
     oldest = journal.first_seq - 1
-    if after == 0:
+    if after == BEGINNING:
         return oldest
     if oldest <= after <= newest:
         return after

@@ -145,11 +145,12 @@ class Engine:
         kept = stored if self._is_stored(topic) else [b""] * len(stored)
         known = None if topic.records.keys else names
         self._log("publish", name, seqs, now_us, known, kept, expires_us)
+        stamps = [now_us] * len(stored)
+        batch = topic.records.put(names, stored, columns, seqs, stamps, expires_us)
         if topic.expirations is not None:
             topic.expirations.add(names, expires_us)
             self.agenda.note(topic.expirations)
-        stamps = [now_us] * len(stored)
-        self._route(topic, topic.records.put(names, stored, columns, seqs, stamps, expires_us))
+        self._route(topic, batch)
         return self.seq
 
     def check_sizes(self, bodies: Sequence[bytes]) -> None:

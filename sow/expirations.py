@@ -2,7 +2,8 @@
 
 A heap of (time, identity). An update of a record moves its expiry, so an entry may be out of
 date when its time comes; the topic's table says what holds (`Table.expires_us`). Entries out of
-date are dropped in bulk when they outnumber the rest.
+date are dropped in bulk when they outnumber the rest, always before new ones are taken in: what
+is being added is never judged by a table that has not got it yet.
 """
 
 import heapq
@@ -22,14 +23,14 @@ class Expirations:
         self._heap: list[tuple[int, str]] = []
 
     def add(self, names: Sequence[str], expires_us: int) -> None:
-        """These records now expire at `expires_us`; 0 is never."""
+        """These records, which the table has already, expire at `expires_us`; 0 is never."""
         if not expires_us:
             return
-        for name in names:
-            heapq.heappush(self._heap, (expires_us, name))
         if len(self._heap) > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)):
             self._heap = list({entry for entry in self._heap if self._holds(*entry)})
             heapq.heapify(self._heap)
+        for name in names:
+            heapq.heappush(self._heap, (expires_us, name))
 
     def restore(self, names: Iterable[str]) -> None:
         """Take over the expiries that a restored table holds."""

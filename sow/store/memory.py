@@ -228,7 +228,8 @@ class Table:
             self.seqs[slot] = part.seqs[at]
             self.ts_us[slot] = part.ts_us[at]
             self.born[slot] = part.born[at]
-            if part.expires_us[at]:
+            if part.expires_us[at] or self.expires_us is not None:
+                # The one that an older state had must not stay, either.
                 self._stamp([slot], [part.seqs[at]], [part.ts_us[at]], part.expires_us[at])
             kept.append(slot)
         self._in_order = False

@@ -164,6 +164,18 @@ MUTATIONS = (
         "start = max(0, self._reached + 1 - entry.seq)",
         "start = max(0, self._reached + 2 - entry.seq)",
     ),
+    Mutation(
+        "a key is held for ten intervals",
+        "conflated_topics/schedules.py",
+        "self._windows.append((now_us + self.interval_us, keys))",
+        "self._windows.append((now_us + 10 * self.interval_us, keys))",
+    ),
+    Mutation(
+        "a lifetime is noted for another time than the record says",
+        "sow/expirations.py",
+        "        for name in names:\n            heapq.heappush(self._heap, (expires_us, name))\n",
+        "        for name in names:\n            heapq.heappush(self._heap, (expires_us - 1, name))\n",
+    ),
 )
 
 

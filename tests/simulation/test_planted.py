@@ -6,6 +6,7 @@ from tests.simulation.planted import MUTATIONS, found_once, survives
 
 SAMPLE = (
     ("folding takes the newer `told`", "tests/engine/test_conflated_subscriptions.py"),
+    ("a key is held for ten intervals", "tests/conflated_topics/test_conflator.py"),
     ("bytes of a rewritten update are counted wrongly", "tests/engine/test_back_pressure.py"),
 )
 

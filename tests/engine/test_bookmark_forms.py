@@ -1,0 +1,143 @@
+"""Every form of a bookmark on a small log, against what the documentation says of it."""
+
+from itertools import product
+
+import pytest
+
+from sow.bookmarks import parse_bookmark
+from sow.errors import ClientError
+from sow.store.protocols import Entry
+from sow.store.volatile import MemoryJournal
+
+MINUTE_US = 60_000_000
+TIMES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 4}
+"""Change and its minute; 1 and 2 are one entry of the log, and so are 4 and 5."""
+NEWEST = max(TIMES)
+MOMENTS = {
+    "19700101T000000": 0,
+    "1970-01-01": 0,
+    "19700101T000100Z": 1,
+    "1970-01-01T00:02:00+00:00": 2,
+    "1970-01-01T01:02:00+01:00": 2,
+    "19700101T000300.000000Z": 3,
+    "1970-01-01T00:04": 4,
+    "19700101T000500": 5,
+}
+NUMBERS = {str(seq): seq for seq in range(NEWEST + 3)}
+PLACES = ("", "now", "0|1|", *NUMBERS, *MOMENTS)
+
+
+def journal(first_seq=1):
+    made = MemoryJournal(retention_bytes=0)
+    for seqs in ((1, 2), (3,), (4, 5), (6,)):
+        bodies = [b"{}"] * len(seqs)
+        made.append([Entry("publish", "t", seqs[0], TIMES[seqs[0]] * MINUTE_US, None, bodies)])
+    made.trim(0, first_seq)
+    assert made.first_seq == first_seq
+    return made
+
+
+def told(text, first_seq=1, not_found="fail"):
+    """The changes that a bookmark asks for, or why it is refused."""
+    try:
+        span = parse_bookmark(text, journal(first_seq), NEWEST, not_found)
+    except ClientError as error:
+        return f"{error.reason}: {error.detail}"
+    until = NEWEST if span.until is None else span.until
+    return list(range(span.after + 1, until + 1))
+
+
+def is_after_start(seq, place, bracket):
+    if place in ("", "0"):
+        return True
+    if place in ("now", "0|1|"):
+        return False
+    here, there = (seq, NUMBERS[place]) if place in NUMBERS else (TIMES[seq], MOMENTS[place])
+    return here > there or (here == there and bracket == "[")
+
+
+def is_before_end(seq, place, bracket):
+    if place in ("", "now", "0|1|"):
+        return True
+    here, there = (seq, NUMBERS[place]) if place in NUMBERS else (TIMES[seq], MOMENTS[place])
+    return here < there or (here == there and bracket == "]")
+
+
+def is_kept(place, bracket, first_seq):
+    """Whether it is known what came after a start; a number must be one that is kept."""
+    if place not in NUMBERS or place == "0":
+        return True
+    return first_seq - 1 <= NUMBERS[place] - (bracket == "[") <= NEWEST
+
+
+@pytest.mark.parametrize("first_seq", [1, 4])
+def test_every_range_holds_what_its_ends_say(first_seq):
+    for opening, start, end, closing in product("[(", PLACES, PLACES, "])"):
+        for blank in ("", " "):
+            text = f"{opening}{blank}{start}{blank}:{blank}{end}{blank}{closing}"
+            found = told(text, first_seq)
+            last = NUMBERS.get(end, 0) - (closing == ")")
+            if last > NEWEST:
+                assert "leave the end out" in found, text
+            elif not is_kept(start, opening, first_seq):
+                assert "is not kept" in found, text
+            else:
+                assert found == [
+                    seq
+                    for seq in TIMES
+                    if seq >= first_seq
+                    and is_after_start(seq, start, opening)
+                    and is_before_end(seq, end, closing)
+                ], text
+
+
+@pytest.mark.parametrize("first_seq", [1, 4])
+def test_every_place_begins_after_a_bookmark_and_with_a_time(first_seq):
+    for place in PLACES[1:]:
+        found = told(place, first_seq)
+        bracket = "(" if place in NUMBERS else "["
+        if is_kept(place, bracket, first_seq):
+            expected = [s for s in TIMES if s >= first_seq and is_after_start(s, place, bracket)]
+            assert found == expected, place
+        else:
+            assert "is not kept" in found, place
+
+
+def test_a_list_begins_after_the_oldest():
+    for one, other in product(PLACES[1:], repeat=2):
+        parts = [told(one), told(other)]
+        if all(isinstance(part, list) for part in parts):
+            assert told(f"{one}, {other}") == max(parts, key=len), (one, other)
+
+
+@pytest.mark.parametrize("not_found", ["epoch", "now"])
+def test_what_is_not_kept_is_made_up_for_as_was_said(not_found):
+    for text in ("1", "[1:5]", "(1:]", "[3:4)", "[1:)"):
+        assert "is not kept" in told(text, 4)
+        until = {"[1:5]": 5, "[3:4)": 3}.get(text, NEWEST)
+        expected = list(range(4, until + 1)) if not_found == "epoch" else []
+        assert told(text, 4, not_found) == expected, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1,", "[1]", "[1:2", "1:2", "[1:2],[3:4]", "[a:2]", "[1:b]", "[1,2:3]", "-1", "[::]"],
+)
+def test_what_is_no_bookmark_is_refused_with_what_to_write(text):
+    assert "is not a bookmark; write one that the server gave" in told(text)
+
+
+def test_a_long_text_is_not_sent_back():
+    assert len(told("9" * 10_000)) < 300
+    assert len(told(f"[{'x:' * 5_000}]")) < 300
+    assert len(told(f"[{':' * 10_000_000}]")) < 300, "and costs nobody anything"
+    assert "at most 100" in told("1," * 1_000_000)
+
+
+def test_microseconds_are_not_rounded():
+    made = MemoryJournal()
+    at_us = 1_795_253_400_000_001
+    for seq in range(1, 1001):
+        made.append([Entry("publish", "t", seq, at_us + seq, None, [b"{}"])])
+    for text, seq in (("2026-11-21T09:30:00.000777Z", 776), ("20261121T093000.000312", 311)):
+        assert parse_bookmark(text, made, 1000).after == seq - 1

@@ -1,0 +1,134 @@
+"""Lifetimes against a naive model: what has one goes at its end, and nothing else does."""
+
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow import expirations
+from sow.expirations import Expirations
+from sow.staged_writes import Rows, StagedWrites, read
+from sow.store.memory import Table
+from sow.store.protocols import Slice
+from sow.topics import WRITES, Topic
+from tests.engine.harness import SECOND, World
+
+EXPIRING = Topic("t", "json", keys=("/id",), expires=True)
+
+names = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12)
+lifetimes = st.sampled_from([0, 1, 2, 3, 5, 40])
+steps = st.one_of(
+    st.tuples(st.just("put"), names, lifetimes),
+    st.tuples(st.just("drop"), names, st.just(0)),
+    st.tuples(st.just("wait"), st.just([]), st.integers(min_value=1, max_value=6)),
+    st.tuples(st.just("restart"), st.just([]), st.just(0)),
+)
+
+
+def table():
+    return Table(lambda identity: int(identity, 36))
+
+
+class Both:
+    """A table with its expirations, and dictionaries that say what ought to be."""
+
+    def __init__(self):
+        self.now = 0
+        self.seq = 0
+        self.table = table()
+        self.expirations = Expirations(self.table)
+        self.model = {}
+
+    def put(self, names, lifetime):
+        expires = self.now + lifetime if lifetime else 0
+        count = len(names)
+        seqs = range(self.seq + 1, self.seq + 1 + count)
+        self.seq += count
+        self.table.put(names, [b"x"] * count, seqs, [self.now] * count, expires)
+        self.expirations.add(names, expires)
+        self.model |= dict.fromkeys(names, expires)
+
+    def drop(self, names, _):
+        self.table.drop(names)
+        for name in names:
+            self.model.pop(name, None)
+
+    def wait(self, _, by):
+        for _ in range(by):
+            self.now += 1
+            ended = {name for name, at in self.model.items() if at and at <= self.now}
+            taken = self.expirations.take(self.now)
+            assert len(taken) == len(set(taken))
+            assert set(taken) == ended, f"at {self.now}"
+            self.drop(taken, 0)
+            ends = [at for at in self.model.values() if at]
+            due = self.expirations.due_us()
+            assert not ends or (due is not None and due <= min(ends))
+
+    def restart(self, *_):
+        part, self.table = self.table.slice(0, 1000), table()
+        self.table.restore(part)
+        self.table.settle()
+        self.expirations = Expirations(self.table)
+        self.expirations.restore(self.table.slots)
+
+
+@given(st.lists(steps, max_size=60))
+def test_what_has_a_lifetime_goes_at_its_end_and_nothing_else_does(history):
+    both = Both()
+    with mock.patch.object(expirations, "ENTRIES_MIN", 2):
+        for kind, some, number in history:
+            getattr(both, kind)(some, number)
+        both.wait([], 60)
+
+
+def test_entries_that_are_out_of_date_do_not_pile_up():
+    both = Both()
+    for _ in range(100):
+        both.put([f"r{number}" for number in range(100)], 40)
+        both.now += 1
+    assert len(both.expirations._heap) < 2 * expirations.ENTRIES_MIN
+
+
+def test_many_records_in_the_first_request_to_an_empty_topic_expire():
+    world = World(EXPIRING)
+    many = 3 * expirations.ENTRIES_MIN
+    world.publish("t", *({"id": number} for number in range(many)), expires_s=2)
+    world.advance(SECOND)
+    assert len(world.records("t")) == many
+    world.advance(SECOND)
+    assert world.records("t") == []
+
+
+def test_a_delta_takes_the_lifetime_it_is_given():
+    world = World(EXPIRING)
+    world.publish("t", {"id": 1}, {"id": 2}, {"id": 3}, expires_s=2)
+    world.publish("t", {"id": 1, "px": 1}, expires_s=5, delta=True)
+    world.publish("t", {"id": 2, "px": 2}, delta=True)
+    world.advance(3 * SECOND)
+    assert [record["id"] for record in world.records("t")] == [1, 2]
+    world.advance(3 * SECOND)
+    assert [record["id"] for record in world.records("t")] == [2]
+
+
+def test_lifetimes_of_a_batch_write_end():
+    topic = Topic("t", "json", keys=("/id",), expires=True, expiration_us=2 * SECOND)
+    world = World(topic, WRITES)
+    many = 3 * expirations.ENTRIES_MIN
+    rows = Rows(["publish"] * many, [None] * many, [b'{"id":%d}' % at for at in range(many)])
+    step = read(world.engine.topics["t"].records, rows)
+    StagedWrites(world.engine).apply("w", 1, "t", [step], world.now)
+    world.settle()
+    assert len(world.records("t")) == many
+    world.advance(2 * SECOND)
+    assert world.records("t") == []
+
+
+def test_an_older_state_in_a_checkpoint_does_not_lend_its_lifetime_to_a_newer_one():
+    """A checkpoint is cut piece by piece: a record that moves meanwhile is in it twice."""
+    restored = table()
+    restored.restore(Slice(["a"], [b"1"], [1], [10], [1], [99]))
+    restored.restore(Slice(["a"], [b"2"], [2], [20], [1], [0]))
+    expiring = Expirations(restored)
+    expiring.restore(restored.slots)
+    assert expiring.take(1000) == []
