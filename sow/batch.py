@@ -13,12 +13,13 @@ from sow.delta import Document, difference
 from sow.expressions import Filter
 from sow.messages.base import Column
 from sow.paths import Path, Value
-from sow.rendering import Shape, delta_body, document_of, line_tails, shown_bodies, shown_delta
+from sow.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
 
 if TYPE_CHECKING:
     from sow.keyed_topic import KeyedTopic
 
 Kind = Literal["p", "delta", "oof"]
+Select = tuple[str, ...] | None
 
 
 class Batch:
@@ -30,7 +31,8 @@ class Batch:
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
         self._keys: list[str] | None = None
-        self._deltas: dict[int, Document | None] = {}
+        self._documents: dict[int, tuple[Document, Document]] = {}
+        self._deltas: dict[tuple[Select, int], Document | None] = {}
         self._tails: dict[tuple[Kind, Shape], list[bytes]] = {}
         self._single_tails: dict[tuple[Kind, Shape, int], bytes] = {}
 
@@ -101,22 +103,35 @@ class Batch:
 
     # What is said.
 
-    def delta(self, at: int) -> Document | None:
-        """What changed in one record; None where only the whole record can say it."""
-        if at not in self._deltas:
-            self._deltas[at] = self._difference(at)
-        return self._deltas[at]
+    def delta(self, shape: Shape, at: int) -> Document | None:
+        """What changed in one record as a subscriber sees it; None where only the whole record
+        can say it."""
+        place = (shape.select, at)
+        if place not in self._deltas:
+            self._deltas[place] = self._difference(shape, at)
+        return self._deltas[place]
 
-    def _difference(self, at: int) -> Document | None:
-        old, news = self.changes.olds[at], self.changes.news
-        if old is None or news is None or not self.topic.message_type.structured:
-            return None
-        return difference(document_of(self.topic, old), document_of(self.topic, news[at]))
+    def _difference(self, shape: Shape, at: int) -> Document | None:
+        documents = self._parsed(at)
+        return None if documents is None else difference(*map(shape.shown, documents))
 
-    def is_empty_delta(self, shape: Shape, at: int) -> bool:
+    def _parsed(self, at: int) -> tuple[Document, Document] | None:
+        """One record's old and new document, if there are both."""
+        found = self._documents.get(at)
+        if found is None:
+            old, news = self.changes.olds[at], self.changes.news
+            if old is None or news is None or not self.topic.message_type.structured:
+                return None
+            found = document_of(self.topic, old), document_of(self.topic, news[at])
+            self._documents[at] = found
+        return found
+
+    def is_empty(self, shape: Shape, at: int) -> bool:
         """Nothing that the subscriber sees has changed."""
-        delta = self.delta(at)
-        return delta is not None and not shown_delta(shape, delta)
+        news = self.changes.news
+        if news is not None and news[at] == self.changes.olds[at]:
+            return True
+        return self.delta(shape, at) == {}
 
     def parting(self, at: int) -> bytes:
         """What an oof carries: the new state, or of a record that is gone the last one."""
@@ -174,7 +189,7 @@ class Batch:
         return shown_bodies(self.topic, shape, [news[at] for at in places])
 
     def _delta_body(self, shape: Shape, at: int) -> bytes:
-        delta, news = self.delta(at), self.changes.news
+        delta, documents = self.delta(shape, at), self._parsed(at)
         assert delta is not None
-        assert news is not None
-        return delta_body(self.topic, shape, delta, news[at])
+        assert documents is not None
+        return delta_body(self.topic, shape, delta, documents[1])

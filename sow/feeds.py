@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sow.batch import Batch, Kind
 from sow.expressions import Filter
 from sow.folding import Folding, Key
-from sow.rendering import Shape, delta_body, line_tails, shown_bodies, shown_delta
+from sow.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
 from sow.sessions import Session
 from sow.updates import Update
 from sow.wire import Encoding
@@ -215,7 +215,7 @@ class Feed:
             else:
                 self.told.discard(identity)
         if now:
-            if was and self.key.no_empties and batch.is_empty_delta(self.shape, at):
+            if was and self.key.no_empties and batch.is_empty(self.shape, at):
                 return
             self._take(batch, at, self._update(batch, at, was), now_us)
         elif was and self.key.oof:
@@ -229,7 +229,7 @@ class Feed:
             parting = batch.parting(at)
             return Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting)
         assert changes.news is not None
-        delta = batch.delta(at) if was and self.key.delta else None
+        delta = batch.delta(self.shape, at) if was and self.key.delta else None
         return Update(identity, was, changes.news[at], seq, ts_us, seq, ts_us, delta=delta)
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
@@ -293,7 +293,7 @@ class Feed:
             return self._oof_line(update)
         if update.delta is None:
             return self._whole_line(update)
-        if self.key.no_empties and not shown_delta(self.shape, update.delta):
+        if self.key.no_empties and not update.delta:
             return None
         return self._delta_line(update)
 
@@ -318,7 +318,8 @@ class Feed:
     def _delta_line(self, update: Update) -> bytes:
         assert update.delta is not None
         assert update.new is not None
-        body = delta_body(self.topic, self.shape, update.delta, update.new)
+        document = document_of(self.topic, update.new)
+        body = delta_body(self.topic, self.shape, update.delta, document)
         return self._line("p", self._publish_head, update, body, delta=True)
 
     def _line(

@@ -164,8 +164,8 @@ class KeyedTopic:
     ) -> list[bytes]:
         """What records become when deltas are merged into them, one after the other.
 
-        A record that is not there is what the delta says; so is, for types without fields, every
-        record.
+        A record that is not there is merged into as if it were empty: what a null means does not
+        depend on what was there. For types without fields the delta is the record.
         """
         kind = self.message_type
         if not kind.structured:
@@ -176,12 +176,9 @@ class KeyedTopic:
             document = newest[name] if name in newest else self._stored_document(name)
             parsed = kind.parse(delta)
             assert isinstance(parsed, dict)
-            if document is None:
-                newest[name] = parsed
-                bodies.append(delta)
-            else:
-                newest[name] = merged(document, parsed, nulls)
-                bodies.append(kind.encode(newest[name]))
+            result = newest[name] = merged(document or {}, parsed, nulls)
+            # Where the delta is the whole record, the bytes that came are the record.
+            bodies.append(delta if document is None and result == parsed else kind.encode(result))
         return bodies
 
     def _stored_document(self, name: str) -> Document | None:

@@ -3,6 +3,9 @@
 A *shape* says which parts of a record's line a subscriber wants. Bodies are passed on byte for
 byte unless a select list or a delta asks for less of them. Lines are made for whole batches; what
 stands at their head (the subscription's name) is put in front by the feed.
+
+A subscriber's documents are the *shown* ones, so deltas are differences of these: a field that is
+gone below a selected object can only be told with the whole, one that nobody sees not at all.
 """
 
 from collections.abc import Sequence
@@ -25,6 +28,10 @@ class Shape(NamedTuple):
     timestamps: bool = False
     select: tuple[str, ...] | None = None
 
+    def shown(self, document: Document) -> Document:
+        """The selected part of a document."""
+        return document if self.select is None else parse_select(self.select).apply(document)
+
 
 def check_select(topic: "KeyedTopic", select: Sequence[str]) -> None:
     """Refuse a select list that cannot be applied to a topic's messages."""
@@ -45,28 +52,27 @@ def shown_bodies(topic: "KeyedTopic", shape: Shape, bodies: Sequence[bytes]) -> 
     return [kind.encode(select.apply(document_of(topic, body))) for body in bodies]
 
 
-def shown_delta(shape: Shape, delta: Document) -> Document:
-    """The part of a delta that is selected."""
-    return delta if shape.select is None else parse_select(shape.select).apply(delta)
-
-
-def delta_body(topic: "KeyedTopic", shape: Shape, delta: Document, new: bytes) -> bytes:
-    """A delta's body: the key fields, then what has changed."""
-    keys = key_fields(topic.keys, document_of(topic, new))
-    return topic.message_type.encode(shown_delta(shape, merged(keys, delta)))
+def delta_body(topic: "KeyedTopic", shape: Shape, delta: Document, new: Document) -> bytes:
+    """The body of a delta of shown documents: the key fields that are shown, then what changed."""
+    return topic.message_type.encode(merged(key_fields(topic.keys, shape.shown(new)), delta))
 
 
 def key_fields(paths: Sequence[Path], document: Document) -> Document:
-    """The part of a document that its key paths name."""
+    """The part of a document that its key paths name; an array on the way is taken whole."""
     found: Document = {}
     for path in paths:
         value: object = document
+        taken: list[str] = []
         for step in path.steps:
-            value = value.get(step) if isinstance(value, dict) else None
-        for step in reversed(path.steps):
-            value = {step: value}
-        assert isinstance(value, dict)
-        found = merged(found, value)
+            if not isinstance(value, dict) or step not in value:
+                break
+            value = value[step]
+            taken.append(step)
+        if not isinstance(value, dict):
+            for step in reversed(taken):
+                value = {step: value}
+            assert isinstance(value, dict)
+            found = merged(found, value)
     return found
 
 

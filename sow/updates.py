@@ -23,11 +23,11 @@ class Update(NamedTuple):
     """A change of one record.
 
     `told`: the subscriber holds an earlier state. `new` is None when the record leaves, `reason`
-    then says why and `parting` is the body to say it with. `delta` holds the fields that changed
-    since the state the subscriber holds, and those that changed and changed back; None where the
-    whole record has to say it: it is new to the subscriber, came back after it had left, or lost a
-    field. `seq` and `ts_us` are of the newest change, the `first_` ones of
-    the oldest one that is folded in.
+    then says why and `parting` is the body to say it with. `delta` holds what the subscriber sees
+    of the fields that changed since the state it holds, and those that changed and changed back;
+    None where the whole record has to say it: it is new to the subscriber, came back after it had
+    left, or lost a field. `seq` and `ts_us` are of the newest change, the `first_` ones of the
+    oldest one that is folded in.
     """
 
     identity: str

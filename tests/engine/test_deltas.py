@@ -63,6 +63,31 @@ def test_what_a_null_does_is_configured(meaning, left):
     assert world.records("orders") == [left]
 
 
+@pytest.mark.parametrize(
+    ("meaning", "left"),
+    [
+        ("ignore", {"id": 1, "n": {"y": 2}, "e": {}, "l": [None]}),
+        ("set", {"id": 1, "a": None, "n": {"x": None, "y": 2}, "e": {"x": None}, "l": [None]}),
+        ("remove", {"id": 1, "n": {"y": 2}, "e": {}, "l": [None]}),
+    ],
+)
+def test_what_a_null_does_does_not_depend_on_what_was_there(meaning, left):
+    world = World(Topic("orders", "json", keys=("/id",), delta_null=meaning))
+    document = {"id": 1, "a": None, "n": {"x": None, "y": 2}, "e": {"x": None}, "l": [None]}
+    for _ in range(2):
+        delta(world, "orders", document)
+        assert world.records("orders") == [left]
+    world.delete("orders", "/id = 1")
+    delta(world, "orders", document, document)
+    assert world.records("orders") == [left]
+
+
+def test_a_delta_that_becomes_a_record_is_stored_byte_for_byte(world):
+    body = b'{"id":1, "px":1.10, "big":123456789012345678901234567890}'
+    world.engine.publish("orders", [body], world.now, delta=True)
+    assert world.engine.topics["orders"].records.table.bodies[0] == body
+
+
 def test_the_log_and_a_restart_hold_the_merged_record(world):
     world.publish("orders", {"id": 1, "a": 1})
     delta(world, "orders", {"id": 1, "b": 2})
@@ -160,6 +185,67 @@ def test_no_empties_counts_selected_fields_only(world, client):
     world.publish("orders", {"id": 1, "px": 1, "qty": 2})
     world.publish("orders", {"id": 1, "px": 2, "qty": 2})
     assert said(client.lines()) == [("p", True, {"id": 1, "px": 2})]
+
+
+def test_no_empties_is_silent_when_an_unselected_field_goes_away(world, client):
+    world.publish("orders", {"id": 1, "px": 1, "legs": [1]})
+    client.say(c="sow_and_delta_subscribe", t="orders", opts="no_empties,select=[/id,/px]")
+    world.publish("orders", {"id": 1, "px": 1})
+    assert client.lines() == []
+
+
+def test_no_empties_knows_messages_without_fields_that_did_not_change():
+    world = World(Topic("t", "string"))
+    client = world.client()
+    client.say(c="sow_and_delta_subscribe", t="t", opts="no_empties")
+    for body in (b"a", b"a", b"b"):
+        world.engine.publish("t", [body], world.now, key="k")
+        world.settle()
+    assert said(client.lines()) == [("p", False, "a"), ("p", False, "b")]
+
+
+@pytest.mark.parametrize("opts", ["", "conflation=1s", "conflation=auto"])
+@pytest.mark.parametrize("gone", [{"w": 7}, {"w": None}, {"w": [1]}, {"w": {}}, {}])
+def test_a_field_that_is_gone_below_a_selected_one_is_not_kept(world, client, gone, opts):
+    world.publish("orders", {"id": 1, "w": {"x": {"z": 2}, "u": 1}, "n": 0})
+    asked = {"t": "orders", "select": "/id,/w/x"}
+    client.say(c="sow_and_delta_subscribe", opts=opts, **asked)
+    world.publish("orders", {"id": 1, "n": 0, **gone})
+    world.advance(2 * SECOND)
+    (line,) = client.lines()
+    assert "delta" not in line
+    assert said([line]) == [("p", False, client.say(c="sow", **asked)[1]["d"])]
+
+
+def test_a_field_that_nobody_selected_may_go_without_a_whole_record(world, client):
+    world.publish("orders", {"id": 1, "px": 1, "legs": [1]})
+    client.say(c="sow_and_delta_subscribe", t="orders", select="/id,/px")
+    world.publish("orders", {"id": 1, "px": 2})
+    assert said(client.lines()) == [("p", True, {"id": 1, "px": 2})]
+
+
+def test_deltas_of_different_select_lists_do_not_mix(world):
+    clients = {select: world.client() for select in (None, "/id,/px", "/px", "-/px")}
+    world.publish("orders", {"id": 1, "px": 1, "q": 1})
+    for select, client in clients.items():
+        more = {} if select is None else {"select": select}
+        client.say(c="sow_and_delta_subscribe", t="orders", **more)
+    world.publish("orders", {"id": 1, "px": 2, "q": 2})
+    assert [said(client.lines()) for client in clients.values()] == [
+        [("p", True, {"id": 1, "px": 2, "q": 2})],
+        [("p", True, {"id": 1, "px": 2})],
+        [("p", True, {"px": 2})],
+        [("p", True, {"id": 1, "q": 2})],
+    ]
+
+
+def test_a_key_below_an_array_is_told_with_the_array():
+    world = World(Topic("t", "json", keys=("/legs/id[0]",)))
+    client = world.client()
+    world.publish("t", {"legs": [{"id": 1}, {"id": 2}], "px": 1})
+    client.say(c="sow_and_delta_subscribe", t="t")
+    world.publish("t", {"legs": [{"id": 1}, {"id": 2}], "px": 2})
+    assert said(client.lines()) == [("p", True, {"legs": [{"id": 1}, {"id": 2}], "px": 2})]
 
 
 def test_what_comes_back_into_focus_comes_whole(world, client):

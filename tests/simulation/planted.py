@@ -71,8 +71,8 @@ MUTATIONS = (
     Mutation(
         "what comes back is told as a delta",
         "sow/feeds.py",
-        "delta = batch.delta(at) if was and self.key.delta else None",
-        "delta = batch.delta(at) if self.key.delta else None",
+        "delta = batch.delta(self.shape, at) if was and self.key.delta else None",
+        "delta = batch.delta(self.shape, at) if self.key.delta else None",
     ),
     Mutation(
         "a void update is told",
