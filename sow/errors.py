@@ -18,6 +18,19 @@ sentence for people that says what, where, why, and what to write instead; `stat
 status. An exception outside this tree is a bug of ours.
 """
 
+SHOWN_MAX = 80
+"""So many characters of what was sent are repeated: enough to find it by, and no echo."""
+
+
+def shown(text: str) -> str:
+    """`text` in quotes, for a message; the end of a long one is left out."""
+    return repr(clipped(text))
+
+
+def clipped(text: str) -> str:
+    """The same without quotes."""
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
 
 class SowError(Exception):
     """Base of all reported errors; never raised itself."""

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sow.errors import BadFilter
+from sow.errors import BadFilter, clipped, shown
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
@@ -52,7 +52,8 @@ def parse_path(text: str) -> Path:
         index = found["index"]
         return Path(tuple(found["steps"][1:].split("/")), None if index is None else int(index))
     raise BadFilter(
-        f"{text!r} is not a path; write an absolute path such as /order/id, /legs[0] or $.order.id",
+        f"{shown(text)} is not a path; write an absolute path such as /order/id, /legs[0] or "
+        "$.order.id",
         expected="a path",
     )
 
@@ -64,7 +65,7 @@ def _from_jsonpath(text: str) -> Path:
     from jsonpath_ng.parser import parse
 
     def refuse(why: str) -> BadFilter:
-        return BadFilter(f"JSONPath {text!r}: {why}; write $.field.field or /field/field")
+        return BadFilter(f"JSONPath {shown(text)}: {why}; write $.field.field or /field/field")
 
     try:
         with warnings.catch_warnings():
@@ -72,7 +73,7 @@ def _from_jsonpath(text: str) -> Path:
             warnings.simplefilter("ignore", DeprecationWarning)
             tree = parse(text)
     except JSONPathError as error:
-        raise refuse(str(error)) from None
+        raise refuse(clipped(str(error))) from None
     steps: list[str] = []
     index = None
     while not isinstance(tree, jsonpath.Root):

@@ -7,6 +7,7 @@ import click
 import orjson
 
 from sow.cli.options import json_option, variables_option
+from sow.cli.report import counted
 from sow.config import Loaded, load
 
 
@@ -18,7 +19,8 @@ from sow.config import Loaded, load
 def check(ctx: click.Context, config: str, variables: dict[str, str], as_json: bool) -> None:
     """Validate CONFIG (config.xml) and name every mistake with its line.
 
-    Each finding is one line: file, line, element, what is wrong, what to write instead.
+    Each finding is one line: file, line, element, error or warning, what is wrong, what to write
+    instead. The last line counts them.
     """
     loaded = load(config, variables, os.environ)
     if as_json:
@@ -30,6 +32,11 @@ def check(ctx: click.Context, config: str, variables: dict[str, str], as_json: b
 
 def _show(config: str, loaded: Loaded) -> None:
     for finding in loaded.findings:
-        click.echo(str(finding))
-    if loaded.configuration is not None:
-        click.echo(f"{config}: ok ({len(loaded.configuration.topics)} topics)")
+        click.echo(finding.labelled)
+    found = [counted(len(loaded.errors), "error")] if loaded.errors else []
+    found += [counted(len(loaded.warnings), "warning")] if loaded.warnings else []
+    if loaded.configuration is None:
+        click.echo(f"{config}: {', '.join(found)}")
+    else:
+        topics = counted(len(loaded.configuration.topics), "topic")
+        click.echo(f"{config}: ok ({', '.join([topics, *found])})")

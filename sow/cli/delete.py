@@ -4,6 +4,7 @@ import click
 import orjson
 
 from sow.cli.options import filter_option, json_option, run, url_option
+from sow.cli.report import counted
 from sow.client import Client
 
 
@@ -21,7 +22,7 @@ def delete(topic: str, filter_text: str | None, keys: str | None, url: str, as_j
     if as_json:
         click.echo(orjson.dumps({"deleted": deleted}))
     else:
-        click.echo(f"deleted {deleted:,} record{'s' * (deleted != 1)} from {topic}")
+        click.echo(f"deleted {counted(deleted, 'record')} from {topic}")
 
 
 async def _delete(url: str, topic: str, filter_text: str | None, keys: list[str] | None) -> int:

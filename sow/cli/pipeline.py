@@ -18,6 +18,8 @@ from rich.text import Text
 
 from sow.cli.options import json_option, variables_option
 from sow.config import require
+from sow.config.findings import MistakeError
+from sow.config.kinds import spark_master
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
 from sow.topics import Configuration, ConflatedTopic
@@ -106,6 +108,8 @@ def run_pipeline(
     from sow.spark.pipelines import Running, conflated_topic
 
     directory = Path(data_dir or configuration.data_directory).absolute()
+    if master is not None:
+        _check_master(master)
     address = url or f"http://{configuration.host}:{configuration.port}"
     found = _named(configuration, name)
     if isinstance(found, ConflatedTopic):
@@ -115,6 +119,15 @@ def run_pipeline(
     else:
         running = Running(found, address, directory, once, master)
     _follow(running, Screen(name, as_json))
+
+
+def _check_master(text: str) -> None:
+    try:
+        spark_master(text)
+    except MistakeError as mistake:
+        raise click.BadParameter(
+            f"{mistake.message}; {mistake.instead}", param_hint="'--master'"
+        ) from None
 
 
 def run_by_spark(configuration: Configuration) -> list[ConflatedTopic]:

@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from sow.cli.options import json_option, run, url_option
 from sow.cli.reading import Places, chunks, documents, lines
+from sow.cli.report import counted
 from sow.client import Client, Publisher
 from sow.errors import BadMessage, SowError, UnknownTopic
 
@@ -69,7 +70,7 @@ def publish(
         click.echo(orjson.dumps({"published": count, "bookmark": bookmark}))
     else:
         at = f" (bookmark {bookmark})" if bookmark else ""
-        click.echo(f"published {count:,} message{'s' * (count != 1)} to {topic}{at}")
+        click.echo(f"published {counted(count, 'message')} to {topic}{at}")
 
 
 @contextlib.contextmanager

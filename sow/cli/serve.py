@@ -64,7 +64,7 @@ def serve(
     logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
     loaded = load(config, variables, os.environ)
     for finding in loaded.findings:
-        click.echo(str(finding), err=True)
+        click.echo(finding.labelled, err=True)
     if loaded.configuration is None:
         ctx.exit(1)
     given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}

@@ -29,8 +29,7 @@ def _exact_names_first(root: Section, findings: Findings) -> None:
             for other, matches in patterns:
                 if matches(name):
                     findings.error(
-                        topic.line_of("Name"),
-                        "Name",
+                        *topic.place("Name"),
                         f"{name!r} is matched by the Pattern of {other.text('name')!r} in line "
                         f"{other.line_of('Pattern')}, which stands above it",
                         f"move {name!r} above {other.text('name')!r}",

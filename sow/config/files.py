@@ -46,8 +46,7 @@ def check_files(root: Section, findings: Findings) -> None:
         clashes = [other for path in paths for other in taken if _overlap(path, other)]
         if clashes:
             findings.error(
-                section.line_of(element),
-                element if element in section.lines else section.tag,
+                *section.place(element),
                 f"{names[0]} collides with {clashes[0]}, which is {taken[clashes[0]]}",
                 f"give each its own {element}, such as sow/%n.sow for a topic",
             )

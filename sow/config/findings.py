@@ -44,6 +44,11 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.element}: {self.advice}"
 
+    @property
+    def labelled(self) -> str:
+        """The same with the severity before what is wrong, for where both kinds are listed."""
+        return f"{self.file}:{self.line}: {self.element}: {self.severity}: {self.advice}"
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -56,6 +61,11 @@ class Loaded:
     def errors(self) -> tuple[Finding, ...]:
         """The findings that keep the server from starting."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that it starts with all the same."""
+        return tuple(finding for finding in self.findings if finding.severity == "warning")
 
 
 class Findings:

@@ -11,14 +11,30 @@ from pathlib import PurePosixPath
 
 from sow.config import units
 from sow.config.findings import MistakeError, halves, nearest
-from sow.errors import BadFilter, ClientError
+from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import compile_fields, compile_filter
 from sow.paths import parse_path
 from sow.topic_patterns import METACHARACTERS, topic_search
 
 LONGEST_NAME = 255
 CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,5})", re.ASCII)
+ADDRESS = re.compile(
+    r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,20})", re.ASCII
+)
+PORT_MAX = 65535
+MASTERS = {
+    "local": "local[2]",
+    "spark": "spark://host:7077",
+    "yarn": "yarn",
+    "k8s": "k8s://https://host:443",
+    "sc": "sc://host",
+}
+"""The masters that Spark knows by the word each begins with, and how one is written."""
+MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
+    r"|(spark|k8s|sc)://[^\s/].*",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +53,9 @@ def _text(text: str) -> str:
 
 def _instance_name(text: str) -> str:
     if bad := re.search(r"[\s/\\$~]", text):
-        raise MistakeError(f"{text!r} contains {bad[0]!r}", "use letters, digits, '-', '_' and '.'")
+        raise MistakeError(
+            f"{shown(text)} contains {bad[0]!r}", "use letters, digits, '-', '_' and '.'"
+        )
     return _text(text)
 
 
@@ -88,15 +106,17 @@ def _file(text: str) -> str:
     path = PurePosixPath(_text(text))
     if path.is_absolute():
         raise MistakeError(
-            f"{text!r} is an absolute path; paths are relative to the data directory",
+            f"{shown(text)} is an absolute path; paths are relative to the data directory",
             f"write {text.strip('/') or 'a name'}, and set DataDirectory or --data-dir",
         )
     if ".." in path.parts:
-        raise MistakeError(f"{text!r} leads out of the data directory", "write a path without '..'")
+        raise MistakeError(
+            f"{shown(text)} leads out of the data directory", "write a path without '..'"
+        )
     if "\\" in text:
-        raise MistakeError(f"{text!r} contains a backslash", "separate directories with '/'")
+        raise MistakeError(f"{shown(text)} contains a backslash", "separate directories with '/'")
     if not path.parts:
-        raise MistakeError(f"{text!r} names the data directory itself", "write a name")
+        raise MistakeError(f"{shown(text)} names the data directory itself", "write a name")
     return str(path)
 
 
@@ -122,8 +142,15 @@ def _age(text: str) -> object:
 
 def _address(text: str) -> tuple[str, int]:
     found = ADDRESS.fullmatch(text)
-    if found is None or int(found["port"]) > 65535:
-        raise MistakeError(f"{text!r} is not an address", "write host:port, such as 127.0.0.1:8080")
+    if found is None:
+        raise MistakeError(
+            f"{shown(text)} is not an address", "write host:port, such as 127.0.0.1:8080"
+        )
+    if int(found["port"]) > PORT_MAX:
+        raise MistakeError(
+            f"the port {found['port']} is above the highest, {PORT_MAX}",
+            f"write one from 1 to {PORT_MAX}, or 0 for any free one",
+        )
     return (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
 
 
@@ -131,7 +158,7 @@ def _separator(text: str) -> bytes:
     code = int(text) if re.fullmatch(r"\d{1,3}", text, re.ASCII) else 0
     if not 1 <= code <= 127 or chr(code) == "=" or chr(code).isalnum():
         raise MistakeError(
-            f"{text!r} is not the code of a separator",
+            f"{shown(text)} is not the code of a separator",
             "write the decimal ASCII code of a character that is no letter, digit or '=', "
             "such as 1 (SOH) or 124 (|)",
         )
@@ -147,14 +174,14 @@ def _percentage(text: str) -> float:
     """A percentage as a fraction."""
     found = re.fullmatch(r"(\d{1,3})\s*%", text, re.ASCII)
     if found is None or not 1 <= int(found[1]) <= 100:
-        raise MistakeError(f"{text!r} is not a percentage", "write 1% to 100%, such as 50%")
+        raise MistakeError(f"{shown(text)} is not a percentage", "write 1% to 100%, such as 50%")
     return int(found[1]) / 100
 
 
 def _callable(text: str) -> str:
     if not CALLABLE.fullmatch(text):
         raise MistakeError(
-            f"{text!r} does not name a callable",
+            f"{shown(text)} does not name a callable",
             "write package.module:name, such as mine.sums:add",
         )
     return text
@@ -172,7 +199,7 @@ def _topic_format(text: str) -> str:
     """A name with %n in it, and nothing that would be read as a pattern (contract S4)."""
     if "%n" not in text:
         raise MistakeError(
-            f"{text!r} has no %n, so all copies would have one name",
+            f"{shown(text)} has no %n, so all copies would have one name",
             f"write {text}-%n or such: %n becomes the name of each topic",
         )
     if text == "%n":
@@ -182,7 +209,7 @@ def _topic_format(text: str) -> str:
         )
     if found := METACHARACTERS.intersection(text):
         raise MistakeError(
-            f"{text!r} contains {' '.join(sorted(found))}, which means something to a regular "
+            f"{shown(text)} contains {' '.join(sorted(found))}, which means something to a regular "
             "expression",
             "use letters, digits, '/', '-' and '_'",
         )
@@ -207,6 +234,26 @@ def _trigger(text: str) -> int | None:
     return every
 
 
+def spark_master(text: str) -> str:
+    """Where Spark runs, as far as its spelling can tell; raises MistakeError.
+
+    A scheme that is like none of these may be that of a cluster manager of one's own: it is left
+    to Spark.
+    """
+    if MASTER.fullmatch(_text(text)):
+        return text
+    name = re.split(r"[\[(:/]", text, maxsplit=1)[0]
+    rest = text.removeprefix(name)
+    meant = nearest(name, MASTERS)
+    if meant is None and rest.startswith("://"):
+        return text
+    instead = f"write {', '.join(MASTERS.values())} or such"
+    if meant is not None:
+        right = f"{meant}{rest if meant == 'local' else '://' + rest.lstrip(':/')}"
+        instead = f"did you mean {right if MASTER.fullmatch(right) else MASTERS[meant]}?"
+    raise MistakeError(f"{shown(text)} is no master of Spark's", instead)
+
+
 def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
     """One word of several; those in `later` belong to the contract and are refused by name."""
 
@@ -215,12 +262,13 @@ def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
             return text
         if text in later:
             raise MistakeError(
-                f"the value {text!r} is not available yet", f"write {' or '.join(values)}"
+                f"the value {shown(text)} is not available yet", f"write {' or '.join(values)}"
             )
         meant = nearest(text, values)
         either = ", ".join(values)
         raise MistakeError(
-            f"{text!r} is none of {either}", f"did you mean {meant}?" if meant else ""
+            f"{shown(text)} is none of {either}",
+            f"did you mean {meant}?" if meant else "write one of them",
         )
 
     return Kind(" or ".join(f"`{value}`" for value in values), read)
@@ -276,3 +324,4 @@ PERCENTAGE = Kind("percentage", _percentage)
 CALLABLE_NAME = Kind("package.module:callable", _callable)
 TOPIC_PATTERN = Kind("regular expression", _topic_pattern)
 TOPIC_FORMAT = Kind("topic name with `%n`", _topic_format)
+MASTER_KIND = Kind("Spark master", spark_master)

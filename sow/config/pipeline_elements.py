@@ -195,7 +195,7 @@ PIPELINES = Element(
                 ),
                 Element(
                     name="Master",
-                    kind=kinds.TEXT,
+                    kind=kinds.MASTER_KIND,
                     default="local[2]",
                     fields=("master",),
                     about="Where Spark runs: any master, or the address of a Spark Connect server.",

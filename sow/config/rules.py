@@ -72,12 +72,12 @@ def _unique_names(root: Section, findings: Findings) -> None:
     for topic in root.sections("topics"):
         # A conflated topic over a pattern may be named by its format alone.
         element = "Name" if "Name" in topic.lines else "TopicFormat"
-        name, line = topic.text("name"), topic.line_of(element)
+        name, (line, tag) = topic.text("name"), topic.place(element)
         if name and name in lines:
             message = f"the name {name!r} is already used in line {lines[name]}"
             instead = "names are unique over all message types: "
             instead += "choose another one" if element == "Name" else "add a <Name>"
-            findings.error(line, element, message, instead)
+            findings.error(line, tag, message, instead)
         elif name:
             lines[name] = line
 
@@ -86,12 +86,11 @@ def _pattern_like_name(topic: Section, findings: Findings) -> None:
     name = topic.text("name")
     if name.startswith(SYSTEM_PREFIX):
         message = f"names that begin with {SYSTEM_PREFIX} are those of the server's own topics"
-        findings.error(topic.line_of("Name"), "Name", message, "choose another name")
+        findings.error(*topic.place("Name"), message, "choose another name")
     if found := METACHARACTERS.intersection(name):
         message = f"{name!r} contains {' '.join(sorted(found))}, so subscribers' use of it is read"
         findings.warning(
-            topic.line_of("Name"),
-            "Name",
+            *topic.place("Name"),
             f"{message} as a pattern of names",
             "choose a name without it, or subscribe with the option non_regex_topic",
         )

@@ -20,7 +20,9 @@ class Section:
     """A section as read: values by dataclass field, and where each element was written.
 
     A repeated element's values are a list; a section that makes an object of its own is a
-    `Section` here. `refused` are its elements that are not available yet.
+    `Section` here. `lines` and `tags` know every element that is there, also one whose value could
+    not be read: what is wrong with it has been said, and it must not be called missing besides.
+    `refused` are its elements that are not available yet.
     """
 
     element: Element
@@ -28,6 +30,7 @@ class Section:
     line: int
     values: dict[str, object] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
     refused: list[Node] = field(default_factory=list)
 
     def text(self, name: str) -> str:
@@ -46,7 +49,16 @@ class Section:
         """The line of the element `name`, or of the section where it is absent."""
         return self.lines.get(name, self.line)
 
-    def put(self, element: Element, value: object, line: int) -> None:
+    def place(self, name: str) -> tuple[int, str]:
+        """The line of the element `name` and what it is called there; the section's if absent."""
+        return self.line_of(name), self.tags.get(name, self.tag)
+
+    def note(self, element: Element, node: Node) -> None:
+        """Remember that `element` is there; of a repeated one, where the first stands."""
+        self.lines.setdefault(element.name, node.line)
+        self.tags.setdefault(element.name, node.tag)
+
+    def put(self, element: Element, value: object) -> None:
         """Keep the value of `element`: one field of it, or several."""
         values = value if len(element.fields) > 1 else (value,)
         for name, part in zip(element.fields, cast("tuple[object, ...]", values), strict=False):
@@ -54,7 +66,6 @@ class Section:
                 cast("list[object]", self.values.setdefault(name, [])).append(part)
             else:
                 self.values[name] = part
-        self.lines.setdefault(element.name, line)
 
 
 def read_root(node: Node, variables: Variables, findings: Findings) -> Section | None:
@@ -77,8 +88,8 @@ class _Reader:
     def read(self, section: Section, node: Node, element: Element) -> None:
         """Read the children of `node`, which `element` describes, into `section`."""
         first: dict[str, int] = {}
-        for child in self._children(node, element):
-            known = INCLUDE if child.tag == INCLUDE.name else element.child(child.tag)
+        for name, child in self._children(node, element):
+            known = INCLUDE if name == INCLUDE.name else element.child(name)
             if known is None:
                 self._unknown(child, node, element)
             elif known.name in first and not known.repeated and known.status == "implemented":
@@ -102,23 +113,28 @@ class _Reader:
         elif other.fields[0] in section.values:
             section.values[missing.fields[0]] = section.values[other.fields[0]]
 
-    def _children(self, node: Node, element: Element) -> list[Node]:
-        """The child elements, with attributes and own text in the form of child elements."""
+    def _children(self, node: Node, element: Element) -> list[tuple[str, Node]]:
+        """The child elements by name, with attributes and own text in the form of child elements.
+
+        Own text keeps the tag that it stands in, so that findings name what the writer sees.
+        """
         children = []
         for name, value in node.attributes.items():
             known = element.child(name)
             if known is not None and known.attribute:
-                children.append(Node(name, node.line, value))
+                children.append((name, Node(name, node.line, value)))
             else:
                 self._unknown_attribute(node, name, [c.name for c in element.children])
         if node.text.strip() and element.text_child:
-            children.append(Node(element.text_child, node.line, node.text))
+            children.append((element.text_child, Node(node.tag, node.line, node.text)))
         elif node.text.strip():
             message = f"contains the text {node.text.strip()[:40]!r} outside any element"
             self._findings.error(node.line, node.tag, message, "put it into an element, or remove")
-        return children + node.children
+        return children + [(child.tag, child) for child in node.children]
 
     def _element(self, section: Section, node: Node, element: Element) -> None:
+        if element.status == "implemented":
+            section.note(element, node)
         match element.status:
             case "not yet":
                 section.refused.append(node)
@@ -135,7 +151,7 @@ class _Reader:
             case "implemented" if element.make is not None:
                 inner = Section(element, node.tag, node.line)
                 self.read(inner, node, element)
-                section.put(element, inner, node.line)
+                section.put(element, inner)
             case _:
                 self.read(section, node, element)
 
@@ -153,7 +169,7 @@ class _Reader:
             text = self._variables.expand(text).strip()
             if not text:
                 raise MistakeError("is empty", f"write a value ({element.kind.name}), or remove it")
-            section.put(element, element.kind.read(text), node.line)
+            section.put(element, element.kind.read(text))
         except MistakeError as mistake:
             # An expression over several lines breaks on the line of its mistake.
             before = node.text[: len(node.text) - len(node.text.lstrip())]

@@ -23,13 +23,36 @@ def check(tmp_path, monkeypatch):
 
 def test_a_good_file_says_how_many_topics_it_has(check):
     result = check(TOPIC.format("orders"))
-    assert (result.exit_code, result.stdout) == (0, "config.xml: ok (1 topics)\n")
+    assert (result.exit_code, result.stdout) == (0, "config.xml: ok (1 topic)\n")
 
 
 def test_a_mistake_is_a_line_with_its_place(check):
     result = check(TOPIC.format("orders").replace("Key>", "Kye>"))
     assert result.exit_code == 1
-    assert result.stdout.startswith("config.xml:1: Kye: ")
+    assert result.stdout.splitlines()[0] == (
+        "config.xml:1: Kye: error: is not an element of Topic; did you mean Key?"
+    )
+
+
+def test_errors_and_warnings_are_told_apart_and_counted(check):
+    slab, unknown = "<SlabSize>1MB</SlabSize></Topic>", "<Kye>/id</Kye><Kye>/b</Kye></Topic>"
+    wrong = TOPIC.format("orders").replace("</Topic>", slab).replace("</Topic>", unknown)
+    result = check(wrong)
+    *lines, last = result.stdout.splitlines()
+    assert [line.split(": ")[1:3] for line in lines] == [
+        ["SlabSize", "warning"],
+        ["Kye", "error"],
+        ["Kye", "error"],
+    ]
+    assert last == "config.xml: 2 errors, 1 warning"
+
+
+def test_warnings_alone_are_counted_beside_the_topics(check):
+    result = check(TOPIC.format("orders").replace("</Topic>", "<SlabSize>1MB</SlabSize></Topic>"))
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        "config.xml: ok (1 topic, 1 warning)",
+    )
 
 
 def test_findings_as_json(check):

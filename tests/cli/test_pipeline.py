@@ -50,3 +50,10 @@ def test_a_file_with_a_mistake_runs_nothing(tmp_path):
     result = CliRunner().invoke(main, ["pipeline", "run", "copy", "--config", config])
     assert result.exit_code == 1
     assert "did you mean 'loud'?" in result.stderr
+
+
+def test_a_misspelt_master_is_wrong_usage(config):
+    words = ["pipeline", "run", "copy", "--config", config, "--master", "loacl[2]"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "did you mean local[2]?" in result.stderr

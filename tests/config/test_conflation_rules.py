@@ -31,10 +31,17 @@ def test_a_pattern_that_does_not_compile_is_an_error(sow, only):
 
 
 @pytest.mark.parametrize("text", ["plain", "%n", "%n.C", "^%n", "%n(1)"])
-def test_a_topic_format_needs_the_name_and_no_metacharacters(sow, only, text):
+@pytest.mark.parametrize("name", ["", "<Name>c</Name>"])
+def test_a_topic_format_needs_the_name_and_no_metacharacters(sow, only, text, name):
     pattern = orders(more="<Pattern>^/desk/</Pattern>")
-    found = sow(pattern + copy(f"<TopicFormat>{text}</TopicFormat>")).errors
-    assert "TopicFormat" in [finding.element for finding in found]
+    wrong = copy(f"<TopicFormat>{text}</TopicFormat>", name=name)
+    # Of a format that is there and wrong it is not said as well that there is none.
+    assert only(sow(pattern + wrong)).startswith("config.xml:1: TopicFormat: ")
+
+
+def test_a_wrong_pattern_is_a_pattern_to_its_copies(sow, only):
+    wrong = orders(more="<Pattern>(</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
+    assert only(sow(wrong)).startswith("config.xml:1: Pattern: ")
 
 
 def test_a_topic_format_over_one_topic_is_an_error(sow, only):

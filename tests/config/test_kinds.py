@@ -1,6 +1,8 @@
 import pytest
 
 from sow.config import loads
+from sow.config.findings import MistakeError
+from sow.config.kinds import spark_master
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a\\b", "a$", "~a"])
@@ -90,9 +92,19 @@ def test_an_address_is_a_host_and_a_port(instance, text, host, port):
     assert (configuration.host, configuration.port) == (host, port)
 
 
-@pytest.mark.parametrize("text", ["localhost", "a:b", "a:70000", ":80", "::1:80", "http://a:80"])
+@pytest.mark.parametrize("text", ["localhost", "a:b", ":80", "::1:80", "http://a:80"])
 def test_what_is_no_address_is_refused(instance, only, text):
     assert "is not an address; write host:port" in only(instance(f"<Listen>{text}</Listen>"))
+
+
+@pytest.mark.parametrize("port", ["65536", "70000", "99999", "123456"])
+def test_a_port_out_of_range_is_told_the_range(instance, only, port):
+    text = only(instance(f"<Listen>127.0.0.1:{port}</Listen>"))
+    assert f"Listen: the port {port} is above the highest, 65535; write one from 1" in text
+
+
+def test_the_highest_port_is_a_port(instance):
+    assert instance("<Listen>65535</Listen>").configuration.port == 65535
 
 
 @pytest.mark.parametrize("text", ["0", "61", "65", "48", "128", "|", "0x01", "999"])
@@ -104,8 +116,77 @@ def test_what_cannot_separate_fields_is_refused(instance, only, text):
 
 def test_a_misspelt_choice_is_answered_with_the_nearest(orders, only):
     text = only(orders("<Durability>persistant</Durability>"))
-    assert text.startswith("config.xml:1: Mode: 'persistant' is none of persistent, transient")
+    assert text.startswith("config.xml:1: Durability: 'persistant' is none of persistent, ")
     assert text.endswith("did you mean persistent?")
+
+
+@pytest.mark.parametrize(
+    ("xml", "named"),
+    [
+        ("<Durability>memory</Durability>", "Durability"),
+        ("<Duration>memory</Duration>", "Duration"),
+        ("<Durability><Mode>memory</Mode></Durability>", "Mode"),
+        ("<Durability FlushInterval='5'>persistent</Durability>", "FlushInterval"),
+    ],
+)
+def test_a_mistake_is_named_by_the_element_that_its_writer_sees(orders, only, xml, named):
+    assert only(orders(xml)).startswith(f"config.xml:1: {named}: ")
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "x\n" * 1000])
+@pytest.mark.parametrize("element", ["Durability", "Expiration", "FileName", "Key", "Filter"])
+def test_a_finding_is_no_echo_of_a_long_value(orders, text, element):
+    for finding in orders(f"<{element}>{text}</{element}>").errors:
+        assert len(finding.advice) < 500
+
+
+MASTERS = [
+    "local",
+    "local[4]",
+    "local[*]",
+    "local[*, 3]",
+    "local-cluster[2,1,1024]",
+    "spark://one:7077,two:7077",
+    "yarn",
+    "k8s://https://host:6443",
+    "sc://host:15002/;token=x",
+    "own://host",
+]
+
+
+@pytest.mark.parametrize("text", MASTERS)
+def test_masters_of_spark_are_taken(text):
+    assert spark_master(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("loacl[2]", "local[2]"),
+        ("Local[*]", "local[*]"),
+        ("local [2]", "local[2]"),
+        ("local[2", "local[2]"),
+        ("local(2)", "local[2]"),
+        ("local[0]", "local[2]"),
+        ("sparc://host:7077", "spark://host:7077"),
+        ("spark:/host:7077", "spark://host:7077"),
+        ("spark//host:7077", "spark://host:7077"),
+        ("yran", "yarn"),
+        ("k8://https://host:1", "k8s://https://host:1"),
+        ("sc:/host", "sc://host"),
+    ],
+)
+def test_a_misspelt_master_of_spark_is_answered_with_the_nearest(text, meant):
+    with pytest.raises(MistakeError) as caught:
+        spark_master(text)
+    assert caught.value.instead == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize("text", ["everywhere", "[2]", "host:7077"])
+def test_what_is_like_no_master_of_spark_is_told_them_all(text):
+    with pytest.raises(MistakeError) as caught:
+        spark_master(text)
+    assert caught.value.instead.startswith("write local[2], spark://host:7077, yarn, ")
 
 
 @pytest.mark.parametrize("path", ["/var/sow", "../x", "a/../b", ".", "a\\b"])

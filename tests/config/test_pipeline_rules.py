@@ -79,6 +79,7 @@ def test_what_is_left_out_has_its_default():
         ),
         ((SOW, TO_FILES, "<OutputMode>update</OutputMode>"), "files cannot be updated"),
         ((SOW, TO_FILES, "<Trigger>10ms</Trigger>"), "write 100ms or more, or 'once'"),
+        ((SOW, TO_FILES, "<Master>loacl[2]</Master>"), "Master: 'loacl[2]' is no master"),
         ((SOW, TO_FILES, "<Trigger>sometimes</Trigger>"), "or 'once'"),
         ((SOW.replace(">sow<", ">avro<"), TO_FILES), "is none of parquet, csv, json"),
         (

@@ -15,6 +15,16 @@ def test_names_are_unique_over_all_message_types(sow, only):
     assert text.startswith("config.xml:2: Name: the name 'a' is already used in line 1")
 
 
+def test_a_name_is_called_what_its_writer_called_it(sow, only):
+    named = "<TopicDefinition><Topic>a</Topic><MessageType>fix</MessageType></TopicDefinition>"
+    assert only(sow(topic("a") + named)).startswith("config.xml:2: Topic: the name 'a' is already")
+
+
+def test_a_key_that_cannot_be_read_is_not_called_missing(sow, only):
+    wrong = topic("a", more="<Key>id</Key><KeyDomain>d</KeyDomain>")
+    assert only(sow(wrong)).startswith("config.xml:1: Key: 'id' is not a path")
+
+
 @pytest.mark.parametrize("name", ["a.b", "orders*", "(a)", "^a"])
 def test_a_name_that_reads_as_a_pattern_is_a_warning(sow, only, name):
     assert "as a pattern of names" in only(sow(topic(name)))
