@@ -9,7 +9,6 @@ import math
 import os
 import random
 from collections import defaultdict
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +16,8 @@ import pyarrow.parquet
 
 from conflated_topics import ConflatedTopic, PerKey
 from conflated_topics.recorded import Spec, conflate_table
+from tests.recordings import BUSES, MARKET
 
-DATA = Path(os.environ.get("SOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ROWS = None if os.environ.get("SOW_FULL") else 150_000
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -103,9 +102,9 @@ def random_logs(count):
     return pa.table([keys, ts, values, gone], schema=LOG)
 
 
-def book_levels(rows=None):
+def book_levels(recordings, rows=None):
     """The recorded order books: a level without quantity is gone."""
-    table = pyarrow.parquet.read_table(DATA / "binance-l2-20240808" / "book_levels.parquet")
+    table = pyarrow.parquet.read_table(recordings / MARKET / "book_levels.parquet")
     table = table.slice(0, rows)
     text = {name: table[name].cast(pa.string()) for name in ("market", "symbol", "side", "price")}
     key = pc.binary_join_element_wise(*text.values(), "/")
@@ -113,9 +112,9 @@ def book_levels(rows=None):
     return _log(key, table["ts"], value, pc.equal(table["qty"], 0))
 
 
-def bus_positions():
+def bus_positions(recordings):
     """The recorded bus positions, of which none is ever taken away."""
-    table = pyarrow.parquet.read_table(DATA / "austin-buses-201611" / "positions.parquet")
+    table = pyarrow.parquet.read_table(recordings / BUSES / "positions.parquet")
     names = table.column_names
     vehicle = next(name for name in names if "vehicle" in name)
     latitude = next(name for name in names if name.startswith("lat"))

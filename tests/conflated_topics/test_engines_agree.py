@@ -3,7 +3,6 @@
 import pytest
 
 from tests.conflated_topics.engines import (
-    DATA,
     ROWS,
     book_levels,
     bus_positions,
@@ -11,8 +10,6 @@ from tests.conflated_topics.engines import (
     random_logs,
     recorded,
 )
-
-has_data = pytest.mark.skipif(not DATA.exists(), reason="the recorded data is not here")
 
 
 @pytest.mark.parametrize("interval_us", [100_000, 250_000, 1_000_000, 3_333_333])
@@ -23,16 +20,14 @@ def test_they_agree_on_random_logs(interval_us):
     assert len(said) > 500
 
 
-@has_data
 @pytest.mark.parametrize("interval_us", [100_000, 1_000_000])
-def test_they_agree_on_recorded_order_books(interval_us):
-    log = book_levels(ROWS)
+def test_they_agree_on_recorded_order_books(recordings, interval_us):
+    log = book_levels(recordings, ROWS)
     assert recorded(log, interval_us) == embedded(log, interval_us)
 
 
-@has_data
-def test_they_agree_on_recorded_bus_positions():
-    log = bus_positions()
+def test_they_agree_on_recorded_bus_positions(recordings):
+    log = bus_positions(recordings)
     said = recorded(log, 600_000_000)
     assert said == embedded(log, 600_000_000)
     assert len(said) < len(log)

@@ -2,13 +2,12 @@
 
 Order-book levels and best quotes were recorded as independent streams of the same book, so the
 best bid and ask read from the `book` topic must equal the recorded quote of the same update id.
-Skipped where the recorded data is absent (docs/recorded-data.md). By default the first part of
-the recording is played; SOW_FULL=1 plays all of it.
+Where the recorded data is absent (docs/recorded-data.md) an excerpt is played that the tests make
+(tests/recordings.py). Of the recording the first part is played; SOW_FULL=1 plays all of it.
 """
 
 import asyncio
 import os
-from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,18 +18,14 @@ from sow.cli.replay import SPEED_MAX, Pace, play
 from sow.client import Client
 from sow.server.app import Server
 from sow.topics import Configuration, ConflatedTopic, Topic
+from tests.recordings import BOOK_LEVELS, BOOK_TICKER, MARKET, POSITION, made
 
-DATA = Path(os.environ.get("SOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
-MARKET = DATA / "binance-l2-20240808"
 KEYS = ("/market", "/symbol", "/side", "/price")
 PARTS = 4
 ROWS = None if os.environ.get("SOW_FULL") else 300_000
 INTERVAL_US = 1_000_000
 
-pytestmark = [
-    pytest.mark.edge,
-    pytest.mark.skipif(not MARKET.exists(), reason="the recorded data is not here"),
-]
+pytestmark = pytest.mark.edge
 
 CONFIGURATION = Configuration(
     "replay",
@@ -89,11 +84,11 @@ async def records_of(client, topic):
     return {tuple(r[key[1:]] for key in KEYS): r for r in (await client.query(topic)).records}
 
 
-async def replay_and_compare(data_directory):
+async def replay_and_compare(market, data_directory):
     places = ["market", "symbol", "update_id"]
     prices = ["bid_price", "bid_qty", "ask_price", "ask_qty"]
-    levels = pq.read_table(MARKET / "book_levels.parquet", columns=[*places, "msg_seq"])
-    ticker = pq.read_table(MARKET / "book_ticker.parquet", columns=places + prices)
+    levels = pq.read_table(market / "book_levels.parquet", columns=[*places, "msg_seq"])
+    ticker = pq.read_table(market / "book_ticker.parquet", columns=places + prices)
     server = Server(CONFIGURATION, data_directory)
     url = await server.start()
     agreements, played = 0, 0
@@ -101,7 +96,7 @@ async def replay_and_compare(data_directory):
         async with Client(url) as client, await client.publisher("book") as publisher:
             for end in message_ends(levels):
                 recording = Recording(
-                    str(MARKET / "book_levels.parquet"), "ts", "qty == 0", end
+                    str(market / "book_levels.parquet"), "ts", "qty == 0", end
                 ).after(played)
                 await play(recording, list(KEYS), Pace(SPEED_MAX, lambda: 0.0, no_wait), publisher)
                 await publisher.drain()
@@ -124,5 +119,19 @@ async def one_interval_later(server, client):
     assert original
 
 
-def test_best_bid_and_ask_are_those_recorded_and_the_conflated_book_converges(tmp_path):
-    asyncio.run(replay_and_compare(tmp_path))
+def test_best_bid_and_ask_are_those_recorded_and_the_conflated_book_converges(recordings, tmp_path):
+    asyncio.run(replay_and_compare(recordings / MARKET, tmp_path))
+
+
+def test_an_excerpt_is_made_like_the_recordings(tmp_path):
+    for name in ("one", "two"):
+        made(tmp_path / name)
+    for path in sorted((tmp_path / "one").rglob("*.parquet")):
+        table = pq.read_table(path)
+        schemas = {"book_levels": BOOK_LEVELS, "book_ticker": BOOK_TICKER, "positions": POSITION}
+        assert table.schema.equals(schemas[path.stem])
+        assert table.equals(pq.read_table(tmp_path / "two" / path.relative_to(tmp_path / "one")))
+        times = table.column("ts")
+        assert pc.all(pc.less_equal(times[:-1], times[1:])).as_py()
+    levels = pq.read_table(tmp_path / "one" / MARKET / "book_levels.parquet")
+    assert pc.sum(pc.equal(levels.column("qty"), 0)).as_py() > 100

@@ -6,7 +6,6 @@ import pytest
 
 from conflated_topics.spark import conflate
 from tests.conflated_topics.engines import (
-    DATA,
     ROWS,
     book_levels,
     bus_positions,
@@ -20,11 +19,9 @@ INTERVAL_US = 1_000_000
 PIECES = 3
 
 
-def logs():
+def logs(recordings):
     """All of them as one log, in order of time; no two have a key in common."""
-    tables = [random_logs(300)]
-    if DATA.exists():
-        tables += [book_levels(ROWS), bus_positions()]
+    tables = [random_logs(300), book_levels(recordings, ROWS), bus_positions(recordings)]
     return pa.concat_tables(tables).sort_by("ts").combine_chunks()
 
 
@@ -35,9 +32,9 @@ def end_of(log):
     return pa.Table.from_pylist([row], schema=log.schema)
 
 
-def test_batch_and_stream_say_what_the_embedded_engine_says(spark, tmp_path):
+def test_batch_and_stream_say_what_the_embedded_engine_says(spark, recordings, tmp_path):
     spark.conf.set("spark.sql.shuffle.partitions", "2")  # four buckets of keys
-    log = logs()
+    log = logs(recordings)
     said = embedded(log, INTERVAL_US)
     source = tmp_path / "log"
     source.mkdir()

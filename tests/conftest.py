@@ -1,0 +1,11 @@
+"""What tests of several folders share."""
+
+import pytest
+
+from tests.recordings import recordings as found_or_made
+
+
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory):
+    """The folder of the recorded data; an excerpt that was made when there is none."""
+    return found_or_made(tmp_path_factory.mktemp("recordings") / "made")
