@@ -194,7 +194,7 @@ TOPIC = Element(
             default="ignore",
             fields=("delta_null",),
             about="What an explicit null in a delta publish does to its field: nothing, set it "
-            "to null, or remove it.",
+            "to null, or remove it; of a record that is not there yet, too.",
         ),
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),

@@ -174,7 +174,8 @@ MUTATIONS = (
         "a lifetime is noted for another time than the record says",
         "sow/expirations.py",
         "        for name in names:\n            heapq.heappush(self._heap, (expires_us, name))\n",
-        "        for name in names:\n            heapq.heappush(self._heap, (expires_us - 1, name))\n",
+        "        for name in names:\n"
+        "            heapq.heappush(self._heap, (expires_us - 1, name))\n",
     ),
 )
 
