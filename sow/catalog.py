@@ -16,7 +16,6 @@ from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, Unknown
 from sow.expirations import Expirations
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
-from sow.feeds import Feed
 from sow.keyed_topic import KeyedTopic
 from sow.merging import make_merger
 from sow.messages import message_type
@@ -90,14 +89,12 @@ class Catalog:
         self,
         configuration: Configuration,
         compile_filter: Callable[[str], Filter],
-        flush_feed: Callable[[Feed], None],
         on_new: Callable[[RunningTopic], None],
     ) -> None:
         self.configuration = configuration
         self.topics: dict[str, RunningTopic] = {}
         self.patterns: dict[str, PatternTopic] = {}
         self._compile_filter = compile_filter
-        self._flush_feed = flush_feed
         self._on_new = on_new
         for definition in configuration.topics:
             self.add(definition)
@@ -298,7 +295,7 @@ class Catalog:
         kind = message_type(definition.message_type, kinds)
         if isinstance(definition, Topic):
             records = KeyedTopic(definition, kind, definition.keys, definition.domain)
-            topic = RunningTopic(records, Router(records, self._flush_feed), definition)
+            topic = RunningTopic(records, Router(records), definition)
             if definition.expires:
                 topic.expirations = Expirations(records.table)
             return topic
@@ -306,7 +303,7 @@ class Catalog:
         records = KeyedTopic(definition, kind, tuple(map(str, underlying.keys)), underlying.domain)
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
-        return RunningTopic(records, Router(records, self._flush_feed), definition, copy=copy)
+        return RunningTopic(records, Router(records), definition, copy=copy)
 
 
 def _slices(table: Table, count: int) -> Iterator[Slice]:

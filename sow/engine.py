@@ -21,12 +21,12 @@ from sow.catalog import Catalog, RunningTopic
 from sow.conflated_copy import Update
 from sow.errors import ClientError, DiskFull, TooLarge
 from sow.expressions import Filter, compile_filter
-from sow.feeds import Feed
 from sow.keyed_topic import KeyedTopic, Messages
-from sow.pacing import PacedFeed
+from sow.pacing import PacedStrand
 from sow.query import Answer, Query
 from sow.sessions import Session
 from sow.store.protocols import Checkpoint, Entry, Op
+from sow.strands import Strand
 from sow.topics import Configuration, ConflatedTopic, Topic
 
 FILTERS_KEPT_MAX = 1024
@@ -59,10 +59,10 @@ class Engine:
         self._has_room = has_room
         self._group = Group(1)
         self._in_flight: deque[Group] = deque()
-        self._waiting_feeds: dict[Feed, None] = {}
+        self._waiting: dict[Strand, None] = {}
         self._untidy: dict[RunningTopic, None] = {}
         self._filters: dict[str, Filter] = {}
-        self.catalog = Catalog(configuration, self.filter, self.flush_feed, self._enter)
+        self.catalog = Catalog(configuration, self.filter, self._enter)
 
     # Topics.
 
@@ -224,8 +224,8 @@ class Engine:
         topic.updates += len(batch)
         self._untidy[topic] = None
         for feed in topic.router.route(batch, self.now_us):
-            self._waiting_feeds[feed] = None
-            self.agenda.expect(feed)
+            self._waiting[feed.strand] = None
+            self.agenda.expect(feed.strand)
         for listener in topic.router.listeners:
             # What waits in a conflator already is never due earlier than it was.
             self.agenda.expect(listener)
@@ -263,15 +263,15 @@ class Engine:
         for batch in topic.copy.accept(updates, removals):
             self._route(topic, batch)
 
-    def release_feed(self, feed: PacedFeed, now_us: int) -> None:
+    def release_strand(self, strand: PacedStrand, now_us: int) -> None:
         """Let a conflated subscription have what is due."""
-        feed.release(now_us)
-        self._waiting_feeds[feed] = None
+        strand.release(now_us)
+        self._waiting[strand] = None
 
-    def look_after(self, feed: Feed) -> None:
-        """Flush a feed with the open group if it has something to hand out."""
-        self._waiting_feeds[feed] = None
-        self.agenda.note(feed)
+    def look_after(self, strand: Strand) -> None:
+        """Flush a strand with the open group if it has something to hand out."""
+        self._waiting[strand] = None
+        self.agenda.note(strand)
         self.on_work()
 
     # Live changes of the configuration (`sow.reconfiguration`).
@@ -335,20 +335,20 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """A flush would hand something over."""
-        return bool(self._waiting_feeds or self._group.entries or self._group.sessions)
+        return bool(self._waiting or self._group.entries or self._group.sessions)
 
-    def flush_feed(self, feed: Feed) -> None:
-        """Hand out what a feed has gathered."""
-        if feed.waiting:
-            feed.flush(self._group.number, self.now_us)
-            self._group.sessions.update(feed.members)
+    def flush_strand(self, strand: Strand) -> None:
+        """Hand out what a strand has gathered; to be done whenever its members change."""
+        if strand.waiting:
+            strand.flush(self._group.number, self.now_us)
+            self._group.sessions.update(strand.members)
 
     def flush(self) -> Group:
         """Close the open group and hand it over."""
         group = self._group
-        for feed in self._waiting_feeds:
-            self.flush_feed(feed)
-        self._waiting_feeds.clear()
+        for strand in self._waiting:
+            self.flush_strand(strand)
+        self._waiting.clear()
         for session in group.sessions:
             session.seal(group.number, self.now_us)
         self._group = Group(group.number + 1)

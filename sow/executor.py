@@ -60,7 +60,7 @@ class Executor:
         """A new session."""
         name = f"s{self._boot}{next(self._numbers)}"
         session = Session(name, encoding, self.engine.configuration.sessions, now_us)
-        session.on_give_up = lambda feed: self.subscriptions.give_up(session, feed)
+        session.on_give_up = lambda strand: self.subscriptions.give_up(session, strand)
         self.sessions[name] = session
         return session
 
@@ -102,9 +102,8 @@ class Executor:
     def drained(self, session: Session) -> None:
         """The session's socket has taken everything: subscriptions that follow its pace go on."""
         for subscription in session.at_own_pace:
-            for feed in subscription.feeds.values():
-                if feed.waiting:
-                    self.engine.look_after(feed)
+            if subscription.strand.waiting:
+                self.engine.look_after(subscription.strand)
 
     def relieve(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""

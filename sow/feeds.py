@@ -13,9 +13,9 @@ A subscriber who was given a snapshot of everything in focus is told of a record
 record was in focus before. One who was not is told of what the feed has said: such a feed keeps
 account (`told`).
 
-Equal subscriptions are one feed with several members. Its lines gather until `flush`, which makes
-one `Delivery` whose frame is the same bytes for every member. A feed with a conflator
-(`sow.pacing`) holds its updates back until they are released.
+What a feed says it puts into its subscription's strand (`sow.strands`), which gathers the lines of
+all topics and hands them out. Equal subscriptions share a strand and its feeds. A feed whose
+strand has a conflator (`sow.pacing`) says nothing until its updates are released.
 """
 
 from collections.abc import Sequence
@@ -23,24 +23,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sow.batch import Batch, Kind
 from sow.expressions import Filter
-from sow.folding import Folding, Key
+from sow.folding import Folding
 from sow.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
 from sow.sessions import Session
+from sow.strands import Columns, Strand
 from sow.updates import Update
-from sow.wire import Encoding
 
 if TYPE_CHECKING:
     from sow.keyed_topic import KeyedTopic
-
-Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
 
 
 class FeedKey(NamedTuple):
     """What makes two subscriptions of a topic equal.
 
     `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
-    is how long updates are conflated, `auto` for as long as the client takes. `resumable`: clients
-    go on from the bookmarks of its lines, so a folded line carries its first one.
+    is how long updates are conflated, `auto` for as long as the client takes.
     """
 
     filter: str | None = None
@@ -51,114 +48,52 @@ class FeedKey(NamedTuple):
     interval_us: int | None = None
     auto: bool = False
     conflation_key: tuple[str, ...] = ()
-    resumable: bool = False
     shape: Shape = Shape()
     encoding: str = "lines"
     scope: str = ""
 
 
-class Delivery:
-    """What a feed says at one time: a frame, and what it was made of should it have to be folded.
-
-    Shared by all sessions that have it in their outbox.
-    """
-
-    __slots__ = ("_columns", "_keyed", "_updates", "feed", "frame", "messages")
-
-    def __init__(
-        self,
-        feed: "Feed",
-        lines: list[bytes],
-        updates: list[Update] | None,
-        columns: list[Columns],
-    ) -> None:
-        self.feed = feed
-        self.frame = feed.encoding.frame(lines)
-        self.messages = len(lines)
-        self._updates = updates
-        self._columns = columns
-        self._keyed: list[tuple[Key | None, Update]] | None = None
-
-    def keyed(self) -> list[tuple[Key | None, Update]]:
-        """Each update with what it is matched by."""
-        if self._keyed is None:
-            updates = self.updates()
-            keys = self.feed.folding.keys(updates, self.feed.key.delta)
-            self._keyed = list(zip(keys, updates, strict=True))
-        return self._keyed
-
-    def updates(self) -> list[Update]:
-        """The updates of a plain feed are made only when somebody needs them."""
-        if self._updates is None:
-            self._updates = [
-                Update(identity, False, new, seq, ts_us, seq, ts_us)
-                for columns in self._columns
-                for identity, new, seq, ts_us in zip(*columns, strict=True)
-            ]
-            self._columns.clear()
-        return self._updates
-
-
 class Feed:
-    """One distinct subscription of a topic and the sessions that share it."""
+    """One topic as one distinct subscription sees it."""
 
     def __init__(
-        self,
-        name: str,
-        topic: "KeyedTopic",
-        key: FeedKey,
-        condition: Filter | None,
-        encoding: Encoding,
+        self, strand: Strand, topic: "KeyedTopic", key: FeedKey, condition: Filter | None
     ) -> None:
-        self.name = name
+        self.strand = strand
         self.topic = topic
         self.key = key
         self.condition = condition
         self.shape = key.shape
-        self.encoding = encoding
-        self.members: dict[Session, None] = {}
+        self.encoding = strand.encoding
         self.told: set[str] | None = set() if key.accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
         self._needs_old = self.wants_old and not key.accounts
         self._batched = not self.wants_old
-        self._lines: list[bytes] = []
-        self._updates: list[Update] = []
-        self._columns: list[Columns] = []
-        self._publish_head = topic.line_head("p", name)
+        self._publish_head = topic.line_head("p", strand.name)
         self._oof_heads = {
-            reason: topic.line_head("oof", name, reason=reason)
+            reason: topic.line_head("oof", strand.name, reason=reason)
             for reason in ("match", "deleted", "expired")
         }
+
+    @property
+    def name(self) -> str:
+        """The name that its lines carry."""
+        return self.strand.name
+
+    @property
+    def members(self) -> dict[Session, None]:
+        """The sessions that share it."""
+        return self.strand.members
 
     @property
     def folding(self) -> Folding:
         """How the topic's updates may be folded in a queue."""
         return self.topic.folding
 
-    def due_us(self) -> int | None:
-        """When the feed next has something to do by itself: never."""
-        return None
-
-    def release(self, now_us: int) -> None:
-        """Do what is due: nothing."""
-
-    @property
-    def waiting(self) -> bool:
-        """There are lines that `flush` would hand out."""
-        return bool(self._lines)
-
     def can_be_joined(self) -> bool:
         """A newcomer would be in the same position as those who are here."""
         return not self.told
-
-    def join_at(self, session: Session, _seq: int) -> None:
-        """Add a member that knows everything up to a bookmark; what gathered was handed out."""
-        self.members[session] = None
-
-    def leave(self, session: Session) -> None:
-        """Take a member out."""
-        self.members.pop(session, None)
 
     # Hearing.
 
@@ -182,8 +117,8 @@ class Feed:
         return self.hears_more()
 
     def hears_more(self) -> bool:
-        """The engine has to look after this feed, because of what it has heard."""
-        return bool(self._lines)
+        """The engine has to look after the strand, because of what this feed has heard."""
+        return bool(self.strand.lines)
 
     def _hear_plain(self, batch: Batch) -> None:
         changes = batch.changes
@@ -201,9 +136,9 @@ class Feed:
         self._say_plain(columns, tails)
 
     def _say_plain(self, columns: Columns, tails: Sequence[bytes]) -> None:
-        self._columns.append(columns)
-        head = self._publish_head
-        self._lines += self.encoding.records("p", [head + tail for tail in tails], columns[2])
+        strand, head = self.strand, self._publish_head
+        strand.parts.append((self, columns))
+        strand.lines += self.encoding.records("p", [head + tail for tail in tails], columns[2])
 
     def _hear_one(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
         """The table at the top of this module, for one record."""
@@ -240,48 +175,11 @@ class Feed:
             kind, head = "oof", self._oof_heads[update.reason or "match"]
         elif update.delta is not None:
             kind = "delta"
-        self._updates.append(update)
         line = head + batch.tail(kind, self.shape, at)
-        self._lines += self.encoding.records("oof" if kind == "oof" else "p", [line], [update.seq])
-
-    # Saying.
-
-    def flush(self, group: int, now_us: int) -> None:
-        """Hand the gathered lines to every member as one shared frame."""
-        if self._lines:
-            delivery = self._deliver()
-            # What came and went within one batch may leave nothing to say.
-            for session in self.members if delivery.messages else ():
-                session.deliver(delivery, group, now_us)
-
-    def collect(self) -> list[bytes]:
-        """The lines that `flush` would hand out, for a feed without members."""
-        lines, self._lines = self._lines, []
-        self._columns, self._updates = [], []
-        return lines
-
-    def _deliver(self) -> Delivery:
-        lines, self._lines = self._lines, []
-        columns, self._columns = self._columns, []
-        updates, self._updates = self._updates, []
-        delivery = Delivery(self, lines, None if columns else updates, columns)
-        if self.folding.policy == "always":
-            return self._folded(delivery)
-        return delivery
-
-    def _folded(self, delivery: Delivery) -> Delivery:
-        """The same with at most one update of each record, for topics that are always conflated."""
-        keyed = delivery.keyed()
-        if len({key for key, _ in keyed}) == len(keyed) or not self.folding.matches_records:
-            return delivery
-        newest: dict[Key | None, Update] = {}
-        for key, update in keyed:
-            folded = self.folding.fold(newest[key], update) if key in newest else update
-            if isinstance(folded, str):
-                return delivery
-            newest[key] = folded
-        updates = [update for update in newest.values() if not update.is_void]
-        return Delivery(self, [self.shortest_line(update) for update in updates], updates, [])
+        self.strand.parts.append((self, update))
+        self.strand.lines += self.encoding.records(
+            "oof" if kind == "oof" else "p", [line], [update.seq]
+        )
 
     # Lines of single updates.
 
@@ -325,7 +223,7 @@ class Feed:
     def _line(
         self, kind: str, head: bytes, update: Update, body: bytes, delta: bool = False
     ) -> bytes:
-        seq = update.first_seq if self.key.resumable else update.seq
+        seq = update.first_seq
         (tail,) = line_tails(
             self.topic,
             self.shape,

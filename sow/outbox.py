@@ -20,7 +20,8 @@ from sow.topics import SessionSettings
 from sow.updates import Update
 
 if TYPE_CHECKING:
-    from sow.feeds import Delivery, Feed
+    from sow.feeds import Feed
+    from sow.strands import Delivery, Strand
 
 Frames = Iterator[tuple[bytes, int]]
 
@@ -32,7 +33,7 @@ DEAD_MIN = 64
 class Entry:
     """One thing that waits. Exactly one of these, by what is set:
 
-    a frame of `messages` lines (`delivery` says of which feed, None: not to be touched); frames
+    a frame of `messages` lines (`delivery` says of what, None: not to be touched); frames
     still to be made (`frames`); or a single update of `feed`, whose line is `frame`.
     """
 
@@ -60,6 +61,13 @@ class Entry:
         self.key: Key | None = None
         self.update: Update | None = None
         self.moved = 0
+
+    @property
+    def strand(self) -> "Strand | None":
+        """The subscription that it belongs to."""
+        if self.delivery is not None:
+            return self.delivery.strand
+        return None if self.feed is None else self.feed.strand
 
 
 class Outbox:
@@ -136,16 +144,15 @@ class Outbox:
     def push_delivery(
         self, delivery: "Delivery", group: int, since_us: int, conflates: bool
     ) -> None:
-        """Queue a feed's frame; may leave the queue over its bounds, which the session judges.
+        """Queue a strand's frame; may leave the queue over its bounds, which the session judges.
 
         Where the topic wants it and something waits, its updates are folded at once.
         """
-        feed = delivery.feed
-        if conflates and feed.folding.policy == "always" and self:
+        if conflates and delivery.policy == "always" and self:
             before = self.messages + delivery.messages
-            self._take_apart(feed)
+            self._take_apart(delivery.strand)
             run = _Run(self, self._singles)
-            for key, update in delivery.keyed():
+            for feed, key, update in delivery.keyed():
                 run.fold(feed, key, update, group, since_us)
             self._singles = run.newest
             self._bury()
@@ -187,10 +194,10 @@ class Outbox:
 
     def _gather(self, head: Entry, released: int) -> tuple[bytes, int]:
         """One frame of single updates that follow each other."""
-        lines, feed, waiting = [head.frame], head.feed, self._waiting
+        lines, waiting = [head.frame], self._waiting
         while waiting and len(lines) < GATHERED_MAX:
             entry = waiting[0]
-            if entry.feed is not feed or entry.group > released:
+            if entry.feed is None or entry.group > released:
                 break
             waiting.popleft()
             if _lives(entry):
@@ -198,8 +205,8 @@ class Outbox:
                 self._forget(entry)
             else:
                 self._dead -= 1
-        assert feed is not None
-        return feed.encoding.frame(lines), len(lines)
+        assert head.feed is not None
+        return head.feed.encoding.frame(lines), len(lines)
 
     def _forget(self, entry: Entry) -> None:
         self.messages -= entry.messages
@@ -226,41 +233,43 @@ class Outbox:
         run = _Run(self, self._singles)
         for entry in self._take_all():
             delivery = entry.delivery
-            if delivery is None or delivery.feed.folding.policy == "off":
+            if delivery is None or delivery.policy == "off":
                 # What was folded before is one update of each record already: it only has to
                 # stay where it is, and to be found.
                 if _lives(entry):
                     self._append(entry)
                 continue
-            for key, update in delivery.keyed():
-                run.fold(delivery.feed, key, update, entry.group, entry.since_us)
+            for feed, key, update in delivery.keyed():
+                run.fold(feed, key, update, entry.group, entry.since_us)
         self._singles = run.newest
         self._bury(always=True)
         self.folded += before - self.messages
 
-    def feeds_to_give_up(self) -> list["Feed"]:
-        """Feeds whose topics say that under back-pressure they are given up."""
-        held = (entry.delivery.feed for entry in self._waiting if entry.delivery is not None)
-        return [feed for feed in dict.fromkeys(held) if feed.folding.policy == "unsubscribe"]
+    def strands_to_give_up(self) -> list["Strand"]:
+        """Strands with a topic that says that under back-pressure it is given up."""
+        held = (entry.delivery for entry in self._waiting if entry.delivery is not None)
+        return list(dict.fromkeys(d.strand for d in held if d.policy == "unsubscribe"))
 
-    def drop(self, feed: "Feed") -> int:
-        """Drop what waits of one feed; returns how many messages that were."""
+    def drop(self, strand: "Strand") -> int:
+        """Drop what waits of one strand; returns how many messages that were."""
         before = self.messages
-        self._singles = {at: entry for at, entry in self._singles.items() if at[0] is not feed}
+        self._singles = {
+            place: entry for place, entry in self._singles.items() if place[0].strand is not strand
+        }
         for entry in self._take_all():
-            of = entry.delivery.feed if entry.delivery is not None else entry.feed
-            if of is not feed and _lives(entry):
+            if entry.strand is not strand and _lives(entry):
                 self._append(entry)
         return before - self.messages
 
-    def _take_apart(self, feed: "Feed") -> None:
-        """Turn a feed's shared frames into single updates, so that they can be folded."""
-        if not any(e.delivery is not None and e.delivery.feed is feed for e in self._waiting):
+    def _take_apart(self, strand: "Strand") -> None:
+        """Turn a strand's shared frames into single updates, so that they can be folded."""
+        if not any(_is_always(entry, strand) for entry in self._waiting):
             return
         run = _Run(self, self._singles)
         for entry in self._take_all():
-            if entry.delivery is not None and entry.delivery.feed is feed:
-                for key, update in entry.delivery.keyed():
+            delivery = entry.delivery
+            if delivery is not None and _is_always(entry, strand):
+                for feed, key, update in delivery.keyed():
                     run.fold(feed, key, update, entry.group, entry.since_us)
             elif _lives(entry):
                 self._append(entry)
@@ -319,8 +328,12 @@ class _Run:
                 self.newest.pop((feed, current.key or ()))
             elif feed.folding.appends and current.moved < DISPLACEMENTS_MAX:
                 self._kill(current)
+                # Its place is that of its newest change, and so is its bookmark.
+                folded = folded._replace(first_seq=folded.seq)
                 self._queue(feed, key, folded, group, current.since_us, current.moved + 1)
             else:
+                # Whosever update stands there now, the place is still that of the first one.
+                folded = folded._replace(first_seq=current.update.first_seq)
                 self._rewrite(current, folded, group)
 
     def _queue(
@@ -356,3 +369,9 @@ class _Run:
 def _lives(entry: Entry) -> bool:
     """Whether an entry has not been folded into another."""
     return bool(entry.messages) or entry.frames is not None
+
+
+def _is_always(entry: Entry, strand: "Strand") -> bool:
+    """Whether an entry is a frame of a strand's topics that are always conflated."""
+    delivery = entry.delivery
+    return delivery is not None and delivery.strand is strand and delivery.policy == "always"

@@ -1,22 +1,25 @@
-"""Paced feeds: subscriptions that are conflated in time (`conflation=1s`, `conflation=auto`).
+"""Paced strands: subscriptions that are conflated in time (`conflation=1s`, `conflation=auto`).
 
-A paced feed holds its updates in a conflator, one composed update a key, until their window ends
-or, with `auto`, until its client has taken what was sent before. Snapshots never wait.
+A paced strand holds its updates in a conflator, one composed update a key of each topic, until
+their window ends or, with `auto`, until its client has taken what was sent before. Snapshots never
+wait. Windows end in the order in which they opened, whatever their topics, so lines come in the
+order of the first changes that they stand for.
 
 Who joins late shares the windows that are open already. Its snapshot holds what waits in them, so
 until those windows have ended it is a *newcomer*: it is told what changed since its snapshot, and
 no more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from conflated_topics import Conflator, OnDemand, PerKey
 from sow.batch import Batch
 from sow.expressions import Filter
-from sow.feeds import Delivery, Feed, FeedKey
+from sow.feeds import Feed, FeedKey
 from sow.folding import Key
 from sow.sessions import Session
+from sow.strands import Part, Strand
 from sow.updates import Update, compose
 from sow.wire import Encoding
 
@@ -26,50 +29,47 @@ if TYPE_CHECKING:
 
 FOREVER_US = 2**62
 
+Place = tuple[Feed, Key]
+"""What an update is conflated by: the topic as the subscription sees it, and its key there."""
+
 
 class Newcomer:
     """A member that joined at `seq`, while `held` waited."""
 
-    def __init__(self, seq: int, held: Mapping[Key, Update]) -> None:
+    def __init__(self, seq: int, held: Mapping[Place, Update]) -> None:
         self.seq = seq
         self.held = dict(held)
 
-    def corrected(self, released: Iterable[tuple[Key, Update]]) -> list[Update]:
+    def corrected(self, released: Iterable[tuple[Place, Update]]) -> list[tuple[Feed, Update]]:
         """What released updates mean to someone whose snapshot is as of `seq`."""
-        updates: list[Update] = []
-        for key, update in released:
-            held = self.held.get(key)
+        updates: list[tuple[Feed, Update]] = []
+        for place, update in released:
+            held = self.held.get(place)
             if held is None:
-                updates.append(update)
+                updates.append((place[0], update))
             elif update.seq <= self.seq:
                 if held.seq <= update.seq:
-                    del self.held[key]
+                    del self.held[place]
             else:
-                del self.held[key]
-                updates.append(update._replace(told=held.new is not None, delta=None))
+                del self.held[place]
+                # Of what it stands for, the snapshot holds all up to its own bookmark.
+                first_seq = max(update.first_seq, self.seq)
+                told = held.new is not None
+                fixed = update._replace(told=told, delta=None, first_seq=first_seq)
+                updates.append((place[0], fixed))
         return updates
 
 
-class PacedFeed(Feed):
-    """A feed with a conflator."""
+class PacedStrand(Strand):
+    """A strand with a conflator. `interval_us` is None to follow the client's pace."""
 
-    def __init__(
-        self,
-        name: str,
-        topic: "KeyedTopic",
-        key: FeedKey,
-        condition: Filter | None,
-        encoding: Encoding,
-        conflation_key: "tuple[Path, ...]" = (),
-    ) -> None:
-        super().__init__(name, topic, key, condition, encoding)
-        self._batched = False
-        self._conflation_key = conflation_key
-        self._demand = OnDemand[Key]() if key.interval_us is None else None
-        self.conflator: Conflator[Key, Update] = Conflator(
-            self._demand or PerKey(key.interval_us or 1), compose
+    def __init__(self, name: str, encoding: Encoding, interval_us: int | None) -> None:
+        super().__init__(name, encoding)
+        self._demand = OnDemand[Place]() if interval_us is None else None
+        self.conflator: Conflator[Place, Update] = Conflator(
+            self._demand or PerKey(interval_us or 1), compose
         )
-        self._released: list[tuple[Key, Update]] = []
+        self._released: list[tuple[Place, Update]] = []
         self._newcomers: dict[Session, Newcomer] = {}
 
     @property
@@ -78,7 +78,7 @@ class PacedFeed(Feed):
         return bool(self._released) or self._client_is_ready()
 
     def _client_is_ready(self) -> bool:
-        """The one client of an `auto` feed has taken all that was sent, and more waits for it."""
+        """The one client of an `auto` strand has taken all that was sent, and more waits for it."""
         return (
             self._demand is not None
             and len(self.conflator) > 0
@@ -93,28 +93,22 @@ class PacedFeed(Feed):
             self._newcomers[session] = Newcomer(seq, held)
 
     def leave(self, session: Session) -> None:
-        """Take a member out."""
+        """Take a member out; what gathered was handed out."""
         super().leave(session)
         self._newcomers.pop(session, None)
 
-    def pending_for(self, session: Session) -> Mapping[Key, Update]:
-        """What waits to be said to a member, by what it is conflated by."""
+    def pending_for(self, session: Session) -> dict[Feed, list[Update]]:
+        """What waits to be said to a member of each topic."""
         pending = self.conflator.pending()
         newcomer = self._newcomers.get(session)
-        if newcomer is None:
-            return pending
-        fixed = Newcomer(newcomer.seq, newcomer.held).corrected(pending.items())
-        return {(update.identity,): update for update in fixed}
-
-    def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
-        key: Key = (update.identity,)
-        if self._conflation_key:
-            key = tuple(str(value) for value in batch.row(self._conflation_key, at))
-        self.conflator.offer((key,), (update,), now_us)
-
-    def hears_more(self) -> bool:
-        """Something waits in the conflator."""
-        return len(self.conflator) > 0
+        waiting: dict[Feed, list[Update]] = {}
+        for feed, update in (
+            Newcomer(newcomer.seq, newcomer.held).corrected(pending.items())
+            if newcomer is not None
+            else [(place[0], update) for place, update in pending.items()]
+        ):
+            waiting.setdefault(feed, []).append(update)
+        return waiting
 
     def due_us(self) -> int | None:
         """When `release` next has something to do."""
@@ -127,9 +121,9 @@ class PacedFeed(Feed):
         self._released += self.conflator.take(now_us).items()
 
     def collect(self) -> list[bytes]:
-        """The lines of what was released, for a feed without members."""
+        """The lines of what was released, for a strand without members."""
         released, self._released = self._released, []
-        return [line for _, update in released if (line := self.line(update)) is not None]
+        return self._said((place[0], update) for place, update in released)[0]
 
     def flush(self, group: int, now_us: int) -> None:
         """Hand out what was released; newcomers get it as it concerns them."""
@@ -140,18 +134,60 @@ class PacedFeed(Feed):
         released, self._released = self._released, []
         settled = [session for session in self.members if session not in self._newcomers]
         if settled:
-            self._deliver_to(settled, (update for _, update in released), group, now_us)
+            updates = ((place[0], update) for place, update in released)
+            self._tell(settled, updates, group, now_us)
         for session, newcomer in list(self._newcomers.items()):
-            self._deliver_to([session], newcomer.corrected(released), group, now_us)
+            self._tell([session], newcomer.corrected(released), group, now_us)
             if not newcomer.held:
                 del self._newcomers[session]
 
-    def _deliver_to(
-        self, sessions: list[Session], updates: Iterable[Update], group: int, now_us: int
+    def _tell(
+        self,
+        sessions: Sequence[Session],
+        updates: Iterable[tuple[Feed, Update]],
+        group: int,
+        now_us: int,
     ) -> None:
-        said = [(line, update) for update in updates if (line := self.line(update)) is not None]
-        if said:
-            lines = [line for line, _ in said]
-            delivery = Delivery(self, lines, [update for _, update in said], [])
-            for session in sessions:
-                session.deliver(delivery, group, now_us)
+        lines, parts = self._said(updates)
+        if lines:
+            self._hand_out(sessions, lines, parts, group, now_us)
+
+    @staticmethod
+    def _said(updates: Iterable[tuple[Feed, Update]]) -> tuple[list[bytes], list[Part]]:
+        """Lines of updates, without those that say nothing."""
+        lines: list[bytes] = []
+        parts: list[Part] = []
+        for feed, update in updates:
+            line = feed.line(update)
+            if line is not None:
+                lines.append(line)
+                parts.append((feed, update))
+        return lines, parts
+
+
+class PacedFeed(Feed):
+    """A feed of a paced strand."""
+
+    strand: PacedStrand
+
+    def __init__(
+        self,
+        strand: PacedStrand,
+        topic: "KeyedTopic",
+        key: FeedKey,
+        condition: Filter | None,
+        conflation_key: "tuple[Path, ...]" = (),
+    ) -> None:
+        super().__init__(strand, topic, key, condition)
+        self._batched = False
+        self._conflation_key = conflation_key
+
+    def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
+        key: Key = (update.identity,)
+        if self._conflation_key:
+            key = tuple(str(value) for value in batch.row(self._conflation_key, at))
+        self.strand.conflator.offer(((self, key),), (update,), now_us)
+
+    def hears_more(self) -> bool:
+        """Something waits in the conflator."""
+        return len(self.strand.conflator) > 0

@@ -9,7 +9,7 @@ Only publishes are told: what had been told before a bookmark is not known, so t
 deltas nor out-of-focus messages.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from sow.batch import Batch
 from sow.bookmarks import Span
@@ -20,27 +20,25 @@ from sow.feeds import Feed
 from sow.outbox import Frames
 from sow.pacing import FOREVER_US
 from sow.store.protocols import Entry, Journal
-from sow.wire import Encoding
+from sow.strands import Strand
 
 RECORDS_AT_ONCE = 2_000
 """So much of the log is read for one frame, wanted or not."""
 
 
 class Replay:
-    """From bookmark `after` on, of some topics' feeds that nobody hears yet."""
+    """What a strand is told by the log, while its feeds hear nothing yet."""
 
     def __init__(
         self,
         engine: Engine,
         journal: Journal,
-        feeds: Mapping[str, Feed],
-        encoding: Encoding,
+        strand: Strand,
         span: Span,
     ) -> None:
         self._engine = engine
         self._journal = journal
-        self._feeds = feeds
-        self._encoding = encoding
+        self._strand = strand
         self._reached = span.after
         self._until = span.until
         self._lines: list[bytes] = []
@@ -69,7 +67,7 @@ class Replay:
     def _frame(self) -> tuple[bytes, int]:
         """What was gathered; possibly nothing, which lets others have their turn."""
         lines, self._lines = self._lines, []
-        return (self._encoding.frame(lines), len(lines)) if lines else (b"", 0)
+        return (self._strand.encoding.frame(lines), len(lines)) if lines else (b"", 0)
 
     def _is_over(self) -> bool:
         """Whether everything was heard, what is on its way to the disk included."""
@@ -95,8 +93,7 @@ class Replay:
         if self._reached < self._journal.last_seq and not self._is_past():
             for entry in self._journal.read(self._reached):
                 read += self._hear(entry, RECORDS_AT_ONCE)
-                for feed in self._feeds.values():
-                    self._lines += feed.collect()
+                self._lines += self._strand.collect()
                 if read >= RECORDS_AT_ONCE or self._is_past():
                     break
         return read
@@ -105,7 +102,7 @@ class Replay:
         return self._until is not None and self._reached >= self._until
 
     def _hear(self, entry: Entry, at_most: int | None = None) -> int:
-        """Tell the feed of an entry's topic what it has not heard yet, or so much of it."""
+        """Tell the feed of an entry's topic what the strand has not heard yet, or so much of it."""
         start = max(0, self._reached + 1 - entry.seq)
         stop = len(entry)
         if self._until is not None:
@@ -114,20 +111,18 @@ class Replay:
             stop = min(stop, start + at_most)
         if start >= stop:
             return 0
-        for feed in self._feeds.values():
-            due_us = feed.due_us()
-            if due_us is not None and due_us <= entry.ts_us:
-                feed.release(entry.ts_us)
-        heard = self._feeds.get(entry.topic)
+        due_us = self._strand.due_us()
+        if due_us is not None and due_us <= entry.ts_us:
+            self._strand.release(entry.ts_us)
+        heard = self._strand.feeds.get(entry.topic)
         if heard is not None and entry.op == "publish":
             heard.hear(_batch(heard, entry, start, stop), entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
 
     def _release_all(self) -> None:
-        for feed in self._feeds.values():
-            feed.release(FOREVER_US)
-            self._lines += feed.collect()
+        self._strand.release(FOREVER_US)
+        self._lines += self._strand.collect()
 
 
 def _batch(feed: Feed, entry: Entry, start: int, stop: int) -> Batch:

@@ -1,12 +1,11 @@
 """The router: who hears of a topic's changes.
 
 Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
-conflated copies made from the topic. A session that joins a feed late must not be handed lines
-gathered before it came, so a feed is flushed whenever its membership changes. Feeds that want
-certain values of a field are found by the attribute index, all others hear every batch.
+conflated copies made from the topic. Feeds that want certain values of a field are found by the
+attribute index, all others hear every batch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from sow.attributes import AttributeIndex
@@ -14,9 +13,10 @@ from sow.batch import Batch
 from sow.expressions import Filter
 from sow.feeds import Feed, FeedKey
 from sow.keyed_topic import KeyedTopic
-from sow.pacing import PacedFeed
+from sow.pacing import PacedFeed, PacedStrand
 from sow.paths import parse_path
 from sow.sessions import Session
+from sow.strands import Strand
 
 
 class Listener(Protocol):
@@ -36,11 +36,10 @@ class Listener(Protocol):
 
 
 class Router:
-    """Feeds and listeners of one topic. `flush` hands out what a feed has gathered."""
+    """Feeds and listeners of one topic."""
 
-    def __init__(self, topic: KeyedTopic, flush: Callable[[Feed], None]) -> None:
+    def __init__(self, topic: KeyedTopic) -> None:
         self.topic = topic
-        self._flush = flush
         self.listeners: list[Listener] = []
         self._feeds: dict[FeedKey, list[Feed]] = {}
         self._attributes = AttributeIndex()
@@ -72,29 +71,15 @@ class Router:
                 return feed
         return None
 
-    def named(self, key: FeedKey, name: str) -> Feed | None:
-        """The feed of `key` that is called `name` and may be joined, or None."""
-        for feed in self._feeds.get(key, ()):
-            if feed.name == name and feed.can_be_joined():
-                return feed
-        return None
-
-    def join(self, session: Session, feed: Feed, seq: int) -> None:
-        """Add a session that knows everything up to bookmark `seq` to a feed, new or not."""
-        if feed.members:
-            self._flush(feed)
-        else:
-            self._add(feed)
-        feed.join_at(session, seq)
-
-    def make(self, name: str, key: FeedKey, condition: Filter | None, session: Session) -> Feed:
-        """A feed that nobody has joined yet."""
-        if key.interval_us is None and not key.auto:
-            return Feed(name, self.topic, key, condition, session.encoding)
+    def make(self, strand: Strand, key: FeedKey, condition: Filter | None) -> Feed:
+        """A feed for a strand, which hears nothing yet."""
+        if not isinstance(strand, PacedStrand):
+            return Feed(strand, self.topic, key, condition)
         fields = tuple(map(parse_path, key.conflation_key))
-        return PacedFeed(name, self.topic, key, condition, session.encoding, fields)
+        return PacedFeed(strand, self.topic, key, condition, fields)
 
-    def _add(self, feed: Feed) -> None:
+    def add(self, feed: Feed) -> None:
+        """Let a feed hear what becomes of the topic from now on."""
         if feed.condition is not None:
             self.topic.watch(feed.condition.paths)
         self._feeds.setdefault(feed.key, []).append(feed)
@@ -103,11 +88,10 @@ class Router:
         else:
             self._unfiled[feed] = None
 
-    def leave(self, session: Session, feed: Feed) -> None:
-        """Take a session out of a feed; the last one out ends the feed."""
-        self._flush(feed)
-        feed.leave(session)
-        if feed.members:
+    def remove(self, feed: Feed) -> None:
+        """Let a feed hear no more, if it has heard at all."""
+        equal = self._feeds.get(feed.key, [])
+        if feed not in equal:
             return
         if feed in self._unfiled:
             del self._unfiled[feed]
@@ -116,7 +100,6 @@ class Router:
             self._filed -= 1
         if feed.condition is not None:
             self.topic.unwatch(feed.condition.paths)
-        equal = self._feeds[feed.key]
         equal.remove(feed)
         if not equal:
             del self._feeds[feed.key]

@@ -21,7 +21,7 @@ from sow.topics import SessionSettings
 from sow.wire import Encoding
 
 if TYPE_CHECKING:
-    from sow.feeds import Delivery, Feed
+    from sow.strands import Delivery, Strand
     from sow.subscriptions import Subscription
 
 PATIENCE_US = 1_000_000
@@ -63,7 +63,7 @@ class Session:
         """The client knows the session's name, and so can take it up again."""
         self.dropped = 0
         """Messages given up with their subscriptions."""
-        self.on_give_up: Callable[[Feed], None] = lambda _feed: None
+        self.on_give_up: Callable[[Strand], None] = lambda _strand: None
         self.on_taken: Callable[[], None] = lambda: None
         """Called when another socket takes the session up."""
         self._lines: list[bytes] = []
@@ -114,7 +114,7 @@ class Session:
                 self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us)
 
     def deliver(self, delivery: "Delivery", group: int, now_us: int) -> None:
-        """Queue a feed's shared frame."""
+        """Queue a strand's shared frame."""
         self.seal(group, now_us)
         if self.ended is None:
             self.outbox.push_delivery(delivery, group, now_us, self.conflates)
@@ -186,9 +186,10 @@ class Session:
 
     def conflate(self, now_us: int) -> None:
         """Give up what may be given up, and fold the whole queue if the session allows it."""
-        for feed in self.outbox.feeds_to_give_up():
-            self.dropped += self.outbox.drop(feed)
-            self.on_give_up(feed)
+        for strand in self.outbox.strands_to_give_up():
+            self.on_give_up(strand)
+            # After its end, which hands out what has gathered: nothing is told beyond a gap.
+            self.dropped += self.outbox.drop(strand)
         if self.conflates:
             self.outbox.conflate()
         self._folded_to = (self.outbox.messages, self.outbox.bytes)

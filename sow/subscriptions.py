@@ -1,9 +1,9 @@
 """Subscriptions: what a session follows, from the command that asks for it to its end.
 
-A subscription has a name, which its lines carry, and a feed for each topic it follows: one, or as
-many as match a pattern, those that come into being later included. Equal subscriptions share
-their feeds (`sow.router`). A snapshot is taken and its feed is joined within one step of the
-engine, so there is no gap between them and no repeat.
+A subscription has a strand, which names its lines and keeps them in order (`sow.strands`), with a
+feed for each topic it follows: one, or as many as match a pattern, those that come into being
+later included. Equal subscriptions share a strand. A snapshot is taken and the strand is joined
+within one step of the engine, so there is no gap between them and no repeat.
 
 Carried out here: subscribe and its kin, replace, unsubscribe. What a session may ask for besides
 is the executor's.
@@ -11,7 +11,7 @@ is the executor's.
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTop
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.feeds import Feed, FeedKey
-from sow.pacing import PacedFeed
+from sow.pacing import PacedStrand
 from sow.paths import parse_path
 from sow.query import Query
 from sow.rendering import Shape, check_select
@@ -32,6 +32,7 @@ from sow.replay import Replay
 from sow.sessions import BACK_PRESSURE, Session
 from sow.snapshot import CHUNK_ROWS, Snapshot
 from sow.store.protocols import Journal
+from sow.strands import Strand
 from sow.topic_patterns import is_pattern, topic_search
 from sow.topics import Topic
 from sow.updates import Update
@@ -48,14 +49,18 @@ class Subscription:
     `pattern` finds topics that come later. `complete`: the session was given everything in focus.
     """
 
-    name: str
+    strand: Strand
     session: Session
     key: FeedKey
     condition: Filter | None
     complete: bool
     pattern: Search | None = None
-    feeds: dict[str, Feed] = field(default_factory=dict)
     replay: Replay | None = None
+
+    @property
+    def name(self) -> str:
+        """What the server calls it."""
+        return self.strand.name
 
 
 class Held(NamedTuple):
@@ -103,7 +108,8 @@ class Subscriptions:
         else:
             subscription, topics = self._begin(session, command, complete=False)
             for topic in topics:
-                self._join(subscription, topic)
+                self._follow(subscription, topic)
+            self._join(subscription)
             acknowledge(session, command, *ACKS, s=subscription.name)
 
     def sow_and_subscribe(self, session: Session, command: Command) -> None:
@@ -124,17 +130,26 @@ class Subscriptions:
         self._check_room(session, command)
         taken = [self._take(topic, command) for topic in self._topics(command)[0]]
         complete = all(matches == len(snapshot) for snapshot, matches in taken)
-        subscription, topics = self._begin(session, command, complete)
+        subscription, topics = self._begin(session, command, complete, shares=complete)
         for topic, (snapshot, _) in zip(topics, taken, strict=True):
-            self._join(subscription, topic, None if complete else snapshot.identities)
+            self._follow(subscription, topic, () if complete else snapshot.identities)
+        self._join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
         self._say_group(session, taken, subscription.name, subscription.key.shape)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **_counts(taken))
 
     def _begin(
-        self, session: Session, command: Command, complete: bool, name: str = ""
+        self,
+        session: Session,
+        command: Command,
+        complete: bool,
+        name: str = "",
+        shares: bool = True,
     ) -> tuple[Subscription, list[RunningTopic]]:
-        """Make a subscription without feeds, under `name` or one that suits it."""
+        """Make a subscription that follows nothing yet, under `name` or one that suits it.
+
+        `shares`: it may do with the strand of an equal one.
+        """
         if not name:
             self._check_room(session, command)
         topics, pattern = self._topics(command)
@@ -142,18 +157,24 @@ class Subscriptions:
             _check_fields(topic, command)
         condition = self._condition(command)
         key = feed_key(command, session.encoding, complete)
-        scope, shared = self._scope(session, command, key, topics, pattern)
-        subscription = Subscription(
-            name or shared or f"f{next(self._numbers)}", session, key, condition, complete, pattern
-        )
+        scope, strand = self._scope(session, command, key, topics, pattern)
+        if strand is None or name or not shares:
+            strand = self._strand(name or f"f{next(self._numbers)}", key, session.encoding)
+        subscription = Subscription(strand, session, key, condition, complete, pattern)
         if name or scope:
-            subscription.key = key._replace(scope=scope or subscription.name)
-        session.subscriptions[subscription.name] = subscription
+            subscription.key = key._replace(scope=scope or strand.name)
+        session.subscriptions[strand.name] = subscription
         if key.auto:
             session.at_own_pace[subscription] = None
         if pattern is not None:
             self._patterns[subscription] = None
         return subscription, topics
+
+    @staticmethod
+    def _strand(name: str, key: FeedKey, encoding: Encoding) -> Strand:
+        if key.interval_us is None and not key.auto:
+            return Strand(name, encoding)
+        return PacedStrand(name, encoding, key.interval_us)
 
     def _scope(
         self,
@@ -162,19 +183,20 @@ class Subscriptions:
         key: FeedKey,
         topics: list[RunningTopic],
         pattern: Search | None,
-    ) -> tuple[str, str]:
-        """What confines a subscription's feeds (nothing: any equal one), and the name it shares."""
+    ) -> tuple[str, Strand | None]:
+        """What confines a subscription's feeds (nothing: any equal one), and what it may share."""
         if pattern is None:
             feed = None if key.auto else topics[0].router.shared(session, key)
-            return (f"session {session.name}" if key.auto else ""), feed.name if feed else ""
+            scope = f"session {session.name}" if key.auto else ""
+            return scope, None if feed is None else feed.strand
         if key.accounts or key.auto:
-            return f"session {session.name}", ""
+            return f"session {session.name}", None
         scope = f"pattern {command.topic}"
         scoped = key._replace(scope=scope)
         for other in self._patterns:
             if other.key == scoped and other.name not in session.subscriptions:
-                return scope, other.name
-        return scope, ""
+                return scope, other.strand
+        return scope, None
 
     def _check_room(self, session: Session, command: Command) -> None:
         if command.subscription is not None:
@@ -189,74 +211,72 @@ class Subscriptions:
                 "have"
             )
 
-    def _join(
-        self,
-        subscription: Subscription,
-        topic: RunningTopic,
-        told: Iterable[str] | None = None,
-        seq: int | None = None,
+    def _follow(
+        self, subscription: Subscription, topic: RunningTopic, told: Iterable[str] = ()
     ) -> Feed:
-        """Join the feed of one topic; `told` are the records that the session knows of."""
-        router, key, name = topic.router, subscription.key, subscription.name
-        feed = router.named(key, name) if told is None else None
+        """The strand's feed of a topic, hearing it from now on; the session knows of `told`."""
+        feed = subscription.strand.feeds.get(topic.definition.name)
         if feed is None:
-            feed = router.make(name, key, subscription.condition, subscription.session)
-        if feed.told is not None and told is not None:
+            feed = self._make(subscription, topic)
+            topic.router.add(feed)
+        if feed.told is not None:
             feed.told.update(told)
-        self._enter(subscription, topic, feed, self._engine.seq if seq is None else seq)
         return feed
 
-    def _enter(self, subscription: Subscription, topic: RunningTopic, feed: Feed, seq: int) -> None:
-        topic.router.join(subscription.session, feed, seq)
-        subscription.feeds[topic.definition.name] = feed
-        if isinstance(feed, PacedFeed):
-            self._engine.agenda.add(feed, partial(self._engine.release_feed, feed))
+    @staticmethod
+    def _make(subscription: Subscription, topic: RunningTopic) -> Feed:
+        strand = subscription.strand
+        feed = topic.router.make(strand, subscription.key, subscription.condition)
+        strand.feeds[topic.definition.name] = feed
+        return feed
+
+    def _join(self, subscription: Subscription, seq: int | None = None) -> None:
+        """Let a session have its strand's lines, knowing everything up to `seq`, or to now."""
+        engine, strand = self._engine, subscription.strand
+        engine.flush_strand(strand)
+        strand.join_at(subscription.session, engine.seq if seq is None else seq)
+        if isinstance(strand, PacedStrand):
+            engine.agenda.add(strand, partial(engine.release_strand, strand))
 
     def _follow_new(self, topic: RunningTopic) -> None:
         """A topic has come into being: those who follow patterns may want it."""
         for subscription in self._patterns:
             assert subscription.pattern is not None
-            if subscription.pattern(topic.definition.name) and subscription.replay is None:
-                self._join(subscription, topic)
+            if not subscription.pattern(topic.definition.name):
+                continue
+            if subscription.replay is None:
+                self._follow(subscription, topic)
+            elif is_logged(topic):
+                # The replay will come to it, and is where the topic is heard until then.
+                self._make(subscription, topic)
 
     # From a bookmark.
 
     def _replay(self, session: Session, command: Command) -> None:
         engine = self._engine
         span = self._span(command, self._topics(command)[0])
-        subscription, topics = self._begin(session, command, complete=False)
-        subscription.key = subscription.key._replace(scope=f"replay {subscription.name}")
-        feeds = {
-            topic.definition.name: topic.router.make(
-                subscription.name, subscription.key, subscription.condition, session
-            )
-            for topic in topics
-        }
-        subscription.replay = Replay(engine, self._journal, feeds, session.encoding, span)
+        subscription, topics = self._begin(session, command, complete=False, shares=False)
+        strand = subscription.strand
+        subscription.key = subscription.key._replace(scope=f"replay {strand.name}")
+        for topic in topics:
+            self._make(subscription, topic)
+        subscription.replay = Replay(engine, self._journal, strand, span)
         acknowledge(session, command, *ACKS[:2], s=subscription.name)
-        self._stream_replay(session, command, subscription, feeds, span)
+        self._stream_replay(session, command, subscription, span)
 
     def _stream_replay(
-        self,
-        session: Session,
-        command: Command,
-        subscription: Subscription,
-        feeds: dict[str, Feed],
-        span: Span,
+        self, session: Session, command: Command, subscription: Subscription, span: Span
     ) -> None:
-        engine, replay = self._engine, subscription.replay
+        engine, replay, strand = self._engine, subscription.replay, subscription.strand
         assert replay is not None
 
         def on_live() -> None:
             subscription.replay = None
             if span.until is None:
-                for name, feed in feeds.items():
-                    self._enter(subscription, engine.topic(name), feed, 0)
-                    engine.look_after(feed)
-                if subscription.pattern is not None:
-                    for topic in engine.catalog.matching(subscription.pattern):
-                        if topic.definition.name not in feeds and is_logged(topic):
-                            self._join(subscription, topic)
+                for name, feed in strand.feeds.items():
+                    engine.topic(name).router.add(feed)
+                self._join(subscription, 0)
+                engine.look_after(strand)
             else:
                 self._forget(subscription)
             acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
@@ -278,7 +298,11 @@ class Subscriptions:
         condition = self._condition(command)
         # Whatever is wrong is found before anything is changed.
         self.check(command, session.encoding)
-        held = {name: self._held(old, feed) for name, feed in old.feeds.items()}
+        pending = old.strand.pending_for(session) if isinstance(old.strand, PacedStrand) else {}
+        held = {
+            name: self._held(old, feed, pending.get(feed, ()))
+            for name, feed in old.strand.feeds.items()
+        }
         self.end(old)
         complete = with_snapshot and command.options.top_n is None
         new, topics = self._begin(session, command, complete, name=old.name)
@@ -300,7 +324,8 @@ class Subscriptions:
                 rows = rows if top_n is None else rows.first(top_n)
                 taken.append((rows, matches))
             told = (had.known & inside) | set(() if rows is None else rows.identities)
-            lost.append((self._join(new, topic, told), had, had.known - inside))
+            lost.append((self._follow(new, topic, told), had, had.known - inside))
+        self._join(new)
         acknowledge(session, command, "processed", s=new.name)
         if new.key.oof:
             for feed, had, names in lost:
@@ -309,8 +334,8 @@ class Subscriptions:
             self._say_group(session, taken, new.name, shape)
         acknowledge(session, command, *ACKS[1:], s=new.name, **_counts(taken))
 
-    def _held(self, subscription: Subscription, feed: Feed) -> "Held":
-        """What the session holds of a topic."""
+    def _held(self, subscription: Subscription, feed: Feed, pending: Iterable[Update]) -> "Held":
+        """What the session holds of a topic, while some of it waits to be said."""
         if feed.told is not None:
             known = set(feed.told)
         elif subscription.complete:
@@ -320,13 +345,12 @@ class Subscriptions:
         else:
             known = set()
         waiting: dict[str, Update] = {}
-        if isinstance(feed, PacedFeed):
-            for update in feed.pending_for(subscription.session).values():
-                waiting[update.identity] = update
-                if update.told:
-                    known.add(update.identity)
-                else:
-                    known.discard(update.identity)
+        for update in pending:
+            waiting[update.identity] = update
+            if update.told:
+                known.add(update.identity)
+            else:
+                known.discard(update.identity)
         return Held(known, waiting)
 
     def _say_lost(self, session: Session, feed: Feed, held: "Held", names: Iterable[str]) -> None:
@@ -369,14 +393,16 @@ class Subscriptions:
         return found
 
     def end(self, subscription: Subscription) -> None:
-        """Leave every feed of a subscription and forget it."""
+        """Leave a subscription's strand and forget it; the last one out ends its feeds."""
+        strand = subscription.strand
         if subscription.replay is not None:
             subscription.replay.stopped = True
-        for name, feed in subscription.feeds.items():
-            self._engine.topic(name).router.leave(subscription.session, feed)
-            if not feed.members:
-                self._engine.agenda.remove(feed)
-        subscription.feeds.clear()
+        self._engine.flush_strand(strand)
+        strand.leave(subscription.session)
+        if not strand.members:
+            for name, feed in strand.feeds.items():
+                self._engine.topic(name).router.remove(feed)
+            self._engine.agenda.remove(strand)
         self._forget(subscription)
 
     def _forget(self, subscription: Subscription) -> None:
@@ -384,26 +410,26 @@ class Subscriptions:
         subscription.session.at_own_pace.pop(subscription, None)
         self._patterns.pop(subscription, None)
 
-    def give_up(self, session: Session, feed: Feed) -> None:
+    def give_up(self, session: Session, strand: Strand) -> None:
         """The session does not keep up with a topic that is not worth more: end it."""
-        subscription = session.subscriptions.get(feed.name)
+        subscription = session.subscriptions.get(strand.name)
         if subscription is not None:
             self.end(subscription)
-            session.say_unsubscribed(feed.name, BACK_PRESSURE, self._engine.now_us)
+            session.say_unsubscribed(strand.name, BACK_PRESSURE, self._engine.now_us)
 
     def end_topic(self, topic: RunningTopic) -> None:
         """A topic is going: end what follows it, and nothing else of what follows a pattern."""
         name = topic.definition.name
         for feed in list(topic.router.feeds()):
+            self._engine.flush_strand(feed.strand)
+            topic.router.remove(feed)
+            del feed.strand.feeds[name]
             for session in list(feed.members):
                 subscription = session.subscriptions[feed.name]
-                topic.router.leave(session, feed)
-                del subscription.feeds[name]
-                if not subscription.feeds and subscription.pattern is None:
-                    self._forget(subscription)
+                if subscription.pattern is None:
+                    self.end(subscription)
                     session.say_unsubscribed(subscription.name, REMOVED, self._engine.now_us)
                     self._engine.touch(session)
-            self._engine.agenda.remove(feed)
 
     # Topics and snapshots.
 
@@ -524,7 +550,6 @@ def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
         interval_us=options.conflation if isinstance(options.conflation, int) else None,
         auto=options.conflation == "auto",
         conflation_key=options.conflation_key,
-        resumable=command.bookmark is not None or encoding.name == "events",
         shape=_shape(command),
         encoding=encoding.name,
     )

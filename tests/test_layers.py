@@ -62,6 +62,7 @@ LAYERS = {
         "sow.indexes",
         "sow.attributes",
         "sow.feeds",
+        "sow.strands",
         "sow.router",
         "sow.sessions",
         "sow.snapshot",

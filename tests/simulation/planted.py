@@ -95,7 +95,7 @@ MUTATIONS = (
     Mutation(
         "topics with the policy off are folded too",
         "sow/outbox.py",
-        'if delivery is None or delivery.feed.folding.policy == "off":',
+        'if delivery is None or delivery.policy == "off":',
         "if delivery is None:",
     ),
     Mutation(
@@ -125,14 +125,14 @@ MUTATIONS = (
     Mutation(
         "a newcomer's own state is not corrected",
         "sow/pacing.py",
-        "updates.append(update._replace(told=held.new is not None, delta=None))",
-        "updates.append(update)",
+        "fixed = update._replace(told=told, delta=None, first_seq=first_seq)",
+        "fixed = update",
     ),
     Mutation(
         "a feed is not flushed before somebody joins",
-        "sow/router.py",
-        "        if feed.members:\n            self._flush(feed)\n",
-        "        if feed.members:\n            pass\n",
+        "sow/subscriptions.py",
+        "        engine.flush_strand(strand)\n",
+        "",
     ),
     Mutation(
         "a resumed session repeats a line",
@@ -149,7 +149,7 @@ MUTATIONS = (
     Mutation(
         "what was given up is not said",
         "sow/sessions.py",
-        "            self.on_give_up(feed)\n",
+        "            self.on_give_up(strand)\n",
         "            pass\n",
     ),
     Mutation(
@@ -173,9 +173,8 @@ MUTATIONS = (
     Mutation(
         "a lifetime is noted for another time than the record says",
         "sow/expirations.py",
-        "        for name in names:\n            heapq.heappush(self._heap, (expires_us, name))\n",
-        "        for name in names:\n"
-        "            heapq.heappush(self._heap, (expires_us - 1, name))\n",
+        "heapq.heappush(self._heap, (expires_us, name))",
+        "heapq.heappush(self._heap, (expires_us - 1, name))",
     ),
 )
 

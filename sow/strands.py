@@ -1,0 +1,166 @@
+"""Strands: what is said under one subscription's name, whatever its topics, in one order.
+
+A subscription follows one topic or many, and hears each of them through a feed (`sow.feeds`). Its
+feeds share a strand. They put there what they have to say as the changes come, so the lines of a
+strand are in the order of the changes without anybody sorting them, and a feed that has heard
+nothing is not asked. `flush` makes one `Delivery` of them, whose frame is the same bytes for every
+member: the sessions that have subscribed alike.
+
+Every beginning of a strand's lines is a place to go on from: whoever has got so many of them and
+goes on from the bookmark of the last one is told all that it has not been told. A line therefore
+carries the bookmark of the *first* change that it stands for, and lines come in that order
+(`sow.pacing` and `sow.outbox` say how they keep to it).
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from sow.folding import Key
+from sow.sessions import Session
+from sow.topics import Policy
+from sow.updates import Update
+from sow.wire import Encoding
+
+if TYPE_CHECKING:
+    from sow.feeds import Feed
+
+Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
+"""Records that were published: identities, bodies, sequence numbers and times."""
+Part = tuple["Feed", Update | Columns]
+"""Something that one feed says: a line, or one for each record."""
+
+
+class Delivery:
+    """What a strand says at one time: a frame, and what it was made of should it have to be folded.
+
+    Shared by all sessions that have it in their outbox. Its topics have one `policy` towards that.
+    """
+
+    __slots__ = ("_keyed", "_parts", "frame", "messages", "policy", "strand")
+
+    def __init__(self, strand: "Strand", lines: list[bytes], parts: list[Part]) -> None:
+        self.strand = strand
+        self.frame = strand.encoding.frame(lines)
+        self.messages = len(lines)
+        self.policy: Policy = parts[0][0].folding.policy
+        self._parts = parts
+        self._keyed: list[tuple[Feed, Key | None, Update]] | None = None
+
+    def keyed(self) -> list[tuple["Feed", Key | None, Update]]:
+        """Each update, made only when somebody needs them, with what it is matched by."""
+        if self._keyed is None:
+            self._keyed = []
+            for feed, run in groupby(self._parts, lambda part: part[0]):
+                updates = [update for _, said in run for update in _updates(said)]
+                keys = feed.folding.keys(updates, feed.key.delta)
+                self._keyed += zip([feed] * len(updates), keys, updates, strict=True)
+            self._parts = []
+        return self._keyed
+
+
+def _updates(said: Update | Columns) -> Sequence[Update]:
+    if isinstance(said, Update):
+        return (said,)
+    return [
+        Update(identity, False, new, seq, ts_us, seq, ts_us)
+        for identity, new, seq, ts_us in zip(*said, strict=True)
+    ]
+
+
+class Strand:
+    """Lines of one subscription and the sessions that follow it; `feeds` has a feed a topic."""
+
+    def __init__(self, name: str, encoding: Encoding) -> None:
+        self.name = name
+        self.encoding = encoding
+        self.members: dict[Session, None] = {}
+        self.feeds: dict[str, Feed] = {}
+        self.lines: list[bytes] = []
+        self.parts: list[Part] = []
+        """What the lines say, in their order."""
+
+    def due_us(self) -> int | None:
+        """When the strand next has something to do by itself: never."""
+        return None
+
+    def release(self, now_us: int) -> None:
+        """Do what is due: nothing."""
+
+    @property
+    def waiting(self) -> bool:
+        """There are lines that `flush` would hand out."""
+        return bool(self.lines)
+
+    def join_at(self, session: Session, _seq: int) -> None:
+        """Add a member that knows everything up to a bookmark; what gathered was handed out."""
+        self.members[session] = None
+
+    def leave(self, session: Session) -> None:
+        """Take a member out; what gathered was handed out."""
+        self.members.pop(session, None)
+
+    def flush(self, group: int, now_us: int) -> None:
+        """Hand the gathered lines to every member."""
+        if self.lines:
+            lines, self.lines = self.lines, []
+            parts, self.parts = self.parts, []
+            self._hand_out(list(self.members), lines, parts, group, now_us)
+
+    def collect(self) -> list[bytes]:
+        """The lines that `flush` would hand out, for a strand without members."""
+        lines, self.lines = self.lines, []
+        self.parts = []
+        return lines
+
+    def _hand_out(
+        self,
+        sessions: Sequence[Session],
+        lines: list[bytes],
+        parts: list[Part],
+        group: int,
+        now_us: int,
+    ) -> None:
+        """One shared frame, or one for each run of topics of one policy."""
+        if len(self.feeds) <= 1 or len({feed.folding.policy for feed, _ in parts}) == 1:
+            self._deliver(sessions, Delivery(self, lines, parts), group, now_us)
+            return
+        start = 0
+        for _, run in groupby(parts, lambda part: part[0].folding.policy):
+            piece = list(run)
+            stop = start + sum(_count(said) for _, said in piece)
+            self._deliver(sessions, Delivery(self, lines[start:stop], piece), group, now_us)
+            start = stop
+
+    def _deliver(
+        self, sessions: Sequence[Session], delivery: Delivery, group: int, now_us: int
+    ) -> None:
+        said = _folded(delivery) if delivery.policy == "always" else delivery
+        if said is not None:
+            for session in sessions:
+                session.deliver(said, group, now_us)
+
+
+def _count(said: Update | Columns) -> int:
+    return 1 if isinstance(said, Update) else len(said[0])
+
+
+def _folded(delivery: Delivery) -> Delivery | None:
+    """The same with at most one update of each record, for topics that are always conflated.
+
+    None: what came and went at once leaves nothing to say.
+    """
+    keyed = delivery.keyed()
+    places = {(feed, key) for feed, key, _ in keyed}
+    if len(places) == len(keyed) or not all(feed.folding.matches_records for feed, _ in places):
+        return delivery
+    newest: dict[tuple[Feed, Key | None], Update] = {}
+    for feed, key, update in keyed:
+        place = feed, key
+        folded = feed.folding.fold(newest[place], update) if place in newest else update
+        if isinstance(folded, str):
+            return delivery
+        newest[place] = folded
+    left = [(feed, update) for (feed, _), update in newest.items() if not update.is_void]
+    lines = [feed.shortest_line(update) for feed, update in left]
+    return Delivery(delivery.strand, lines, [*left]) if left else None
