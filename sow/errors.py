@@ -1,9 +1,10 @@
 """Every error the product reports, and whose fault each one is.
 
     SowError
-      ClientError            the request is wrong; 4xx, or a failure ack
+      ClientError            the request is wrong; 4xx, or a failure ack; of an expression it
+                             carries the character position and what was expected
         BadMessage           a body that cannot be stored; carries the index in its batch
-        BadFilter            an expression; carries the character position and what was expected
+        BadFilter            an expression that does not compile
         UnknownTopic         no topic of that name
         InvalidTopic         the topic exists but does not take this command
         NotAvailable         in the contract, not built yet
@@ -24,7 +25,7 @@ SHOWN_MAX = 80
 
 def shown(text: str) -> str:
     """`text` in quotes, for a message; the end of a long one is left out."""
-    return repr(clipped(text))
+    return repr(str(clipped(text)))
 
 
 def clipped(text: str) -> str:
@@ -50,10 +51,32 @@ class SowError(Exception):
 
 
 class ClientError(SowError):
-    """The request cannot be carried out as it stands; sending it again will not help."""
+    """The request cannot be carried out as it stands; sending it again will not help.
+
+    One that is about an expression or a list has the 0-based character of it at which it breaks in
+    `position`, and in `expected` what could have stood there; whatever the reason.
+    """
 
     reason = "bad request"
     status = 400
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        reason: str | None = None,
+        position: int | None = None,
+        expected: str = "",
+    ) -> None:
+        super().__init__(detail, reason=reason)
+        self.position = position
+        self.expected = expected
+
+    def fields(self) -> dict[str, object]:
+        """Where an expression broke, and what could have stood there."""
+        if self.position is None:
+            return {}
+        return {"position": self.position, "expected": self.expected}
 
 
 class BadMessage(ClientError):
@@ -71,20 +94,14 @@ class BadMessage(ClientError):
 
 
 class BadFilter(ClientError):
-    """An expression that does not compile. `position` is a 0-based character offset."""
+    """An expression that does not compile; it always has a position."""
 
     reason = "bad filter"
 
     def __init__(
         self, detail: str, *, position: int = 0, expected: str = "", reason: str | None = None
     ) -> None:
-        super().__init__(detail, reason=reason)
-        self.position = position
-        self.expected = expected
-
-    def fields(self) -> dict[str, object]:
-        """Where the expression broke, and what could have stood there."""
-        return {"position": self.position, "expected": self.expected}
+        super().__init__(detail, reason=reason, position=position, expected=expected)
 
 
 class UnknownTopic(ClientError):

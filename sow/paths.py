@@ -12,13 +12,15 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sow.errors import BadFilter, clipped, shown
+from sow.errors import BadFilter, ClientError, clipped, shown
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
 
-XPATH = re.compile(r"(?P<steps>(?:/[^\s/\[\]]+)+)(?:\[(?P<index>[0-9]{1,9})\])?\Z")
-BRACKETED = re.compile(r"\[(?P<steps>(?:/[^/\]]+)+)\](?:\[(?P<index>[0-9]{1,9})\])?\Z")
+INDEX_DIGITS_MAX = 9
+_INDEX = rf"(?:\[(?P<index>[0-9]{{1,{INDEX_DIGITS_MAX}}})\])?\Z"
+XPATH = re.compile(rf"(?P<steps>(?:/[^\s/\[\]]+)+){_INDEX}")
+BRACKETED = re.compile(rf"\[(?P<steps>(?:/[^/\]]+)+)\]{_INDEX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,31 @@ def parse_path(text: str) -> Path:
     )
 
 
+class Member(str):
+    """A member of a list that came as text, and the 0-based character of it where it begins."""
+
+    position: int = 0
+
+
+def parse_member(name: str, member: str, skip: int = 0) -> Path:
+    """The path that a member of the list `name` is, after `skip` characters such as a sign.
+
+    Raises ClientError with the position within the list, as far as the member knows its own.
+    """
+    try:
+        return parse_path(member[skip:])
+    except BadFilter as error:
+        raise bad_member(name, member, error.detail) from None
+
+
+def bad_member(name: str, member: str, detail: str, expected: str = "a path") -> ClientError:
+    """The error about a member of the list `name`."""
+    position = member.position if isinstance(member, Member) else None
+    return ClientError(
+        f"{name}: {detail}", reason="invalid options", position=position, expected=expected
+    )
+
+
 def _from_jsonpath(text: str) -> Path:
     # Imported here: only configurations that use this notation pay for the parser.
     from jsonpath_ng import jsonpath
@@ -65,7 +92,9 @@ def _from_jsonpath(text: str) -> Path:
     from jsonpath_ng.parser import parse
 
     def refuse(why: str) -> BadFilter:
-        return BadFilter(f"JSONPath {shown(text)}: {why}; write $.field.field or /field/field")
+        return BadFilter(
+            f"JSONPath {shown(text)}: {why}; write $.field.field or /field/field", expected="a path"
+        )
 
     try:
         with warnings.catch_warnings():

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sow.errors import BadFilter, ClientError
-from sow.paths import parse_path
+from sow.errors import ClientError
+from sow.errors import shown as quoted
+from sow.paths import bad_member, parse_member
 
 Steps = tuple[str, ...]
 
@@ -68,23 +69,18 @@ def _parsed(members: tuple[str, ...]) -> SelectList:
     shown: dict[Steps, bool] = {}
     signed = any(member[0] in "+-" for member in members)
     for member in members:
-        sign, path = (member[0], member[1:]) if member[0] in "+-" else ("+", member)
-        shown.setdefault(_steps(member, path), sign == "+")
+        shown.setdefault(_steps(member), member[0] != "-")
     if not signed:
         shown.setdefault((), False)
     return SelectList(shown)
 
 
-def _steps(member: str, path: str) -> Steps:
-    if path == "/":
+def _steps(member: str) -> Steps:
+    signed = member[0] in "+-"
+    if member[signed:] == "/":
         return ()
-    try:
-        parsed = parse_path(path)
-    except BadFilter as error:
-        raise ClientError(f"select: {error.detail}", reason="invalid options") from None
+    parsed = parse_member("select", member, skip=signed)
     if parsed.index is not None:
-        raise ClientError(
-            f"select: {member!r} has an index; an array is shown or hidden whole",
-            reason="invalid options",
-        )
+        detail = f"{quoted(member)} has an index; an array is shown or hidden whole"
+        raise bad_member("select", member, detail, "a path without an index")
     return parsed.steps

@@ -25,7 +25,7 @@ from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.feeds import Feed, FeedKey
 from sow.pacing import PacedStrand
-from sow.paths import parse_path
+from sow.paths import parse_member
 from sow.query import Query
 from sow.rendering import Shape, check_select
 from sow.replay import Replay
@@ -540,7 +540,7 @@ def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
         if options.conflation is None:
             raise ClientError("conflation_key needs conflation", reason="invalid options")
         for path in options.conflation_key:
-            parse_path(path)
+            parse_member("conflation_key", path)
     return FeedKey(
         filter=command.filter,
         oof=options.oof,
@@ -566,7 +566,7 @@ def _check_fields(topic: RunningTopic, command: Command) -> None:
     if options.select is not None:
         check_select(topic.records, options.select)
     own = {str(key) for key in topic.records.keys}
-    other = {str(parse_path(path)) for path in options.conflation_key} != own
+    other = {str(parse_member("conflation_key", path)) for path in options.conflation_key} != own
     if options.conflation_key and other and (options.oof or command.name in DELTAS):
         raise ClientError(
             "conflation_key other than the topic's key goes with neither oof nor deltas, which "

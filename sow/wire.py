@@ -21,6 +21,7 @@ import orjson
 
 from sow.commands import Command, Options
 from sow.errors import ClientError, NotAvailable, SowError
+from sow.paths import Member
 from sow.replies import Reply
 
 COMMANDS = (
@@ -307,22 +308,33 @@ def _choice(name: str, value: str) -> Any:
 
 
 def read_list(text: str) -> tuple[str, ...]:
-    """Members of a comma text, which may stand in brackets."""
-    text = text.strip()
-    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    return tuple(split_options(inner))
+    """Members of a comma text, which may stand in brackets; each knows its place in the text."""
+    inner = text.strip()
+    before = text.index(inner)
+    if inner.startswith("[") and inner.endswith("]"):
+        inner, before = inner[1:-1], before + 1
+    members = []
+    for start, word in _split(inner):
+        member = Member(word)
+        member.position = before + start
+        members.append(member)
+    return tuple(members)
 
 
 def split_options(text: str) -> list[str]:
     """Split at commas outside brackets."""
-    words, depth, start = [], 0, 0
-    for at, character in enumerate(text):
+    return [word for _, word in _split(text)]
+
+
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """The words between commas outside brackets, each with the character that it begins at."""
+    depth, start = 0, 0
+    for at, character in enumerate(f"{text},"):
         depth += (character == "[") - (character == "]")
-        if character == "," and depth <= 0:
-            words.append(text[start:at])
+        if character == "," and (depth <= 0 or at == len(text)):
+            if word := text[start:at].strip():
+                yield text.index(word, start), word
             start = at + 1
-    words.append(text[start:])
-    return [word.strip() for word in words if word.strip()]
 
 
 def _count(name: str, value: str) -> int:

@@ -19,11 +19,11 @@ def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> 
     return value
 
 
-def _note_expression(reason: str) -> Callable[..., str | None]:
-    """Remember an expression, so that an error of this reason can point into it."""
+def note_expression(what: str) -> Callable[..., str | None]:
+    """Remember an expression, so that an error that begins with this word can point into it."""
 
     def note(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-        ctx.meta.setdefault(EXPRESSIONS, {})[reason] = value
+        ctx.meta.setdefault(EXPRESSIONS, {})[what] = value
         return value
 
     return note
@@ -59,7 +59,7 @@ def filter_option(command: Command) -> Command:
         "--filter",
         "filter_text",
         metavar="F",
-        callback=_note_expression("bad filter"),
+        callback=note_expression(""),
         help="Only records that match this expression, such as \"/symbol = 'IBM'\".",
     )(command)
 
@@ -69,7 +69,7 @@ def order_option(command: Command) -> Command:
     return click.option(
         "--order-by",
         metavar="O",
-        callback=_note_expression("bad orderby"),
+        callback=note_expression("order_by"),
         help='Sort, such as "/px DESC, /id".',
     )(command)
 
@@ -77,7 +77,10 @@ def order_option(command: Command) -> Command:
 def select_option(command: Command) -> Command:
     """Which fields."""
     return click.option(
-        "--select", metavar="S", help='Only these fields, such as "/id,/px" or "-/notes".'
+        "--select",
+        metavar="S",
+        callback=note_expression("select"),
+        help='Only these fields, such as "/id,/px" or "-/notes".',
     )(command)
 
 

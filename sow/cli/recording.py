@@ -7,7 +7,7 @@ every record's changes. Nulls are left out of the message; times are ISO 8601 te
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sow.errors import BadFilter, ClientError
-from sow.expressions import Filter, compile_filter
+from sow.errors import BadFilter, ClientError, shown
+from sow.expressions import Filter, Identifier, compile_filter
+from sow.expressions.nodes import walk
 from sow.paths import parse_path
+from sow.wire import nearest
 
 BATCH_ROWS = 20_000
 SEGMENT_ROWS_MAX = 1000
@@ -72,13 +74,22 @@ class Recording:
         if text is None:
             return None
 
-        def as_path(word: re.Match[str]) -> str:
-            return f"/{word[0]}" if word[0] in self._columns else word[0]
-
-        condition = compile_filter(WORD.sub(as_path, text))
-        for path in condition.paths:
-            if path.steps[0] not in self._columns:
-                raise BadFilter(f"--delete-when: the file has no column {path.steps[0]!r}")
+        starts = {word.start() for word in WORD.finditer(text) if word[0] in self._columns}
+        slashed = "".join([f"{'/' * (at in starts)}{text[at]}" for at in range(len(text))])
+        try:
+            condition = compile_filter(slashed)
+        except ClientError as error:
+            raise _without_slashes(error, starts) from None
+        for node in walk(condition.expression):
+            if isinstance(node, Identifier) and node.path.steps[0] not in self._columns:
+                column = node.path.steps[0]
+                meant = nearest(column, self._columns)
+                unknown = BadFilter(
+                    f"the file has no column {shown(column)} (position {node.position}){meant}",
+                    position=node.position,
+                    expected="a column of the file",
+                )
+                raise _without_slashes(unknown, starts)
         return condition
 
     def segments(self, keys: Sequence[str], gather_s: float) -> Iterator[Segment]:
@@ -133,6 +144,16 @@ class Recording:
             return [False] * len(batch)
         columns = [batch.column(path.steps[0]).to_pylist() for path in self._deletes.paths]
         return self._deletes.matches(columns, len(batch))
+
+
+def _without_slashes(error: ClientError, starts: Collection[int]) -> ClientError:
+    """The error, its position counted in the text as it was before slashes stood at `starts`."""
+    if error.position is not None:
+        inserted = [start + number for number, start in enumerate(sorted(starts))]
+        position = error.position - sum(at < error.position for at in inserted)
+        error.detail = error.detail.replace(f"position {error.position}", f"position {position}", 1)
+        error.position = position
+    return error
 
 
 def documents(batch: Any) -> list[bytes]:

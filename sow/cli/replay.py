@@ -18,7 +18,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from sow.cli.options import json_option, run, url_option
+from sow.cli.options import json_option, note_expression, run, url_option
 from sow.cli.recording import Recording, Segment
 from sow.client import Client
 from sow.errors import ClientError
@@ -99,7 +99,7 @@ def speed_of(_ctx: click.Context, _parameter: click.Parameter, text: str) -> flo
               help="1x, 10x, ... of the recording's own speed, or max.")  # fmt: skip
 @click.option("--time-column", default="ts", show_default=True, metavar="C",
               help="Column of times, in order, that the rows are played by.")  # fmt: skip
-@click.option("--delete-when", metavar="EXPR",
+@click.option("--delete-when", metavar="EXPR", callback=note_expression(""),
               help="Rows for which this holds delete their record: \"qty == 0\".")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N rows.")
 @url_option

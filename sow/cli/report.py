@@ -3,11 +3,14 @@
 import click
 import orjson
 
-from sow.errors import BadFilter, SowError
+from sow.errors import ClientError, SowError
 
 AS_JSON = "sow.cli.json"
 EXPRESSIONS = "sow.cli.expressions"
-"""Keys of `click.Context.meta`: whether --json was given, and the expressions by reason."""
+"""Keys of `click.Context.meta`: whether --json was given, and the expressions by what an error of
+theirs begins with, or "" for the filter, of which most errors are."""
+LINE_MAX = 76
+"""So much of a long line is shown, around the place that it is about."""
 
 
 def show_error(ctx: click.Context, error: SowError) -> None:
@@ -17,9 +20,11 @@ def show_error(ctx: click.Context, error: SowError) -> None:
         click.echo(orjson.dumps(document).decode(), err=True)
         return
     click.echo(f"sow: {error.detail or error}", err=True)
-    text = ctx.meta.get(EXPRESSIONS, {}).get(error.reason)
-    if isinstance(error, BadFilter) and text:
-        click.echo(pointed(text, error.position), err=True)
+    if isinstance(error, ClientError) and error.position is not None:
+        given = ctx.meta.get(EXPRESSIONS, {})
+        what = next((what for what in given if what and error.detail.startswith(what)), "")
+        if (text := given.get(what)) is not None:
+            click.echo(pointed(text, error.position), err=True)
 
 
 def counted(count: int, what: str) -> str:
@@ -31,4 +36,8 @@ def pointed(text: str, position: int) -> str:
     """The line of `text` that holds `position`, and a caret under it."""
     start = text.rfind("\n", 0, position) + 1
     line = text[start:].split("\n", 1)[0].replace("\t", " ")
-    return f"  {line}\n  {' ' * (position - start)}^"
+    at = position - start
+    if len(line) > LINE_MAX:
+        skipped = max(0, min(at - LINE_MAX // 2, len(line) - LINE_MAX))
+        line, at = line[skipped : skipped + LINE_MAX], at - skipped
+    return f"  {line}\n  {' ' * at}^"

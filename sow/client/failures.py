@@ -47,9 +47,10 @@ class ClosedByServer(Disconnected):
     reason = "closed"
 
 
-BY_REASON: dict[str, type[SowError]] = {
+BY_REASON: Mapping[str, type[SowError]] = {
     kind.reason: kind
     for kind in (
+        BadFilter,
         ClientError,
         Damaged,
         DiskFull,
@@ -59,7 +60,7 @@ BY_REASON: dict[str, type[SowError]] = {
         TooLarge,
         UnknownRecord,
     )
-}
+} | {"bad orderby": BadFilter}
 
 
 def failure(report: Mapping[str, Any]) -> SowError:
@@ -69,15 +70,11 @@ def failure(report: Mapping[str, Any]) -> SowError:
     error: SowError
     if report.get("index") is not None:
         error = BadMessage(detail, index=int(report["index"]), reason=reason)
-    elif report.get("position") is not None:
-        error = BadFilter(
-            detail,
-            position=int(report["position"]),
-            expected=str(report.get("expected") or ""),
-            reason=reason,
-        )
     else:
         error = _kind(report, reason, detail)(detail, reason=reason)
+    if report.get("position") is not None and isinstance(error, ClientError):
+        error.position = int(report["position"])
+        error.expected = str(report.get("expected") or "")
     if report.get("status") is not None and isinstance(report["status"], int):
         error.status = report["status"]
     return error

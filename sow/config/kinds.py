@@ -78,27 +78,27 @@ def _path(text: str) -> str:
 def _filter(text: str) -> str:
     try:
         compile_filter(text)
-    except BadFilter as error:
-        wrong, instead = halves(error.detail)
-        if "position" not in wrong:
-            wrong += f" (at position {error.position})"
-        if error.expected and error.expected not in error.detail:
-            instead += f"{'; ' if instead else ''}expected {error.expected}"
-        raise MistakeError(wrong, instead, position=error.position) from None
     except ClientError as error:
-        raise MistakeError(*halves(error.detail)) from None
+        raise _mistake(error) from None
     return text
 
 
 def _field(text: str) -> str:
     try:
         compile_fields([text])
-    except BadFilter as error:
-        wrong, instead = halves(error.detail)
-        raise MistakeError(wrong, instead, position=error.position) from None
     except ClientError as error:
-        raise MistakeError(*halves(error.detail)) from None
+        raise _mistake(error) from None
     return text
+
+
+def _mistake(error: ClientError) -> MistakeError:
+    """What is wrong with an expression, its position included."""
+    wrong, instead = halves(error.detail)
+    if "position" not in wrong:
+        wrong += f" (at position {error.position})"
+    if error.expected and error.expected not in error.detail:
+        instead += f"{'; ' if instead else ''}expected {error.expected}"
+    return MistakeError(wrong, instead, position=error.position or 0)
 
 
 def _file(text: str) -> str:

@@ -8,7 +8,7 @@ import re
 
 from lark import Token, Transformer
 
-from sow.errors import BadFilter, NotAvailable
+from sow.errors import BadFilter, NotAvailable, clipped, shown
 from sow.expressions.compare import as_number
 from sow.expressions.functions import constant_value
 from sow.expressions.nodes import (
@@ -25,7 +25,7 @@ from sow.expressions.nodes import (
     Operand,
     Or,
 )
-from sow.paths import Path, parse_path
+from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
 _CONTROL = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"f": b"\f", b"r": b"\r"}
@@ -84,11 +84,13 @@ class Builder(Transformer[Token, Node]):
 
     def path(self, parts: tuple[Token]) -> Node:
         """`/a/b` or `/a/b[0]`."""
-        return Identifier(parse_path(parts[0]), position=_start(parts[0]))
+        return Identifier(_path(parts[0]), position=_start(parts[0]))
 
     def bracketed(self, parts: tuple[Token]) -> Node:
         """`[/odd name]` or `[/odd name][0]`."""
         name, _, index = parts[0].rpartition("]")[0].partition("][")
+        if len(index) > INDEX_DIGITS_MAX:
+            raise _bad_index(parts[0])
         steps = tuple(name[2:].split("/"))
         return Identifier(Path(steps, int(index) if index else None), position=_start(parts[0]))
 
@@ -132,7 +134,26 @@ def _value(node: Node) -> Operand:
         return node
     raise NotAvailable(
         f"a condition as a value (position {node.position} of the filter) is not available yet; "
-        "combine conditions with AND, OR and NOT"
+        "combine conditions with AND, OR and NOT",
+        position=node.position,
+        expected="a path or a literal",
+    )
+
+
+def _path(token: Token) -> Path:
+    try:
+        return parse_path(token)
+    except BadFilter:
+        # The grammar has seen that it is a path: only its index can be too long.
+        raise _bad_index(token) from None
+
+
+def _bad_index(token: Token) -> BadFilter:
+    position = _start(token) + token.rindex("[") + 1
+    return BadFilter(
+        f"the index of {shown(token)} is too large: it has more than {INDEX_DIGITS_MAX} digits",
+        position=position,
+        expected=f"an index of at most {INDEX_DIGITS_MAX} digits",
     )
 
 
@@ -150,7 +171,9 @@ def _unescaped(token: Token) -> str:
         return _ESCAPE.sub(_escaped_bytes, token[1:-1].encode()).decode()
     except UnicodeError:
         raise BadFilter(
-            f"the string {token} is not UTF-8 text", position=_start(token), expected="UTF-8 text"
+            f"the string {clipped(token)} is not UTF-8 text; write \\xHH for the bytes of UTF-8",
+            position=_start(token),
+            expected="UTF-8 text",
         ) from None
 
 

@@ -15,12 +15,13 @@ from lark import Lark, Token, Transformer, UnexpectedInput
 from lark.exceptions import VisitError
 
 from sow.delta import merged
-from sow.errors import BadFilter, NotAvailable
+from sow.errors import BadFilter, NotAvailable, clipped, shown
 from sow.expressions.builder import Builder
 from sow.expressions.calculations import ANY, CALCULATIONS, calculate, number
 from sow.expressions.compare import compare
 from sow.expressions.functions import FUNCTIONS, NOT_BUILT
 from sow.expressions.nodes import Identifier, Literal
+from sow.expressions.parser import position_of
 from sow.paths import Path, Value, value_at
 
 Document = dict[str, Any]
@@ -62,15 +63,19 @@ def compile_fields(texts: Sequence[str]) -> Fields:
 
 def _compile(text: str) -> Field:
     if len(text) > LENGTH_MAX:
-        raise BadFilter(f"the field has {len(text)} characters; {LENGTH_MAX} are the most")
+        raise BadFilter(
+            f"the field has {len(text)} characters and the limit is {LENGTH_MAX}; shorten it",
+            position=LENGTH_MAX,
+            expected=f"at most {LENGTH_MAX} characters",
+        )
     try:
         return cast(Field, _parser().parse(text))
     except UnexpectedInput as error:
-        at = error.pos_in_stream
-        position = len(text) if at is None or at < 0 else at
+        position = position_of(error, text)
         raise BadFilter(
-            f"{text!r} is not understood at position {position}; write an expression, AS and the "
-            "path of the field that it makes: /price * /qty AS /value (with blanks around / and -)",
+            f"{shown(text)} is not understood at position {position}; write an expression, AS and "
+            "the path of the field that it makes: /price * /qty AS /value (with blanks around / "
+            "and -)",
             position=position,
             expected="EXPRESSION AS /path",
         ) from None
@@ -111,7 +116,11 @@ class _Compiler(Transformer[Token, Any]):
         words = {str(hint).upper() for hint in hints or ()}
         path = target.path
         if path.index is not None:
-            raise BadFilter(f"{path} has an index; a field is made at a path of names")
+            raise BadFilter(
+                f"{path} has an index; a field is made at a path of names",
+                position=target.position,
+                expected="a path without an index",
+            )
         return Field(evaluate, path, "OPTIONAL" in words, "SET_CURRENT" in words)
 
     def hints(self, parts: list[Token]) -> list[Token]:
@@ -121,10 +130,10 @@ class _Compiler(Transformer[Token, Any]):
         return parts[0]
 
     def path(self, parts: list[Token]) -> "_Read":
-        return _Read(cast(Identifier, self._builder.path((parts[0],))).path)
+        return _read(cast(Identifier, self._builder.path((parts[0],))))
 
     def bracketed(self, parts: list[Token]) -> "_Read":
-        return _Read(cast(Identifier, self._builder.bracketed((parts[0],))).path)
+        return _read(cast(Identifier, self._builder.bracketed((parts[0],))))
 
     def number(self, parts: list[Token]) -> Evaluate:
         return _constant(cast(Literal, self._builder.number((parts[0],))).value)
@@ -164,10 +173,18 @@ class _Compiler(Transformer[Token, Any]):
             return _constant(FUNCTIONS[upper].value)
         function = CALCULATIONS.get(upper)
         if function is None:
-            if upper in NOT_BUILT:
-                raise NotAvailable(f"function {upper} is not available yet")
             known = ", ".join(CALCULATIONS)
-            raise BadFilter(f"there is no function {name}; known are {known}", position=position)
+            if upper in NOT_BUILT:
+                raise NotAvailable(
+                    f"function {upper} is not available yet; those of fields are {known}",
+                    position=position,
+                    expected="a function that is available",
+                )
+            raise BadFilter(
+                f"there is no function {clipped(name)}; known are {known}",
+                position=position,
+                expected="a function",
+            )
         if not function.least <= len(arguments) <= function.most:
             count = f"{function.least}" + (
                 " or more" if function.most == ANY else f" to {function.most}"
@@ -175,6 +192,7 @@ class _Compiler(Transformer[Token, Any]):
             raise BadFilter(
                 f"function {upper} takes {count} arguments; {len(arguments)} are given",
                 position=position,
+                expected=f"{count} arguments",
             )
         return partial(_call, function.run, tuple(arguments))
 
@@ -188,9 +206,14 @@ class _Read:
     """Reads a field, and as a target says where one goes."""
 
     path: Path
+    position: int
 
     def __call__(self, document: Document) -> Value:
         return value_at(document, self.path)
+
+
+def _read(node: Identifier) -> _Read:
+    return _Read(node.path, node.position)
 
 
 def _constant(value: Value) -> Evaluate:

@@ -8,7 +8,7 @@ name is answered with the nearest known one.
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from sow.errors import BadFilter, ClientError, NotAvailable
+from sow.errors import BadFilter, ClientError, NotAvailable, clipped
 from sow.paths import Scalar
 
 
@@ -36,6 +36,7 @@ _NAMES = """
     WIDTH_BUCKET YEAR
 """
 NOT_BUILT = frozenset(_NAMES.split())
+EXPECTED = f"a path, a literal or a function ({', '.join(FUNCTIONS)})"
 
 
 def constant_value(name: str, arguments: int, position: int) -> Scalar:
@@ -54,11 +55,18 @@ def constant_value(name: str, arguments: int, position: int) -> Scalar:
 
 def _unknown(name: str, position: int) -> ClientError:
     if name.upper() in NOT_BUILT:
-        return NotAvailable(f"function {name.upper()} is not available yet")
-    near = get_close_matches(name.upper(), sorted(NOT_BUILT | FUNCTIONS.keys()), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FUNCTIONS)}"
+        return NotAvailable(
+            f"function {name.upper()} is not available yet; those of filters are "
+            f"{', '.join(FUNCTIONS)}",
+            position=position,
+            expected=EXPECTED,
+        )
+    known = sorted(NOT_BUILT | FUNCTIONS.keys())
+    near = next(iter(get_close_matches(clipped(name.upper()), known, n=1)), "")
+    later = ", which is not available yet" if near in NOT_BUILT else ""
+    hint = f"did you mean {near}{later}?" if near else f"known are {', '.join(FUNCTIONS)}"
     return BadFilter(
-        f"there is no function {name}; {hint}",
+        f"there is no function {clipped(name)}; {hint}",
         position=position,
-        expected=near[0] if near else "a function",
+        expected=EXPECTED if later or not near else near,
     )

@@ -210,19 +210,19 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(current.children))
 
 
-def depth(node: Node) -> int:
-    """How many levels of conditions lie over each other; not recursive."""
-    levels = 0
+def below(node: Node, levels: int) -> Node | None:
+    """The first condition that lies under more than so many others, if any; not recursive."""
     layer: list[Node] = [node]
-    while layer:
-        levels += 1
+    for _ in range(levels):
         layer = [
             child
             for parent in layer
             for child in parent.children
             if not isinstance(child, Identifier | Literal)
         ]
-    return levels
+        if not layer:
+            return None
+    return layer[0]
 
 
 def conjuncts(node: Node) -> tuple[Node, ...]:

@@ -8,7 +8,7 @@ is the caller's, with a stable sort and `reverse` for DESC.
 import re
 from dataclasses import dataclass
 
-from sow.errors import BadFilter
+from sow.errors import BadFilter, shown
 from sow.expressions.compare import as_text
 from sow.paths import Path, Scalar, Value, parse_path
 
@@ -63,7 +63,8 @@ def parse_order_by(text: str) -> tuple[OrderTerm, ...]:
     terms: list[OrderTerm] = []
     start = 0
     for end in [*(found.start() for found in _SEPARATOR.finditer(text)), len(text)]:
-        terms.append(_term(text[start:end], start))
+        term = text[start:end]
+        terms.append(_term(term, start + len(term) - len(term.lstrip())))
         start = end + 1
     return tuple(terms)
 
@@ -72,7 +73,7 @@ def _term(text: str, position: int) -> OrderTerm:
     found = _TERM.match(text)
     try:
         if found is None:
-            raise BadFilter(f"{text.strip()!r} is not a path with ASC or DESC and TEXT")
+            raise BadFilter(f"{shown(text.strip())} is not a path with ASC or DESC and TEXT")
         path = parse_path(found["path"])
     except BadFilter as error:
         raise BadFilter(

@@ -14,7 +14,7 @@ from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from sow.errors import TooLarge
 from sow.expressions.builder import Builder, as_condition
-from sow.expressions.nodes import Node, depth
+from sow.expressions.nodes import Node, below
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
@@ -36,17 +36,22 @@ def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) 
     built yet, TooLarge for more than `bytes_max` bytes or `depth_max` levels of nesting (250 are
     the most that can be allowed).
     """
-    size = len(text.encode(errors="surrogatepass"))
+    encoded = text.encode(errors="surrogatepass")
+    size = len(encoded)
     if size > bytes_max:
-        raise TooLarge(f"the filter has {size} bytes and the limit is {bytes_max}; shorten it")
+        raise TooLarge(
+            f"the filter has {size} bytes and the limit is {bytes_max}; shorten it",
+            position=len(encoded[:bytes_max].decode(errors="ignore")),
+            expected=f"at most {bytes_max} bytes",
+        )
     depth_max = min(depth_max, _DEPTH_CEILING)
     _check_parentheses(text, depth_max)
     try:
         node = as_condition(cast(Node, _parser().parse(text)))
     except UnexpectedInput as error:
-        raise syntax_error(text, _position(error, text), _accepted(error)) from None
-    if depth(node) > depth_max:
-        raise _too_deep(depth_max)
+        raise syntax_error(text, position_of(error, text), _accepted(error)) from None
+    if (deepest := below(node, depth_max)) is not None:
+        raise _too_deep(depth_max, deepest.position)
     return node
 
 
@@ -55,14 +60,19 @@ def _check_parentheses(text: str, depth_max: int) -> None:
     for found in _STRING_OR_PARENTHESIS.finditer(text):
         level += (found[0] == "(") - (found[0] == ")")
         if level > depth_max:
-            raise _too_deep(depth_max)
+            raise _too_deep(depth_max, found.start())
 
 
-def _too_deep(depth_max: int) -> TooLarge:
-    return TooLarge(f"the filter nests deeper than the limit of {depth_max} levels; flatten it")
+def _too_deep(depth_max: int, position: int) -> TooLarge:
+    return TooLarge(
+        f"the filter nests deeper than the limit of {depth_max} levels; flatten it",
+        position=position,
+        expected=f"at most {depth_max} levels",
+    )
 
 
-def _position(error: UnexpectedInput, text: str) -> int:
+def position_of(error: UnexpectedInput, text: str) -> int:
+    """The character at which reading stopped."""
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         return len(text)
     return error.pos_in_stream or 0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import re2
 
-from sow.errors import BadFilter
+from sow.errors import BadFilter, clipped, shown
 from sow.expressions.compare import Outcome, any_of, as_text
 from sow.paths import Scalar, Value
 
@@ -39,7 +39,7 @@ def searcher(pattern: str, position: int) -> Search:
         search = re2.compile(pattern.encode(), options).search
     except re2.error as error:
         raise BadFilter(
-            f"LIKE pattern {pattern!r}: {_explain(pattern, error)}; "
+            f"LIKE pattern {shown(pattern)}: {clipped(_explain(pattern, error))}; "
             "patterns are regular expressions in RE2 syntax",
             position=position,
             expected="a regular expression in RE2 syntax",

@@ -8,7 +8,7 @@ from other languages get the spelling to use here, and the rest is told what was
 import re
 from collections.abc import Set
 
-from sow.errors import BadFilter, ClientError, NotAvailable
+from sow.errors import BadFilter, ClientError, NotAvailable, clipped, shown
 
 _NOT_BUILT = (
     (re.compile(r"[-+*%]|/(?=[\s(]|\Z)|MOD\b", re.I), "arithmetic {!r}"),
@@ -59,15 +59,17 @@ def syntax_error(text: str, position: int, accepted: Set[str]) -> ClientError:
 
     `accepted` names the terminals of the grammar that would have been understood there.
     """
+    expected = in_words(accepted)
     for pattern, name in _NOT_BUILT:
         if found := pattern.match(text, position):
-            named = " ".join(found[0].split())
+            named = clipped(" ".join(found[0].split()))
             return NotAvailable(
-                f"{name.format(named)} is not available yet (position {position} of the filter)"
+                f"{name.format(named)} is not available yet (position {position} of the filter)",
+                position=position,
+                expected=expected,
             )
-    expected = in_words(accepted)
-    shown = _SHOWN.search(text, position)
-    what = repr(shown[0]) if shown and shown[0] else "the end of the filter"
+    found = _SHOWN.search(text, position)
+    what = shown(found[0]) if found and found[0] else "the end of the filter"
     hint = _hint(text, position, "PATH" in accepted)
     return BadFilter(
         f"{what} at position {position} is not understood: " + (hint or f"expected {expected}"),
@@ -82,7 +84,8 @@ def _hint(text: str, position: int, value_wanted: bool) -> str:
             return advice
     word = _WORD.match(text, position)
     if value_wanted and word:
-        return f"it is not a path; write /{word[0].replace('.', '/')}, or quote it as a string"
+        path = clipped(word[0].replace(".", "/"))
+        return f"it is not a path; write /{path}, or quote it as a string"
     return ""
 
 

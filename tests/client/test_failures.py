@@ -23,8 +23,11 @@ ERRORS = [
     ClientError("x", reason="invalid options"),
     DiskFull("x"),
     InvalidTopic("x is a conflated topic"),
+    ClientError("x", reason="invalid options", position=2, expected="y"),
     NotAvailable("x is not available yet"),
+    NotAvailable("x is not available yet", position=3, expected="y"),
     TooLarge("x"),
+    TooLarge("x", position=65_536, expected="y"),
     UnknownRecord("x"),
     UnknownTopic("no topic 'x'"),
 ]

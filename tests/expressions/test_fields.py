@@ -92,7 +92,7 @@ def test_later_fields_see_a_result_only_when_it_is_set_current():
         ("NOPE(/a) AS /b", "there is no function NOPE"),
         ("ABS(1, 2) AS /b", "takes 1 to 1 arguments"),
         ("/a OF PREVIOUS AS /b", "is not understood"),
-        ("x" * 5000, "4096 are the most"),
+        ("x" * 5000, "the limit is 4096"),
     ],
 )
 def test_a_mistake_is_told(text, why):

@@ -143,6 +143,17 @@ def test_a_column_that_is_not_there_is_named(book):
         Recording(book, "ts", "/quantity = 0")
 
 
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [("qty == 0 AND price >> 1", 20), ("qty = 0 OR /quantity = 1", 11), ("qty + qty = 1", 4)],
+)
+def test_a_mistake_in_delete_when_is_counted_in_the_text_as_it_was_given(book, text, position):
+    with pytest.raises(ClientError) as caught:
+        Recording(book, "ts", text)
+    assert caught.value.position == position
+    assert f"position {position}" in caught.value.detail
+
+
 def test_a_missing_time_column_names_those_there_are(book):
     with pytest.raises(ClientError, match="ts, price, qty"):
         Recording(book, "time")
