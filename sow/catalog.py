@@ -10,9 +10,19 @@ What is done to a topic's records is the engine's business.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Literal
 
 from sow.conflated_copy import ConflatedCopy
-from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
+from sow.errors import (
+    ClientError,
+    ConfigError,
+    InvalidTopic,
+    TooLarge,
+    UnknownTopic,
+    clipped,
+    shown,
+)
 from sow.expirations import Expirations
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
@@ -27,6 +37,11 @@ from sow.topics import Configuration, ConflatedTopic, Definition, Topic
 from sow.wire import nearest
 
 NAME_LENGTH_MAX = 255
+NAMES_COMPARED_MAX = 200
+"""Comparing a mistyped name takes some 10 us a topic, and a pattern may have 100,000 of them."""
+Deed = Literal["publish to", "delete from", "write to"]
+"""What clients do to a topic's records, in words."""
+
 BELONGS = "\x1e"
 """Between a topic's name and an identity; a name holds no control characters."""
 
@@ -170,18 +185,22 @@ class Catalog:
                 f"{name} is a pattern of topics; name one of its topics, or subscribe to a "
                 "regular expression of names"
             )
-        raise UnknownTopic(f"no topic {name!r}{nearest(name, list(self.topics))}")
+        some = [topic.definition.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
+        raise UnknownTopic(f"no topic {shown(name)}{nearest(clipped(name), some)}")
 
-    def publishable(self, name: str) -> RunningTopic:
-        """The topic to publish to: an exact name, or one that a pattern makes on `enter`."""
+    def publishable(self, name: str, deed: Deed = "publish to") -> RunningTopic:
+        """The topic to publish to: an exact name, or one that a pattern makes on `enter`.
+
+        `deed` is what is wanted, for the error that a topic raises which takes nothing.
+        """
         topic = self.topics.get(name) or self._of_pattern(name) or self.topic(name)
-        if topic.is_system:
-            raise InvalidTopic(f"{name} is the server's own account; it cannot be published to")
-        if topic.copy is not None:
-            underlying = topic.copy.underlying.name
-            raise InvalidTopic(
-                f"{name} is a conflated topic, a copy of {underlying}; publish to {underlying}"
-            )
+        check_changeable(topic, deed)
+        return topic
+
+    def deletable(self, name: str) -> RunningTopic:
+        """The topic to delete records from, which must be there; raises ClientError."""
+        topic = self.topic(name)
+        check_changeable(topic, "delete from")
         return topic
 
     def logged(self, name: str) -> RunningTopic | None:
@@ -304,6 +323,20 @@ class Catalog:
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
         return RunningTopic(records, Router(records), definition, copy=copy)
+
+
+def check_changeable(topic: RunningTopic, deed: Deed) -> None:
+    """Raise InvalidTopic for a topic whose records clients do not change."""
+    name = topic.definition.name
+    if topic.is_system:
+        raise InvalidTopic(
+            f"{name} is the server's own account, which only the server keeps; you cannot {deed} it"
+        )
+    if topic.copy is not None:
+        underlying = topic.copy.underlying.name
+        raise InvalidTopic(
+            f"{name} is a conflated topic, a copy of {underlying}; {deed} {underlying}"
+        )
 
 
 def _slices(table: Table, count: int) -> Iterator[Slice]:

@@ -303,8 +303,19 @@ class Engine:
     # Queries.
 
     def query(self, name: str, query: Query) -> Answer:
-        """Which records a query names, as slots valid until the next change."""
-        return self.topic(name).records.indexes.answer(query)
+        """Which records a query names, as slots valid until the next change.
+
+        Raises ClientError where it asks for fields of messages that have none.
+        """
+        records = self.topic(name).records
+        records.check_filter(query.filter)
+        if query.order_by and not records.message_type.structured:
+            raise ClientError(
+                f"messages of {name} have no fields ({records.message_type.name}); leave out "
+                "order_by",
+                reason="bad orderby",
+            )
+        return records.indexes.answer(query)
 
     def refresh_indexes(self, notes: int) -> bool:
         """Bring indexes up to date by a bounded piece of work; True when there is more."""

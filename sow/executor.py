@@ -226,9 +226,10 @@ class Executor:
         acknowledge(session, command, *ACKS)
 
     def _publish(self, session: Session, command: Command, now_us: int) -> None:
+        topic = self.engine.catalog.publishable(command.topic)
         if not command.bodies:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
-        bodies = self._bodies(self.engine.catalog.publishable(command.topic), command)
+        bodies = self._bodies(topic, command)
         bookmark = self.engine.publish(
             command.topic,
             bodies,
@@ -244,7 +245,7 @@ class Executor:
             acknowledge(session, command, *ACKS, bm=str(bookmark))
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> None:
-        topic = self.engine.topic(command.topic)
+        topic = self.engine.catalog.deletable(command.topic)
         slots = self.slots_to_delete(
             topic,
             filter_text=command.filter,

@@ -15,7 +15,8 @@ import orjson
 from sow.batch import Batch
 from sow.changes import Changes, Reason
 from sow.delta import Document, Nulls, merged
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadFilter, BadMessage, ClientError
+from sow.expressions import Filter
 from sow.folding import Folding
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key
@@ -135,6 +136,15 @@ class KeyedTopic:
         return ClientError(
             f"topic {self.name} has no Key: give the record's key as k", reason="bad sow key"
         )
+
+    def check_filter(self, condition: Filter | None) -> None:
+        """Refuse a filter that asks for fields of messages that have none; raises BadFilter."""
+        if condition is not None and condition.paths and not self.message_type.structured:
+            raise BadFilter(
+                f"messages of {self.name} have no fields ({self.message_type.name}), so no filter "
+                f"can ask for {condition.paths[0]}; leave out the filter",
+                expected="no field",
+            )
 
     def identities_of(self, bodies: Sequence[bytes]) -> list[str]:
         """Whose records these bodies are, by their key fields alone."""

@@ -62,6 +62,16 @@ class Subscription:
         """What the server calls it."""
         return self.strand.name
 
+    def wants(self, topic: RunningTopic) -> bool:
+        """Whether a topic that has come into being is one of the pattern's.
+
+        Of messages without fields none passes a filter over fields, and nothing can be selected.
+        """
+        assert self.pattern is not None
+        fields = self.key.shape.select is not None or (self.condition and self.condition.paths)
+        has_fields = topic.records.message_type.structured
+        return bool(self.pattern(topic.definition.name)) and (has_fields or not fields)
+
 
 class Held(NamedTuple):
     """Records of a topic that a session was told of; `waiting` are updates it was not told yet."""
@@ -154,7 +164,7 @@ class Subscriptions:
             self._check_room(session, command)
         topics, pattern = self._topics(command)
         for topic in topics:
-            _check_fields(topic, command)
+            self._check_fields(topic, command)
         condition = self._condition(command)
         key = feed_key(command, session.encoding, complete)
         scope, strand = self._scope(session, command, key, topics, pattern)
@@ -241,8 +251,7 @@ class Subscriptions:
     def _follow_new(self, topic: RunningTopic) -> None:
         """A topic has come into being: those who follow patterns may want it."""
         for subscription in self._patterns:
-            assert subscription.pattern is not None
-            if not subscription.pattern(topic.definition.name):
+            if not subscription.wants(topic):
                 continue
             if subscription.replay is None:
                 self._follow(subscription, topic)
@@ -439,12 +448,29 @@ class Subscriptions:
         feed_key(command, encoding, complete=False)
         topics, _ = self._topics(command)
         for topic in topics:
-            _check_fields(topic, command)
+            self._check_fields(topic, command)
         if command.bookmark is not None and command.bookmark not in NOW:
             self._span(command, topics)
 
     def _condition(self, command: Command) -> Filter | None:
         return None if command.filter is None else self._engine.filter(command.filter)
+
+    def _check_fields(self, topic: RunningTopic, command: Command) -> None:
+        """Refuse what needs fields of messages that have none, and keys that would mix records."""
+        options = command.options
+        topic.records.check_filter(self._condition(command))
+        if options.select is not None:
+            check_select(topic.records, options.select)
+        own = {str(key) for key in topic.records.keys}
+        other = {
+            str(parse_member("conflation_key", path)) for path in options.conflation_key
+        } != own
+        if options.conflation_key and other and (options.oof or command.name in DELTAS):
+            raise ClientError(
+                "conflation_key other than the topic's key goes with neither oof nor deltas, which "
+                "are about single records",
+                reason="invalid options",
+            )
 
     def _span(self, command: Command, topics: list[RunningTopic]) -> Span:
         """The part of the log that a bookmark subscription asks for."""
@@ -478,7 +504,7 @@ class Subscriptions:
         return topics, search
 
     def _take(self, topic: RunningTopic, command: Command) -> tuple[Snapshot, int]:
-        _check_fields(topic, command)
+        self._check_fields(topic, command)
         query = Query(
             filter=self._condition(command),
             keys=sow_keys(command),
@@ -558,21 +584,6 @@ def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
 def _shape(command: Command) -> Shape:
     options = command.options
     return Shape(not options.no_sowkey, options.timestamp, options.select)
-
-
-def _check_fields(topic: RunningTopic, command: Command) -> None:
-    """Refuse what needs fields of messages that have none, and keys that would mix records."""
-    options = command.options
-    if options.select is not None:
-        check_select(topic.records, options.select)
-    own = {str(key) for key in topic.records.keys}
-    other = {str(parse_member("conflation_key", path)) for path in options.conflation_key} != own
-    if options.conflation_key and other and (options.oof or command.name in DELTAS):
-        raise ClientError(
-            "conflation_key other than the topic's key goes with neither oof nor deltas, which "
-            "are about single records",
-            reason="invalid options",
-        )
 
 
 def _counts(taken: list[tuple[Snapshot, int]]) -> dict[str, int]:

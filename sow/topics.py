@@ -189,6 +189,11 @@ class Configuration:
     pipelines: tuple[Pipeline, ...] = ()
 
 
+def authority(host: str, port: int) -> str:
+    """`host:port` as a URL has it: an IPv6 address stands in brackets (RFC 3986 §3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 WRITES = Topic(
     name="/sow/writes",
     message_type="json",

@@ -56,6 +56,8 @@ OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
 CONFLATION_US_MIN = 10_000
 ACKS = ("processed", "persisted", "completed")
 ACKS_LATER = ("received", "stats")
+KNOWN_TOLD_MAX = 30
+"""So many words may help who has mistyped one; more would only be long."""
 
 
 @dataclass(slots=True)
@@ -347,9 +349,12 @@ def _count(name: str, value: str) -> int:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """`; did you mean X?` when a known word is near, else the known words."""
+    """`; did you mean X?` when a known word is near, else the known words, or some of them."""
     close = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+    if close:
+        return f"; did you mean {close[0]}?"
+    more = ", …" if len(known) > KNOWN_TOLD_MAX else ""
+    return f"; known are {', '.join(known[:KNOWN_TOLD_MAX])}{more}"
 
 
 def timestamp(ts_us: int) -> str:

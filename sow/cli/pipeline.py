@@ -22,7 +22,7 @@ from sow.config.findings import MistakeError
 from sow.config.kinds import spark_master
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
-from sow.topics import Configuration, ConflatedTopic
+from sow.topics import Configuration, ConflatedTopic, authority
 from sow.wire import nearest
 
 REFRESH_S = 0.5
@@ -110,7 +110,7 @@ def run_pipeline(
     directory = Path(data_dir or configuration.data_directory).absolute()
     if master is not None:
         _check_master(master)
-    address = url or f"http://{configuration.host}:{configuration.port}"
+    address = url or f"http://{authority(configuration.host, configuration.port)}"
     found = _named(configuration, name)
     if isinstance(found, ConflatedTopic):
         conflation = SparkConflation(found, configuration.message_types)

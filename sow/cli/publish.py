@@ -16,6 +16,7 @@ from sow.cli.options import json_option, run, url_option
 from sow.cli.reading import Places, chunks, documents, lines
 from sow.cli.report import counted
 from sow.client import Client, Publisher
+from sow.client.http import topic_path
 from sow.errors import BadMessage, SowError, UnknownTopic
 
 FRAME_MESSAGES = 1000
@@ -115,12 +116,20 @@ async def _publish(
                     await publisher.send(frame, **how)
                     advance(sum(map(len, frame)) + len(frame))
             await publisher.drain()
+            if not publisher.sent:
+                await _publish_nothing(client, topic)
         except SowError as error:
             await _explain(error, publisher, places, name)
             raise
         finally:
             await publisher.close()
         return publisher.published, publisher.bookmark
+
+
+async def _publish_nothing(client: Client, topic: str) -> None:
+    """Hear what the server says of a topic that takes no messages, even if there are none."""
+    with contextlib.suppress(BadMessage):
+        await client.http.json("POST", f"{topic_path(topic)}/records")
 
 
 async def message_type(client: Client, topic: str) -> str:

@@ -60,6 +60,11 @@ class Indexes:
         for path in memos:
             self.memo(path)
 
+    @property
+    def memos(self) -> tuple[Path, ...]:
+        """The fields that have a memo column now."""
+        return tuple(self._memos)
+
     # What happened to the records.
 
     def put(self, slots: Sequence[int], columns: Mapping[Path, Column]) -> None:

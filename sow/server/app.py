@@ -21,7 +21,7 @@ from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
 from sow.store.protocols import Checkpoint, Entry, Journal
 from sow.store.staging import Staging
-from sow.topics import Configuration, Topic, with_system_topics
+from sow.topics import Configuration, Topic, authority, with_system_topics
 
 log = logging.getLogger("sow")
 
@@ -158,12 +158,12 @@ class Server:
         except OSError as error:
             await self._runner.cleanup()
             raise StoreError(
-                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; "
+                f"cannot listen on {authority(host, port)}: {os.strerror(error.errno or 0)}; "
                 "choose another with --port",
                 reason="address in use",
             ) from None
         bound = self._runner.addresses[0]
-        return f"http://{bound[0]}:{bound[1]}"
+        return f"http://{authority(bound[0], bound[1])}"
 
     def reload(self) -> list[str]:
         """Read the configuration again and change what has changed; returns what that was.

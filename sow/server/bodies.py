@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import msgspec
+from aiohttp import web
 
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadMessage
 from sow.keyed_topic import KeyedTopic
+from sow.server.negotiation import UnsupportedMediaType, as_utf8
 
 JSON_TYPES = ("application/json", "text/json")
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "text/plain")
@@ -14,18 +16,19 @@ BYTES_TYPE = "application/octet-stream"
 LENGTH_BYTES = 4
 
 
-def messages(topic: KeyedTopic, content_type: str, body: bytes) -> list[bytes]:
+async def messages(topic: KeyedTopic, request: web.Request) -> list[bytes]:
     """The message bodies of a request; raises BadMessage with the index of the first bad one."""
+    content_type, body = request.content_type, await request.read()
     if content_type in LINE_TYPES:
-        found = _lines(body)
+        found = _lines(as_utf8(request, body))
     elif content_type == FRAMES_TYPE:
         found = _frames(body)
     elif content_type == BYTES_TYPE:
         found = [body]
     elif content_type in JSON_TYPES:
-        found = _json(topic, body)
+        found = _json(topic, as_utf8(request, body))
     else:
-        raise ClientError(
+        raise UnsupportedMediaType(
             f"content type {content_type} is not understood; send application/json, "
             f"application/x-ndjson, text/plain, {BYTES_TYPE} or {FRAMES_TYPE}"
         )

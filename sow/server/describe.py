@@ -1,5 +1,6 @@
 """What the server tells of its topics and sessions (field names: contract §5a)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sow.catalog import PatternTopic, RunningTopic
@@ -15,7 +16,8 @@ def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
         "kind": topic.kind,
         "message_type": definition.message_type,
         "keys": [str(key) for key in records.keys],
-        "indexes": [list(fields) for fields in definition.hash_indexes],
+        "indexes": _indexes(definition.hash_indexes, records.keys),
+        "memos": [str(path) for path in records.indexes.memos],
         "records": len(records.table),
         "bytes": records.table.bytes,
         "subscriptions": sum(len(feed.members) for feed in topic.router.feeds()),
@@ -39,6 +41,12 @@ def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
     return described
 
 
+def _indexes(hashed: Sequence[Sequence[str]], keys: Sequence[object]) -> list[list[str]]:
+    """The hash indexes: the one that the key makes, then those that are configured."""
+    key = [str(path) for path in keys]
+    return ([key] if key else []) + [list(fields) for fields in hashed if list(fields) != key]
+
+
 def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
     """A definition that stands for many topics."""
     definition = pattern.definition
@@ -46,7 +54,7 @@ def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
         "name": definition.name,
         "kind": "pattern",
         "message_type": definition.message_type,
-        "indexes": [list(fields) for fields in definition.hash_indexes],
+        "indexes": _indexes(definition.hash_indexes, getattr(definition, "keys", ())),
         "topics": len(pattern.members),
         "records": sum(len(topic.records.table) for topic in pattern.members.values()),
     }

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from sow.catalog import RunningTopic
-from sow.errors import ClientError, ConfigError, NotAvailable, UnknownRecord
+from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.executor import Executor
 from sow.expressions import parse_order_by
 from sow.paths import value_at
@@ -23,6 +23,7 @@ from sow.server.arrow import ARROW, of_documents, of_snapshot, write_stream
 from sow.server.bodies import BYTES_TYPE, messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
+from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import read_count, read_flag, read_parameters, read_seconds
 from sow.server.responses import JSON, json_response
 from sow.snapshot import CHUNK_ROWS, Snapshot
@@ -82,7 +83,7 @@ class HttpDoor:
         topic = self._topic(request)
         asked = read_parameters(request, QUERY_PARAMETERS, QUERY_PARAMETERS_LATER)
         query = self._query(asked)
-        kind = _accepted(request)
+        kind = accepted(request, FORMATS, FORMATS_LATER)
         meta = read_flag(asked, "meta")
         answer = self._engine.query(topic.definition.name, query)
         headers = {
@@ -122,12 +123,12 @@ class HttpDoor:
         sow_key = request.match_info["key"]
         slot = table.find(sow_key)
         if slot is None:
-            raise UnknownRecord(f"topic {topic.definition.name} has no record {sow_key!r}")
+            raise UnknownRecord(f"topic {topic.definition.name} has no record {shown(sow_key)}")
         body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
         etag = f'"{seq}"'
         headers = {"ETag": etag, "SOW-Bookmark": str(seq)}
         await self._settled()
-        if request.headers.get("If-None-Match") == etag:
+        if is_known(request, etag):
             return web.Response(status=304, headers=headers)
         kind = topic.records.message_type
         content_type = JSON if kind.name == "json" else "text/plain" if not kind.enc else BYTES_TYPE
@@ -142,8 +143,8 @@ class HttpDoor:
         asked = read_parameters(request, ("k", "expiration", "ack"))
         ack = asked.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
-            raise ClientError(f"ack={ack} is not known; write processed or persisted")
-        bodies = messages(topic.records, request.content_type, await request.read())
+            raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
+        bodies = await messages(topic.records, request)
         bookmark = self._engine.publish(
             topic.definition.name,
             bodies,
@@ -164,14 +165,14 @@ class HttpDoor:
 
     async def delete(self, request: web.Request) -> web.Response:
         """sow_delete by filter, keys or bodies; answered when durable."""
-        topic = self._topic(request)
+        topic = self._engine.catalog.deletable(request.match_info["topic"])
         asked = read_parameters(request, ("filter", "keys"))
         body = await request.read()
         slots = self._executor.slots_to_delete(
             topic,
             filter_text=asked.get("filter"),
             sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
-            bodies=messages(topic.records, request.content_type, body) if body else None,
+            bodies=await messages(topic.records, request) if body else None,
         )
         deleted = self._engine.delete(topic.definition.name, slots, self._driver.now_us())
         await self._driver.durable()
@@ -224,7 +225,7 @@ class HttpDoor:
         name = request.match_info["id"]
         session = self._executor.sessions.get(name)
         if session is None:
-            raise UnknownRecord(f"no session {name!r}; GET /v1/sessions lists them")
+            raise UnknownRecord(f"no session {shown(name)}; GET /v1/sessions lists them")
         return session
 
     async def config(self, _request: web.Request) -> web.Response:
@@ -248,30 +249,10 @@ async def _conflated(request: web.Request) -> bool:
     if not isinstance(asked, dict) or list(asked) != ["conflated"]:
         raise ClientError('the body must be {"conflated": true} or {"conflated": false}')
     if not isinstance(asked["conflated"], bool):
-        raise ClientError(f"conflated is {asked['conflated']!r}; it must be true or false")
+        raise ClientError(
+            f"conflated is {shown(str(asked['conflated']))}; it must be true or false"
+        )
     return asked["conflated"]
-
-
-def _accepted(request: web.Request) -> str:
-    """JSON, NDJSON or Arrow, whichever the client named first; JSON when it takes anything."""
-    accept = request.headers.get("Accept", "*/*")
-    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    for kind in kinds:
-        if kind in FORMATS:
-            return kind
-        if kind in ("*/*", "application/*", ""):
-            return JSON
-    for kind in kinds:
-        if kind in FORMATS_LATER:
-            raise NotAvailable(f"{kind} is not available yet; accept {', '.join(FORMATS)}")
-    raise NotAcceptable(f"nothing in Accept: {accept} can be made; accept {', '.join(FORMATS)}")
-
-
-class NotAcceptable(ClientError):
-    """No format the client takes can be made."""
-
-    reason = "not acceptable"
-    status = 406
 
 
 async def _write_rows(

@@ -16,11 +16,13 @@ from aiohttp import web
 from sow.bookmarks import parse_bookmark
 from sow.consumers import Consumers
 from sow.engine import Engine
-from sow.errors import ClientError, InvalidTopic, StoreError
+from sow.errors import ClientError, InvalidTopic, StoreError, clipped
+from sow.expressions import Filter
 from sow.keyed_topic import KeyedTopic
 from sow.log_rows import Extent, LogRows, extent, log_rows
 from sow.server.arrow import ARROW, Stream, of_log
 from sow.server.driver import Driver
+from sow.server.negotiation import accepted
 from sow.server.parameters import read_count, read_parameters, read_seconds
 from sow.server.responses import json_response
 from sow.topics import Topic
@@ -31,7 +33,7 @@ ROWS_DEFAULT = 10_000
 ROWS_MAX = 1_000_000
 WAIT_S_MAX = 60
 PIECES_AT_ONCE = 50
-PARAMETERS = ("topics", "from", "to", "limit", "wait")
+PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 
 Topics = dict[str, KeyedTopic]
 
@@ -52,43 +54,54 @@ class LogDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
-        asked = read_parameters(request, (*PARAMETERS, "filter"))
-        text = asked.get("filter")
-        condition = self._engine.filter(text) if text is not None else None
+        asked = read_parameters(request, PARAMETERS)
+        kind = accepted(request, (NDJSON, ARROW))
         topics = self._topics(asked.get("topics"))
+        condition = self._condition(asked, topics)
         part = await self._asked_for(asked, topics)
-        as_arrow = ARROW in request.headers.get("Accept", "")
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
-        response.content_type = ARROW if as_arrow else NDJSON
+        response.content_type = kind
         await response.prepare(request)
         rows = log_rows(self._driver.journal, part, topics, condition)
-        pieces = _arrow(rows) if as_arrow else map(_lines, rows)
+        pieces = _arrow(rows) if kind == ARROW else map(_lines, rows)
         while piece := await asyncio.to_thread(_joined, pieces):
             await response.write(piece)
         await response.write_eof()
         return response
 
     async def extent(self, request: web.Request) -> web.Response:
-        """What such a range holds, without reading it; `newest` is the end of the whole log."""
+        """What such a range holds, without its rows; `newest` is the end of the whole log."""
         asked = read_parameters(request, PARAMETERS)
         topics = self._topics(asked.get("topics"), must_be_logged=True)
+        condition = self._condition(asked, topics)
         # What comes later is younger than this; what is older is in the log when it is read.
         now_us = self._driver.now_us()
         if self._driver.failure is None:
             await self._driver.durable()
         part = await self._asked_for(asked, topics, limit_max=None)
-        journal = self._driver.journal
+        journal, rows = self._driver.journal, part.rows
+        if condition is not None:
+            rows = await asyncio.to_thread(_count, log_rows(journal, part, topics, condition))
         return json_response(
             {
                 "from": str(part.after),
                 "to": str(part.until),
-                "rows": part.rows,
+                "rows": rows,
                 "oldest": str(journal.first_seq - 1),
                 "newest": str(journal.last_seq),
                 "ts": timestamp(now_us),
                 "ts_us": now_us,
             }
         )
+
+    def _condition(self, asked: dict[str, str], topics: Topics) -> Filter | None:
+        """The filter over the publishes of these topics."""
+        if "filter" not in asked:
+            return None
+        condition = self._engine.filter(asked["filter"])
+        for topic in topics.values() if "topics" in asked else ():
+            topic.check_filter(condition)
+        return condition
 
     async def _asked_for(
         self, asked: dict[str, str], topics: Topics, limit_max: int | None = ROWS_MAX
@@ -185,11 +198,15 @@ def _bookmark(name: str, text: str) -> int:
     """The sequence number that the parameter `name` holds; raises ClientError."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ClientError(
-            f"{name}={text} is not a bookmark; write one that the server gave"
+            f"{name}={clipped(text)} is not a bookmark; write one that the server gave"
             + (", 0 or now" if name == "from" else ""),
             reason="invalid bookmark",
         )
     return int(text)
+
+
+def _count(rows: Iterable[LogRows]) -> int:
+    return sum(len(piece.keys) for piece in rows)
 
 
 def _joined(pieces: Iterator[bytes]) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from sow.errors import ClientError, NotAvailable
+from sow.errors import ClientError, NotAvailable, clipped, shown
 from sow.wire import nearest
 
 
@@ -18,7 +18,7 @@ def read_parameters(
         if name in later:
             raise NotAvailable(f"parameter {name} is not available yet")
         if name not in known:
-            raise ClientError(f"no parameter {name!r}{nearest(name, known)}")
+            raise ClientError(f"no parameter {shown(name)}{nearest(clipped(name), known)}")
         if name in found:
             raise ClientError(f"parameter {name} is given twice")
         found[name] = value
@@ -29,7 +29,7 @@ def read_flag(asked: Mapping[str, str], name: str) -> bool:
     """A parameter that is true or false (the default)."""
     value = asked.get(name, "false")
     if value not in ("true", "false"):
-        raise ClientError(f"{name}={value} must be true or false")
+        raise ClientError(f"{name}={clipped(value)} must be true or false")
     return value == "true"
 
 
@@ -39,7 +39,7 @@ def read_count(asked: Mapping[str, str], name: str) -> int | None:
     if value is None:
         return None
     if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise ClientError(f"{name}={value} must be a whole number, 0 or more")
+        raise ClientError(f"{name}={clipped(value)} must be a whole number, 0 or more")
     return int(value)
 
 
@@ -53,5 +53,5 @@ def read_seconds(asked: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise ClientError(f"{name}={value} must be a number of seconds")
+        raise ClientError(f"{name}={clipped(value)} must be a number of seconds")
     return seconds

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import orjson
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from sow import __version__
 from sow.errors import NotAvailable
@@ -63,7 +64,8 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
     """All addresses."""
 
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=exposition(driver, executor), content_type="text/plain")
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=exposition(driver, executor), headers=headers)
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -103,7 +105,7 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
             "/v1/log",
             log.handle,
             "A range of the transaction log",
-            (*LOG_PARAMETERS, "filter"),
+            LOG_PARAMETERS,
         ),
         Route("GET", "/v1/log/extent", log.extent, "What a range of the log holds", LOG_PARAMETERS),
         Route("GET", "/v1/log/consumers", log.consumers, "Who has read the log how far"),

@@ -19,7 +19,7 @@ from aiohttp import web
 from sow.as_of import as_of
 from sow.bookmarks import parse_bookmark
 from sow.engine import Engine
-from sow.errors import ClientError, TooLarge, UnknownRecord
+from sow.errors import ClientError, TooLarge, UnknownRecord, shown
 from sow.expressions import Filter
 from sow.query import Query
 from sow.server.arrow import ARROW, of_snapshot, write_stream
@@ -105,6 +105,7 @@ class SnapshotDoor:
         definition = topic.definition
         if not isinstance(definition, Topic) or definition.durability != "persistent":
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
+        topic.records.check_filter(condition)
         table = topic.records.table
         slots = table.live().tolist()
         now, newest = Snapshot.take(topic.records, slots), self._engine.seq
@@ -157,8 +158,8 @@ class SnapshotDoor:
         taken = self._taken.get(name)
         if taken is None:
             raise UnknownRecord(
-                f"no snapshot {name!r}: it was released, not used for {KEPT_US // 1_000_000} s, or "
-                "the server was restarted; take another one"
+                f"no snapshot {shown(name)}: it was released, not used for "
+                f"{KEPT_US // 1_000_000} s, or the server was restarted; take another one"
             )
         taken.used_us = self._driver.now_us()
         return taken

@@ -18,9 +18,10 @@ from aiohttp import web
 
 from sow.catalog import RunningTopic
 from sow.engine import Engine
-from sow.errors import ClientError
+from sow.errors import ClientError, shown
 from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
+from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import read_count, read_parameters
 from sow.server.responses import json_response
 from sow.staged_writes import Rejected, StagedWrites, Step
@@ -151,7 +152,7 @@ class WritesDoor:
         if "topic" not in asked or rejects not in ("fail", "skip"):
             raise ClientError("give topic, and rejects=fail or rejects=skip")
         if request.content_type != ARROW:
-            raise ClientError(f"content type {request.content_type}: send {ARROW}")
+            raise UnsupportedMediaType(f"content type {request.content_type}: send {ARROW}")
         topic = self._writes.topic(asked["topic"])
         content = await request.read()
         read = await asyncio.to_thread(self._read, topic, content)
@@ -246,7 +247,7 @@ def _batch(request: web.Request) -> Batch:
     if len(writer) > WRITER_LENGTH_MAX or not writer.isprintable():
         raise ClientError(f"a writer's name has 1 to {WRITER_LENGTH_MAX} printable characters")
     if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
-        raise ClientError(f"epoch {epoch!r} is not a whole number, 0 or more")
+        raise ClientError(f"epoch {shown(epoch)} is not a whole number, 0 or more")
     return Batch(writer, int(epoch))
 
 

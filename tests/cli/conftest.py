@@ -16,6 +16,8 @@ TOPICS = """
   <Pattern>^/desk/</Pattern></Topic>
 <Topic><Name>notes</Name><MessageType>string</MessageType></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+  <UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval></ConflatedTopic>
 """
 
 

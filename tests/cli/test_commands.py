@@ -4,6 +4,8 @@ import csv
 import io
 import json
 
+import pytest
+
 
 def rows(text):
     return [json.loads(line) for line in text.splitlines()]
@@ -71,6 +73,12 @@ def test_a_lifetime_is_passed_on(sow):
 
 def test_nothing_is_published_from_nothing(sow):
     assert sow.ok("publish", "orders", input="") == "published 0 messages to orders\n"
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "/sow/writes", "nope"])
+def test_nothing_is_not_published_where_nothing_can_be(sow, topic):
+    done = sow("publish", topic, input="")
+    assert (done.exit_code, done.stdout) == (1, "")
 
 
 # query

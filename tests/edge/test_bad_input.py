@@ -209,7 +209,7 @@ def test_what_is_no_http_costs_nobody_else(server, data):
 @pytest.mark.parametrize("kind", ["image/png", "application/xml", "multipart/form-data"])
 def test_a_content_type_that_is_not_understood_is_named(server, kind):
     answer = server.post("orders", b'{"id":1}', kind=kind)
-    assert (answer.status, kind in answer.json["detail"]) == (400, True)
+    assert (answer.status, kind in answer.json["detail"]) == (415, True)
 
 
 @pytest.mark.parametrize(

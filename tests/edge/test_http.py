@@ -28,6 +28,14 @@ def test_a_publish_tells_how_many_and_the_bookmark_of_the_last(server):
     assert int(second["bookmark"]) == int(first["bookmark"]) + 2
 
 
+@pytest.mark.parametrize("topic", ["orders-C", "/sow/consumers", "nope"])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"id":1}'])
+def test_nothing_is_refused_where_something_would_be(server, topic, body):
+    answers = [server.post(topic, sent) for sent in (body, b'[{"id":1}]')]
+    assert [answer.body for answer in answers] == [answers[1].body] * 2
+    assert answers[0].json["reason"] == "invalid topic"
+
+
 def test_a_publish_may_be_answered_when_it_is_visible(server):
     assert server.publish("orders", {"id": 1}, ack="processed").status == 200
     assert ids(server.records("orders")) == [1]
@@ -142,8 +150,9 @@ def test_json_is_what_a_client_gets_that_takes_it(orders, accept):
     assert orders.get(records("orders"), accept).json == ORDERS
 
 
-def test_a_format_that_nobody_makes_is_not_acceptable(orders):
-    assert orders.get(records("orders"), "image/png").status == 406
+@pytest.mark.parametrize("accept", ["image/png", "text/html", "*/*;q=0", "application/json;q=0"])
+def test_a_format_that_nobody_makes_is_not_acceptable(orders, accept):
+    assert orders.get(records("orders"), accept).status == 406
 
 
 def test_a_record_is_found_by_its_key_and_has_an_etag(orders):
@@ -155,6 +164,51 @@ def test_a_record_is_found_by_its_key_and_has_an_etag(orders):
     assert again.status == 304
     orders.publish("orders", ORDERS[1])
     assert orders.get(path).headers["ETag"] != answer.headers["ETag"]
+
+
+@pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', 'W/"other" , W/{}', "*"])
+def test_what_the_client_has_is_not_sent_again(orders, form):
+    path = records("orders") + "/" + orders.records("orders", meta="true")[1]["k"]
+    tag = orders.get(path).headers["ETag"]
+    known = orders.request("GET", path, headers={"If-None-Match": form.format(tag)})
+    assert (known.status, known.body, known.headers["ETag"]) == (304, b"", tag)
+
+
+@pytest.mark.parametrize("tags", ['"other"', 'W/"other", "another"', "other"])
+def test_what_the_client_has_not_is_sent(orders, tags):
+    path = records("orders") + "/" + orders.records("orders", meta="true")[1]["k"]
+    assert orders.request("GET", path, headers={"If-None-Match": tags}).json == ORDERS[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json; charset=utf-8", '{"id":"é"}'.encode()),
+        ("application/x-ndjson; charset=latin1", '{"id":"é"}'.encode("latin1")),
+        ("text/plain; charset=ISO-8859-15", '{"id":"é"}'.encode("latin1")),
+        ('application/json; charset="utf-16"', '{"id":"é"}'.encode("utf-16")),
+    ],
+)
+def test_a_body_is_read_in_the_charset_it_is_declared_in(server, kind, body):
+    assert server.post("orders", body, kind).status == 200
+    assert ids(server.records("orders")) == ["é"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("application/json; charset=klingon", b'{"id":1}', 415),
+        ("application/json; charset=utf-7", b'{"id":1}', 415),
+        ("application/json; charset=base64", b'{"id":1}', 415),
+        ("application/json; charset=us-ascii", '{"id":"é"}'.encode(), 400),
+        ("application/json; charset=utf-16", b"{}x", 400),
+        ("image/png", b'{"id":1}', 415),
+    ],
+)
+def test_a_body_that_is_not_what_it_is_declared_to_be_is_refused(server, kind, body, status):
+    answer = server.post("orders", body, kind)
+    assert (answer.status, len(answer.json["detail"]) > 20) == (status, True)
+    assert server.records("orders") == []
 
 
 def test_an_absent_record_is_not_found(server):
@@ -251,10 +305,79 @@ def test_a_wrong_range_of_the_log_is_refused(server, query):
     assert server.get(f"/v1/log?{query}").status == 400
 
 
+def test_the_extent_of_a_filtered_log_counts_what_the_log_shows(server):
+    start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
+    server.publish("orders", *({"id": n, "price": n} for n in range(5)))
+    question = f"from={start}&topics=orders&filter=/price%20>%202&limit=4"
+    log, extent = (server.get(f"/v1/{name}?{question}") for name in ("log", "log/extent"))
+    assert [row["d"]["id"] for row in log.rows] == [3]
+    assert (extent.json["rows"], extent.json["to"]) == (1, log.headers["SOW-Bookmark"])
+
+
+def test_the_log_comes_in_the_form_that_is_liked_best(server):
+    assert (
+        "ndjson"
+        in server.get("/v1/log", "application/vnd.apache.arrow.stream;q=0.1, */*").headers[
+            "Content-Type"
+        ]
+    )
+    assert server.get("/v1/log", "image/png").status == 406
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        records("binary", filter="/a = 1"),
+        records("int64", order_by="/a"),
+        "/v1/topics/string/stream?filter=/a%20=%201",
+        "/v1/log?topics=binary&filter=/a%20=%201",
+        "/v1/log/extent?topics=binary&filter=/a%20=%201",
+    ],
+)
+def test_a_question_about_fields_is_refused_where_messages_have_none(server, path):
+    answer = server.get(path)
+    assert answer.status == 400
+    assert "have no fields" in answer.json["detail"]
+
+
+def test_nothing_is_deleted_by_fields_that_messages_have_not(server):
+    server.post("string", b"text", "text/plain", k="mine")
+    answer = server.request("DELETE", records("string", filter="/a IS NULL"))
+    assert (answer.status, answer.json["reason"]) == (400, "bad filter")
+    assert server.records("string") == ["text"]
+    assert server.request("DELETE", records("string", filter="1=1")).json == {"deleted": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "topic", "words"),
+    [
+        ("POST", "/sow/writes", "publish to"),
+        ("DELETE", "/sow/writes", "delete from"),
+        ("POST", "orders-C", "publish to orders"),
+        ("DELETE", "orders-C", "delete from orders"),
+    ],
+)
+def test_a_refusal_speaks_of_what_was_asked(server, method, topic, words):
+    answer = server.request(
+        method, records(topic, filter="1=1") if method == "DELETE" else records(topic)
+    )
+    assert (answer.status, answer.json["reason"]) == (400, "invalid topic")
+    assert words in answer.json["detail"]
+
+
+def test_the_servers_own_topics_are_never_suggested(server):
+    for name in ("nope", "/sow/write", "sow/consumers"):
+        assert "/sow/" not in server.get(records(name)).json["detail"].partition(";")[2]
+
+
 def test_topics_are_described(orders):
     topic = orders.get("/v1/topics/orders").json
     assert topic["kind"] == "topic"
-    assert (topic["keys"], topic["indexes"], topic["records"]) == (["/id"], [["/symbol"]], 3)
+    assert (topic["keys"], topic["indexes"], topic["records"]) == (
+        ["/id"],
+        [["/id"], ["/symbol"]],
+        3,
+    )
     copy = orders.get("/v1/topics/dear-C").json
     assert copy["kind"] == "conflated"
     assert (copy["underlying"], copy["interval_ms"]) == ("orders", 100)

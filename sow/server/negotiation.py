@@ -1,0 +1,125 @@
+"""What a request's headers settle: the form of the answer, whether it is known, how a body reads.
+
+`Accept` with its quality values (RFC 9110 §12.5.1), `If-None-Match` (§13.1.2) and the `charset` of
+a body's content type (§8.3). Nothing here knows what is asked for.
+"""
+
+import codecs
+import re
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from sow.errors import BadMessage, ClientError, NotAvailable, clipped
+
+QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
+CHARSETS = (
+    "utf-8",
+    "ascii",
+    "iso8859-1",
+    "iso8859-15",
+    "cp1252",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+)
+"""Charsets that a body may be declared in, by Python's names; all are turned into UTF-8."""
+
+
+class NotAcceptable(ClientError):
+    """No format the client takes can be made."""
+
+    reason = "not acceptable"
+    status = 406
+
+
+class UnsupportedMediaType(ClientError):
+    """A body that cannot be read as what it is declared to be."""
+
+    reason = "unsupported media type"
+    status = 415
+
+
+def accepted(request: web.Request, formats: Sequence[str], later: Sequence[str] = ()) -> str:
+    """The format that the client likes best, of `formats`, in the order in which we like them.
+
+    A format's quality is that of the most specific range that names it. Of formats of equal
+    quality a named one goes before one that only a wildcard allows. `later` are formats that are
+    not made yet. Raises NotAcceptable, NotAvailable, ClientError.
+    """
+    text = ", ".join(request.headers.getall("Accept", ())) or "*/*"
+    ranges = _ranges(text)
+    liked = [(*_liking(kind, ranges), -place, kind) for place, kind in enumerate(formats)]
+    best = max(liked)
+    if best[0] > 0:
+        return best[-1]
+    offered = ", ".join(formats)
+    for kind in later:
+        if _liking(kind, ranges)[0] > 0:
+            raise NotAvailable(f"{kind} is not available yet; accept {offered}")
+    raise NotAcceptable(f"nothing in Accept: {clipped(text)} can be made; accept {offered}")
+
+
+def _ranges(text: str) -> list[tuple[str, float]]:
+    """Media ranges and their qualities, in the order of the header."""
+    ranges: list[tuple[str, float]] = []
+    for part in text.split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        if not kind:
+            continue
+        quality = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "q":
+                if not QUALITY.fullmatch(value.strip()):
+                    raise ClientError(
+                        f"Accept: {clipped(part.strip())}: q is a number from 0 to 1 with at most "
+                        "three digits after the point"
+                    )
+                quality = float(value)
+        ranges.append((kind.lower(), quality))
+    return ranges or [("*/*", 1.0)]
+
+
+def _liking(kind: str, ranges: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
+    """How much a format is liked: its quality, how closely it is named, and how early."""
+    main = kind.partition("/")[0]
+    for closeness, name in ((2, kind), (1, f"{main}/*"), (0, "*/*")):
+        for place, (found, quality) in enumerate(ranges):
+            if found == name:
+                # Wildcards leave the order to us.
+                return quality, closeness, -place if closeness == 2 else 0
+    return 0.0, 0, 0
+
+
+def is_known(request: web.Request, etag: str) -> bool:
+    """Whether the client says that it has what `etag` names: in a list, weak or strong, or `*`."""
+    text = ", ".join(request.headers.getall("If-None-Match", ()))
+    return text.strip() == "*" or etag in ENTITY_TAG.findall(text)
+
+
+def as_utf8(request: web.Request, body: bytes) -> bytes:
+    """A text body in UTF-8, read in the charset that it is declared in.
+
+    Raises UnsupportedMediaType for a charset that is not known here, BadMessage for a body that
+    is not in it.
+    """
+    declared = request.charset
+    if declared is None:
+        return body
+    try:
+        charset = codecs.lookup(declared).name
+    except LookupError:
+        charset = ""
+    if charset not in CHARSETS:
+        raise UnsupportedMediaType(
+            f"charset {clipped(declared)} is not understood; send UTF-8, or one of "
+            f"{', '.join(CHARSETS[1:])}"
+        )
+    if charset == "utf-8":
+        return body  # whoever reads the messages checks them
+    try:
+        return body.decode(charset).encode()
+    except UnicodeDecodeError as error:
+        raise BadMessage(f"byte {error.start} of the body is not {charset}") from None
