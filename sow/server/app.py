@@ -141,7 +141,7 @@ class Server:
         staging = Staging(self._data_directory / "staging")
         self._doors = open_doors(self.driver, self.executor, self.reload, staging)
         for route in routes(self._doors, self.driver, self.executor):
-            app.router.add_route(route.method, route.path, route.handler)
+            app.router.add_route(route.method, route.path, route.handle)
         self._runner = web.AppRunner(
             app,
             access_log=None,

@@ -24,7 +24,7 @@ from sow.server.bodies import BYTES_TYPE, messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
-from sow.server.parameters import read_count, read_flag, read_parameters, read_seconds
+from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
 from sow.server.responses import JSON, json_response
 from sow.snapshot import CHUNK_ROWS, Snapshot
 from sow.topics import without_system_topics
@@ -42,6 +42,9 @@ QUERY_PARAMETERS = (
     "explain",
 )
 QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
+PUBLISH_PARAMETERS = ("k", "expiration", "ack")
+DELETE_PARAMETERS = ("filter", "keys")
+SESSIONS_PARAMETERS = ("filter",)
 FORMATS = (JSON, NDJSON, ARROW)
 FORMATS_LATER = ("text/csv",)
 
@@ -81,7 +84,7 @@ class HttpDoor:
     async def query(self, request: web.Request) -> web.StreamResponse:
         """A SOW query."""
         topic = self._topic(request)
-        asked = read_parameters(request, QUERY_PARAMETERS, QUERY_PARAMETERS_LATER)
+        asked = asked_of(request)
         query = self._query(asked)
         kind = accepted(request, FORMATS, FORMATS_LATER)
         meta = read_flag(asked, "meta")
@@ -140,7 +143,7 @@ class HttpDoor:
 
     async def _publish(self, request: web.Request, delta: bool) -> web.Response:
         topic = self._engine.catalog.publishable(request.match_info["topic"])
-        asked = read_parameters(request, ("k", "expiration", "ack"))
+        asked = asked_of(request)
         ack = asked.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
@@ -166,7 +169,7 @@ class HttpDoor:
     async def delete(self, request: web.Request) -> web.Response:
         """sow_delete by filter, keys or bodies; answered when durable."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
-        asked = read_parameters(request, ("filter", "keys"))
+        asked = asked_of(request)
         body = await request.read()
         slots = self._executor.slots_to_delete(
             topic,
@@ -200,7 +203,7 @@ class HttpDoor:
 
     async def change_sessions(self, request: web.Request) -> web.Response:
         """The same for all sessions whose description matches a filter."""
-        asked = read_parameters(request, ("filter",))
+        asked = asked_of(request)
         if "filter" not in asked:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
         condition, conflated = self._engine.filter(asked["filter"]), await _conflated(request)

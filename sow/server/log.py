@@ -23,7 +23,7 @@ from sow.log_rows import Extent, LogRows, extent, log_rows
 from sow.server.arrow import ARROW, Stream, of_log
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
-from sow.server.parameters import read_count, read_parameters, read_seconds
+from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.responses import json_response
 from sow.topics import Topic
 from sow.wire import comma_list, timestamp
@@ -54,7 +54,7 @@ class LogDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
-        asked = read_parameters(request, PARAMETERS)
+        asked = asked_of(request)
         kind = accepted(request, (NDJSON, ARROW))
         topics = self._topics(asked.get("topics"))
         condition = self._condition(asked, topics)
@@ -71,7 +71,7 @@ class LogDoor:
 
     async def extent(self, request: web.Request) -> web.Response:
         """What such a range holds, without its rows; `newest` is the end of the whole log."""
-        asked = read_parameters(request, PARAMETERS)
+        asked = asked_of(request)
         topics = self._topics(asked.get("topics"), must_be_logged=True)
         condition = self._condition(asked, topics)
         # What comes later is younger than this; what is older is in the log when it is read.

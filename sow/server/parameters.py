@@ -1,28 +1,42 @@
-"""The query string of a request: each parameter at most once, unknown ones refused."""
+"""The query string of a request: each parameter at most once, unknown ones refused.
+
+What an address takes stands in one place, the table of routes (`sow.server.routes`): requests are
+let in by it (`admit`), `/openapi.json` and the test of the docs are made from it, and a handler is
+given what was let in (`asked_of`) and nothing else.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
 from sow.errors import ClientError, NotAvailable, clipped, shown
 from sow.wire import nearest
 
+ASKED = web.RequestKey("asked", dict[str, str])
 
-def read_parameters(
-    request: web.Request, known: tuple[str, ...], later: tuple[str, ...] = ()
-) -> dict[str, str]:
-    """The query string, each parameter at most once; unknown ones are refused."""
+
+def admit(request: web.Request, known: Sequence[str], later: Sequence[str] = ()) -> None:
+    """Let a request in whose parameters are `known`; those of `later` are not available yet."""
     found: dict[str, str] = {}
     for name, value in request.query.items():
         if name in later:
             raise NotAvailable(f"parameter {name} is not available yet")
         if name not in known:
-            raise ClientError(f"no parameter {shown(name)}{nearest(clipped(name), known)}")
+            raise ClientError(f"no parameter {shown(name)}{_known(name, known)}")
         if name in found:
             raise ClientError(f"parameter {name} is given twice")
         found[name] = value
-    return found
+    request[ASKED] = found
+
+
+def _known(name: str, known: Sequence[str]) -> str:
+    return nearest(clipped(name), known) if known else "; this address takes none"
+
+
+def asked_of(request: web.Request) -> dict[str, str]:
+    """The parameters of a request that was let in."""
+    return request[ASKED]
 
 
 def read_flag(asked: Mapping[str, str], name: str) -> bool:

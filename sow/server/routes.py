@@ -1,4 +1,8 @@
-"""Every address of the server, in one table; `/openapi.json` and the docs are made from it."""
+"""Every address of the server, in one table, and what each takes.
+
+Requests are let in by it: a parameter that does not stand here reaches no handler.
+`/openapi.json` is made from it, and the documents are compared with it.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -11,28 +15,42 @@ from sow import __version__
 from sow.errors import NotAvailable
 from sow.executor import Executor
 from sow.server.driver import Driver
-from sow.server.http import HttpDoor
+from sow.server.http import (
+    DELETE_PARAMETERS,
+    PUBLISH_PARAMETERS,
+    QUERY_PARAMETERS,
+    QUERY_PARAMETERS_LATER,
+    SESSIONS_PARAMETERS,
+    HttpDoor,
+)
 from sow.server.log import PARAMETERS as LOG_PARAMETERS
 from sow.server.log import LogDoor
 from sow.server.metrics import exposition
-from sow.server.snapshots import SnapshotDoor
+from sow.server.parameters import admit
+from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import PARAMETERS as STREAM_PARAMETERS
 from sow.server.sse import EventDoor
 from sow.server.websocket import WebSocketDoor
-from sow.server.writes import WritesDoor
+from sow.server.writes import STAGE_PARAMETERS, WritesDoor
 from sow.store.staging import Staging
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Route(NamedTuple):
-    """One address: `parameters` are the names the query string may hold."""
+    """One address: `parameters` are the names the query string may hold, now or `later`."""
 
     method: str
     path: str
     handler: Handler
     summary: str
     parameters: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Let a request in, and answer it."""
+        admit(request, self.parameters, self.later)
+        return await self.handler(request)
 
 
 class Doors(NamedTuple):
@@ -82,17 +100,23 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
 
     http, log, topic = doors.http, doors.log, "/v1/topics/{topic}"
+    records = topic + "/records"
     batch = "/v1/writes/{writer}/{epoch}"
-    query = ("filter", "order_by", "top_n", "skip_n", "keys", "select", "meta", "explain")
-    publish = ("k", "expiration", "ack")
     table = [
         Route("GET", "/v1/topics", http.topics, "All topics"),
         Route("GET", topic, http.topic, "One topic: definition, counts, conflation"),
-        Route("GET", topic + "/records", http.query, "Query records", query),
-        Route("POST", topic + "/records", http.publish, "Publish", publish),
-        Route("PATCH", topic + "/records", http.delta_publish, "Delta publish", publish),
-        Route("DELETE", topic + "/records", http.delete, "Delete records", ("filter", "keys")),
-        Route("GET", topic + "/records/{key}", http.record, "One record by SowKey"),
+        Route(
+            "GET",
+            records,
+            http.query,
+            "Query records",
+            QUERY_PARAMETERS,
+            QUERY_PARAMETERS_LATER,
+        ),
+        Route("POST", records, http.publish, "Publish", PUBLISH_PARAMETERS),
+        Route("PATCH", records, http.delta_publish, "Delta publish", PUBLISH_PARAMETERS),
+        Route("DELETE", records, http.delete, "Delete records", DELETE_PARAMETERS),
+        Route("GET", records + "/{key}", http.record, "One record by SowKey"),
         Route(
             "GET",
             topic + "/stream",
@@ -116,21 +140,21 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
             "/v1/snapshots",
             doors.snapshots.take,
             "Take a snapshot of a topic",
-            ("topic", "filter", "keys", "as_of", "parts"),
+            TAKE_PARAMETERS,
         ),
-        Route("GET", "/v1/snapshots/{id}", doors.snapshots.read, "A part of it", ("part",)),
+        Route("GET", "/v1/snapshots/{id}", doors.snapshots.read, "A part of it", READ_PARAMETERS),
         Route("DELETE", "/v1/snapshots/{id}", doors.snapshots.release, "Let a snapshot go"),
         Route(
             "POST",
             batch,
             doors.writes.stage,
             "Stage rows of a batch",
-            ("topic", "part", "attempt", "chunk", "rejects"),
+            STAGE_PARAMETERS,
         ),
         Route("POST", batch + "/commit", doors.writes.commit, "Apply a staged batch, once"),
         Route("DELETE", batch, doors.writes.abort, "Forget a staged batch"),
         Route("GET", "/v1/sessions", http.sessions, "Sessions and their queues"),
-        Route("POST", "/v1/sessions", http.change_sessions, "Switch conflation", ("filter",)),
+        Route("POST", "/v1/sessions", http.change_sessions, "Conflate or not", SESSIONS_PARAMETERS),
         Route("POST", "/v1/sessions/{id}", http.change_session, "Switch a session's conflation"),
         Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
         Route("GET", "/v1/config", http.config, "The configuration as understood"),

@@ -24,7 +24,7 @@ from sow.expressions import Filter
 from sow.query import Query
 from sow.server.arrow import ARROW, of_snapshot, write_stream
 from sow.server.driver import Driver
-from sow.server.parameters import read_count, read_parameters
+from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
 from sow.snapshot import Snapshot
 from sow.topics import Topic
@@ -36,6 +36,8 @@ IDLE_US = 60_000_000
 SNAPSHOTS_MAX = 1_000
 ROWS_MAX = 20_000_000
 PARTS_MAX = 10_000
+TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
+READ_PARAMETERS = ("part",)
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class SnapshotDoor:
 
     async def take(self, request: web.Request) -> web.Response:
         """Take a snapshot: all records of a topic, or those that a filter or keys name."""
-        asked = read_parameters(request, ("topic", "filter", "keys", "as_of", "parts"))
+        asked = asked_of(request)
         if "topic" not in asked:
             raise ClientError("give the topic to take a snapshot of: topic=orders")
         parts = read_count(asked, "parts") or 1
@@ -117,7 +119,7 @@ class SnapshotDoor:
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """One part of a snapshot, as an Arrow stream."""
-        asked = read_parameters(request, ("part",))
+        asked = asked_of(request)
         taken = self._named(request)
         part = read_count(asked, "part") or 0
         if part >= len(taken.parts):

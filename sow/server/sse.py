@@ -15,7 +15,7 @@ from sow.errors import ClientError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
-from sow.server.parameters import read_flag, read_parameters
+from sow.server.parameters import asked_of, read_flag
 from sow.subscriptions import is_logged
 from sow.wire import EVENTS, parse_conflation, read_list
 
@@ -73,7 +73,7 @@ class EventDoor:
         return response
 
     def _command(self, request: web.Request) -> Command:
-        asked = read_parameters(request, PARAMETERS)
+        asked = asked_of(request)
         delta, oof = read_flag(asked, "delta"), read_flag(asked, "oof")
         last = request.headers.get("Last-Event-ID")
         if last is None:

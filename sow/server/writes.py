@@ -22,7 +22,7 @@ from sow.errors import ClientError, shown
 from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
-from sow.server.parameters import read_count, read_parameters
+from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
 from sow.staged_writes import Rejected, StagedWrites, Step
 from sow.store.staging import Attempt, Batch, Staging
@@ -33,6 +33,7 @@ SWEEP_US = 600_000_000
 REJECTED_TOLD_MAX = 1_000
 WRITER_LENGTH_MAX = 255
 EPOCH_DIGITS_MAX = 18
+STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
 
 
 class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,7 +148,7 @@ class WritesDoor:
     async def stage(self, request: web.Request) -> web.Response:
         """Keep a chunk of rows for a commit."""
         batch = _batch(request)
-        asked = read_parameters(request, ("topic", "part", "attempt", "chunk", "rejects"))
+        asked = asked_of(request)
         rejects = asked.get("rejects", "fail")
         if "topic" not in asked or rejects not in ("fail", "skip"):
             raise ClientError("give topic, and rejects=fail or rejects=skip")

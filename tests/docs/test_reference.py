@@ -9,7 +9,7 @@ import pytest
 
 from sow import wire
 from sow.server.metrics import exposition
-from sow.server.routes import Doors, routes
+from sow.server.routes import Doors, description, routes
 from sow.topics import Merge
 from tests.engine.harness import ORDERS, SLOW, World
 from tests.test_layers import LAYERS
@@ -31,12 +31,43 @@ def table():
     return routes(Doors(*[door] * len(Doors._fields)), door, door)
 
 
+def words_about(route):
+    """What is said of an address: its line in the table, and the sections that it leads to."""
+    text = (DOCS / "http.md").read_text()
+    (line,) = re.findall(rf"^\| `{re.escape(f'{route.method} {route.path}')}` \|.*$", text, re.M)
+    for anchor in re.findall(r"\]\(#([\w-]+)\)", line):
+        title = anchor.replace("-", "[ -]")
+        line += re.search(rf"^#+ {title}$.*?(?=^#|\Z)", text, re.M | re.S | re.I)[0]
+    return line
+
+
+def undocumented(route):
+    said = words_about(route)
+    return [name for name in route.parameters if f"`{name}`" not in said]
+
+
 @pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
 def test_every_address_and_parameter_is_documented(route):
-    text = (DOCS / "http.md").read_text()
-    assert f"`{route.method} {route.path}`" in text or f"`{route.method} {route.path}?" in text
-    for name in route.parameters:
-        assert f"`{name}`" in text, name
+    assert not undocumented(route)
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
+def test_a_parameter_that_no_page_names_is_found(route):
+    planted = route._replace(parameters=(*route.parameters, "planted"))
+    assert undocumented(planted) == ["planted"]
+
+
+@pytest.mark.parametrize("door", sorted((ROOT / "sow/server").glob("*.py")), ids=lambda p: p.stem)
+def test_handlers_read_what_the_table_names_and_nothing_else(door):
+    read = r"""asked(?:\.get\(|\[)"(\w+)"|"(\w+)" in asked|read_\w+\(asked, "(\w+)\""""
+    names = {name for found in re.findall(read, door.read_text()) for name in found if name}
+    assert names <= {name for route in table() for name in route.parameters} | {"conflated"}
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
+def test_the_description_names_the_parameters_of_the_table(route):
+    described = description(table())["paths"][route.path][route.method.lower()]["parameters"]
+    assert tuple(p["name"] for p in described if p["in"] == "query") == route.parameters
 
 
 def test_no_address_is_documented_that_is_not_there():

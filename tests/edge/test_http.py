@@ -444,6 +444,23 @@ def test_an_unknown_or_repeated_parameter_is_refused(server, parameter):
     assert server.get(f"/v1/topics/orders/records?{parameter}").status == 400
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/topics"),
+        ("GET", "/v1/topics/orders/records/1"),
+        ("POST", "/v1/config/reload"),
+        ("GET", "/v1/log/consumers"),
+        ("DELETE", "/v1/writes/w/1"),
+        ("GET", "/v1/ws"),
+        ("GET", "/healthz"),
+    ],
+)
+def test_no_address_ignores_a_parameter(server, method, path):
+    answer = server.request(method, f"{path}?planted=1")
+    assert (answer.status, "'planted'" in answer.json["detail"]) == (400, True)
+
+
 def test_a_bad_filter_says_where(server):
     problem = server.get(records("orders", filter="/a = ")).json
     assert problem["position"] == 5
