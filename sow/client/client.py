@@ -4,14 +4,14 @@ Questions and deletes go over HTTP; publishes and subscriptions over WebSockets,
 client's publishes to each topic and one for each subscription.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import aiohttp
-import orjson
 
+from sow.client.bodies import Document, encode_all
 from sow.client.http import (
     CONNECT_S,
     FRAMES,
@@ -40,9 +40,6 @@ from sow.errors import BadMessage, ClientError
 
 URL_DEFAULT = "http://127.0.0.1:8080"
 FRAME_MESSAGES = 1000
-
-Document = bytes | str | Mapping[str, Any] | int | float
-"""A message: bytes and str are bodies as they are, anything else is written as JSON."""
 
 
 class Client:
@@ -115,7 +112,8 @@ class Client:
         """Publish one message or many; returns the last one's bookmark once all are durable.
 
         Up to 1000 messages are all or nothing; more go in frames of as many. `key` names the
-        record where the topic has no Key. Raises BadMessage with the index of the first bad one.
+        record where the topic has no Key. Raises BadMessage with the index of the first bad one;
+        for what JSON does not have, such as NaN, before anything is sent.
         """
         return await self._publish(topic, messages, key, expires_s, delta=False)
 
@@ -239,17 +237,3 @@ def checked_url(url: str) -> str:
     if scheme not in ("http", "https") or not rest:
         raise ClientError(f"{url!r} is not an address such as {URL_DEFAULT}")
     return text
-
-
-def encode_all(messages: Document | Iterable[Document]) -> list[bytes]:
-    """Bodies of one message or many."""
-    if isinstance(messages, bytes | str | Mapping | int | float):
-        return [encode(messages)]
-    return [encode(message) for message in messages]
-
-
-def encode(message: Document) -> bytes:
-    """One body."""
-    if isinstance(message, bytes):
-        return message
-    return message.encode() if isinstance(message, str) else orjson.dumps(message)

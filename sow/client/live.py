@@ -8,10 +8,11 @@ from what was last seen to what holds.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from sow.client.failures import Disconnected
 from sow.client.messages import Message
 from sow.client.subscription import Subscription
 from sow.client.tables import to_arrow, to_pandas
@@ -27,6 +28,26 @@ class Change(NamedTuple):
     key: str
     old: Document | None
     new: Document | None
+
+
+class Changes:
+    """The changes of a live view, one by one.
+
+    An object rather than a generator: a generator is over once an `anext` of it was cancelled, as
+    `asyncio.wait_for` does when its time is up, and this goes on.
+    """
+
+    def __init__(self, take: Callable[[], Awaitable[Change | None]]) -> None:
+        self._take = take
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change:
+        change = await self._take()
+        if change is None:
+            raise StopAsyncIteration
+        return change
 
 
 class Live(Mapping[str, Document]):
@@ -53,9 +74,13 @@ class Live(Mapping[str, Document]):
     def __len__(self) -> int:
         return len(self._records)
 
+    def copy(self) -> dict[str, Document]:
+        """The records as they stand, in a dictionary that does not change."""
+        return self._records.copy()
+
     def to_arrow(self) -> Any:
         """The records as a pyarrow Table, a column for each field and one for the SowKey."""
-        return to_arrow([{"sow_key": key, **record} for key, record in self.items()])
+        return table_of(self.copy())
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame."""
@@ -69,20 +94,38 @@ class Live(Mapping[str, Document]):
         if self._failure is not None:
             raise self._failure
 
-    async def changes(self) -> AsyncIterator[Change]:
-        """Each change of a record, from what this iteration last gave to what holds now."""
+    def changes(self) -> "Changes":
+        """Each change of a record, from what was last given of it to what holds now."""
+        return Changes(self._next_change)
+
+    async def change(self, timeout_s: float | None = None) -> Change:
+        """The next change of a record.
+
+        Raises TimeoutError when there is none in time, as often as one likes: what comes later is
+        given later. Raises what ended the view, or Disconnected when it was closed.
+        """
+        async with asyncio.timeout(timeout_s):
+            found = await self._next_change()
+        if found is None:
+            raise Disconnected(
+                "the live view has ended, so there are no more changes; open another"
+            )
+        return found
+
+    async def _next_change(self) -> Change | None:
+        """The next change, None at the end; one that is given up waiting for is not lost."""
         while True:
             while not self._changes:
                 if self._failure is not None:
                     raise self._failure
                 if self._task is None or self._task.done():
-                    return
+                    return None
                 self._moved.clear()
                 await self._moved.wait()
-            key = next(iter(self._changes))
-            change = self._changes.pop(key)
+            # From here on nothing waits, so no cancellation can come between taking and giving.
+            change = self._changes.pop(next(iter(self._changes)))
             if change.old is not None or change.new is not None:
-                yield change
+                return change
 
     async def _follow(self) -> None:
         try:
@@ -150,3 +193,11 @@ class Live(Mapping[str, Document]):
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self.subscription.close()
+
+
+def table_of(records: Mapping[str, Document]) -> Any:
+    """Records by SowKey as a pyarrow Table; one that is no object has the column ``value``."""
+    rows = [
+        record if isinstance(record, dict) else {"value": record} for record in records.values()
+    ]
+    return to_arrow([{"sow_key": key, **row} for key, row in zip(records, rows, strict=True)])

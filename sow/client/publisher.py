@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from sow.client.bodies import Document, encode_all
 from sow.client.messages import Line
 from sow.client.socket import Socket, framed
 from sow.errors import BadMessage, SowError
@@ -29,7 +30,7 @@ class Sent(NamedTuple):
 
 
 class Publisher:
-    """Publishes raw bodies to one topic over its own connection."""
+    """Publishes to one topic over its own connection."""
 
     def __init__(self, socket: Socket, topic: str, window: int = WINDOW_FRAMES) -> None:
         self.topic = topic
@@ -48,13 +49,15 @@ class Publisher:
 
     async def send(
         self,
-        bodies: Sequence[bytes],
+        bodies: Sequence[Document],
         *,
         key: str | None = None,
         expires_s: float | None = None,
         delta: bool = False,
     ) -> None:
         """Send bodies as one frame, waiting while the window is full.
+
+        Bytes go as they are; documents are written as JSON, as by `Client.publish`.
 
         With `delta` each is merged into its record.
 
@@ -64,13 +67,14 @@ class Publisher:
         command = "delta_publish" if delta else "publish"
         await self._send(command, bodies, {"k": key, "x": expires_s})
 
-    async def delete(self, bodies: Sequence[bytes]) -> None:
+    async def delete(self, bodies: Sequence[Document]) -> None:
         """Delete the records that the key fields of these bodies name, in order with `send`."""
         await self._send("sow_delete", bodies, {})
 
     async def _send(
-        self, command: str, bodies: Sequence[bytes], more: Mapping[str, object]
+        self, command: str, messages: Sequence[Document], more: Mapping[str, object]
     ) -> None:
+        bodies = self._encoded(messages)
         if not bodies:
             return
         cid = self._socket.next_cid()
@@ -87,6 +91,13 @@ class Publisher:
         self._waiting.append(Sent(cid, self.sent, len(bodies)))
         self.sent += len(bodies)
         await self._socket.send(frame)
+
+    def _encoded(self, messages: Sequence[Document]) -> list[bytes]:
+        try:
+            return encode_all(messages)
+        except BadMessage as error:
+            error.index += self.sent
+            raise
 
     async def drain(self) -> None:
         """Wait until everything sent is durable; raises what any frame failed with."""

@@ -1,5 +1,7 @@
 """One WebSocket to a server: frames out, lines in; knows nothing of what they mean."""
 
+import asyncio
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +12,7 @@ from sow.client.failures import ClosedByServer, Disconnected, reported
 from sow.client.messages import Line, read_lines
 
 HEARTBEAT_S = 30.0
+CLOSE_S = 1.0
 GIVEN_UP = 1008
 """The code of a WebSocket that the server closes because it has given the session up."""
 
@@ -45,7 +48,14 @@ class Socket:
         with reported(url):
             raw = await http.ws_connect(f"{url}/v1/ws", max_msg_size=0, heartbeat=HEARTBEAT_S)
         socket = cls(url, raw)
-        await socket._log_on({"client": name, "session": session, "seen": seen})
+        try:
+            await socket._log_on({"client": name, "session": session, "seen": seen})
+        except BaseException:
+            # Refused, or given up waiting for: nobody will ever close it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await raw.close()
+            raise
         return socket
 
     async def _log_on(self, fields: Mapping[str, object]) -> None:

@@ -47,6 +47,7 @@ class Subscription:
         self._socket: Socket | None = None
         self._session = ""
         self._seen = 0
+        self._cid = ""
         self._ready: deque[Message] = deque()
         self._ended = False
         self.name = ""
@@ -67,13 +68,10 @@ class Subscription:
         """Subscribe on a new session."""
         self._socket, self._session, self._seen = socket, socket.session, 0
         self.name = ""
-        cid = await socket.command(self._command, **fields)
+        self._cid = await socket.command(self._command, **fields)
         while not self.name:
             for line in await self._receive(socket):
-                if line.c == ACK and line.cid == cid:
-                    self._accept(line)
-                else:
-                    self._take(line)
+                self._take(line)
 
     def _accept(self, ack: Line) -> None:
         if ack.failed:
@@ -87,6 +85,9 @@ class Subscription:
 
     def _take(self, line: Line) -> None:
         """Keep a line for whoever reads; acks and bare heartbeats say nothing to them."""
+        if line.c == ACK and line.cid == self._cid and not self.name:
+            # Here, not where it was sent from: that may have been given up waiting for.
+            self._accept(line)
         if line.c == ACK or (line.c == "heartbeat" and not line.conflated and not line.dropped):
             return
         if line.c in ("p", "group_end") and line.bm is not None:

@@ -1,9 +1,24 @@
-"""The client without asyncio."""
+"""The client without asyncio: whatever the asynchronous one has, it has, with the same result."""
+
+import asyncio
+import inspect
+import re
 
 import pytest
 
+from sow.client import client as asynchronous
+from sow.client import http, live, publisher, subscription, sync
 from sow.client.sync import Client
-from sow.errors import UnknownTopic
+from sow.errors import BadMessage, ClientError, UnknownTopic
+
+PAIRS = [
+    (asynchronous.Client, sync.Client),
+    (http.Http, sync.Http),
+    (http.Rows, sync.Rows),
+    (publisher.Publisher, sync.Publisher),
+    (subscription.Subscription, sync.Subscription),
+    (live.Live, sync.Live),
+]
 
 
 @pytest.fixture
@@ -12,32 +27,276 @@ def client(server):
         yield client
 
 
-def test_publishing_and_asking(client):
-    client.publish("orders", [{"id": 1, "px": 1}, {"id": 2, "px": 2}])
-    client.delta_publish("orders", {"id": 1, "q": 5})
-    assert client.query("orders", filter="/px = 1").records == [{"id": 1, "px": 1, "q": 5}]
-    assert client.delete("orders", filter="1=1") == 2
+class Plain:
+    """How a scenario uses the client without asyncio: things are what they are."""
+
+    def __init__(self, server):
+        self.client = Client(server.url, name="test")
+
+    def wait(self, found):
+        return found
+
+    def enter(self, manager):
+        return manager.__enter__()
+
+    def leave(self, manager):
+        manager.__exit__(None, None, None)
+
+    def next(self, iterator):
+        return next(iterator)
+
+    def all(self, iterable):
+        return list(iterable)
+
+    def read(self, response):
+        return response.body
+
+    def close(self):
+        self.client.close()
+
+
+class Awaiting:
+    """How the same scenario uses the asynchronous one: each thing is awaited."""
+
+    def __init__(self, server):
+        self.loop = asyncio.new_event_loop()
+        self.client = asynchronous.Client(server.url, name="test")
+
+    def wait(self, found):
+        return self.loop.run_until_complete(found)
+
+    def enter(self, manager):
+        return self.wait(manager.__aenter__())
+
+    def leave(self, manager):
+        self.wait(manager.__aexit__(None, None, None))
+
+    def next(self, iterator):
+        return self.wait(_next(iterator))
+
+    def all(self, iterable):
+        return self.wait(_all(iterable))
+
+    def read(self, response):
+        return self.wait(response.read())
+
+    def close(self):
+        self.wait(self.client.close())
+        self.wait(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+async def _next(iterator):
+    return await anext(iterator)
+
+
+async def _all(iterable):
+    return [item async for item in iterable]
+
+
+async def _http(client):
+    return client.http
+
+
+def plain_or_not(way):
+    """The client's `http`, which the asynchronous one makes on its loop."""
+    client = way.client
+    return client.http if isinstance(way, Plain) else way.wait(_http(client))
+
+
+def publishing(way):
+    client = way.client
+    bookmarks = [
+        way.wait(client.publish("orders", [{"id": 1, "px": 1}, {"id": 2, "px": 2}])),
+        way.wait(client.delta_publish("orders", {"id": 1, "q": 5})),
+    ]
+    deleted = way.wait(client.delete("orders", filter="/id = 2"))
+    return client.name, [int(b) > 0 for b in bookmarks], deleted, client.retry, bool(client.url)
+
+
+def publishing_fast(way):
+    made = way.wait(way.client.publisher("orders", window=2))
+    way.enter(made)
+    way.wait(made.send([b'{"id":1}', {"id": 2}]))
+    way.wait(made.send([{"id": 1, "px": 3}], delta=True))
+    way.wait(made.drain())
+    way.wait(made.delete([{"id": 2}]))
+    way.wait(made.settle())
+    counts = made.topic, made.sent, made.published, int(made.bookmark) > 0
+    way.leave(made)
+    way.wait(made.close())
+    return counts
+
+
+def asking(way):
+    client = way.client
+    way.wait(client.publish("orders", [{"id": 1}, {"id": 2}]))
+    answer = way.wait(client.query("orders", filter="/id > 1"))
+    names = sorted(topic["name"] for topic in way.wait(client.topics()))
+    explained = sorted(way.wait(client.explain("orders", filter="/id > 1")))
+    kind = way.wait(client.topic("orders"))["kind"]
+    return answer.records, answer.matches, bool(answer.index), names, explained, kind
+
+
+def reading_rows(way):
+    way.wait(way.client.publish("orders", [{"id": 1}, {"id": 2}]))
+    found = []
+    for use in (
+        way.all,
+        lambda rows: [row for chunk in way.all(rows.chunks()) for row in chunk],
+        lambda rows: way.wait(rows.all()).records,
+        lambda rows: (rows.matches, bool(rows.index), int(rows.bookmark) > 0),
+    ):
+        opening = way.client.rows("orders", order_by="/id")
+        found.append(use(way.enter(opening)))
+        way.leave(opening)
+    return found
+
+
+def requesting(way):
+    way.wait(way.client.publish("orders", {"id": 1}))
+    over = plain_or_not(way)
+    found = [over.url == way.client.url, way.wait(over.json("GET", "/v1/topics/orders"))["kind"]]
+    opening = over.request("GET", "/v1/topics/orders/records", {"top_n": 1})
+    response = way.enter(opening)
+    found += [response.status, response.headers["SOW-Matches"], way.read(response)]
+    way.leave(opening)
+    opening = over.rows("orders", {"filter": "/id = 1"})
+    found.append(way.all(way.enter(opening)))
+    way.leave(opening)
+    return found
+
+
+def following(way):
+    client = way.client
+    way.wait(client.publish("orders", {"id": 1}))
+    messages = client.sow_and_subscribe("orders", oof=True)
+    way.wait(messages.open())
+    found = [way.next(messages).c for _ in range(3)]
+    way.wait(client.publish("orders", {"id": 2}))
+    found += [message.document() for message in way.wait(messages.batch())]
+    found += [bool(messages.name), int(messages.bookmark) > 0, messages.resumed, messages.gaps]
+    way.wait(messages.close())
+    plain = client.subscribe("orders")
+    way.enter(plain)
+    way.wait(client.publish("orders", {"id": 3}))
+    found.append(way.next(plain).document())
+    way.leave(plain)
+    return found
+
+
+def living(way):
+    client = way.client
+    way.wait(client.publish("orders", {"id": 1}))
+    view = client.live("orders")
+    way.enter(view)
+    way.wait(view.synced())
+    found = [list(view.values()), [row["id"] for row in view.to_arrow().to_pylist()]]
+    way.wait(client.publish("orders", {"id": 2}))
+    found.append(way.wait(view.change(5)).new)
+    way.wait(client.publish("orders", {"id": 1, "px": 2}))
+    found.append(way.next(iter(view.changes()) if isinstance(way, Plain) else view.changes()).new)
+    found += [len(view), list(view) == list(view.keys()), dict(view.items()) == view.copy()]
+    found += [[view[key] for key in view], view.get("none"), bool(view.subscription.name)]
+    found.append(sorted(row["id"] for row in view.to_pandas().to_dict("records")))
+    way.leave(view)
+    return found
+
+
+SCENARIOS = [publishing, publishing_fast, asking, reading_rows, requesting, following, living]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_both_clients_do_the_same(server, scenario):
+    found = []
+    for kind in (Plain, Awaiting):
+        server.clear()
+        way = kind(server)
+        try:
+            found.append(scenario(way))
+        finally:
+            way.close()
+    assert found[0] == found[1]
+
+
+def public(kind):
+    """The public names of a class: its methods, properties, and what its constructor sets."""
+    set_there = re.findall(r"self\.(\w+)(?::[^=]+)? = ", inspect.getsource(kind.__init__))
+    return {name for name in [*dir(kind), *set_there] if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("awaited", "plain"), PAIRS, ids=lambda kind: kind.__name__)
+def test_nothing_of_the_asynchronous_client_is_missing(awaited, plain):
+    assert public(awaited) - public(plain) == set()
+
+
+@pytest.mark.parametrize(("awaited", "plain"), PAIRS, ids=lambda kind: kind.__name__)
+def test_every_public_name_is_used_by_a_scenario(awaited, plain):
+    used = [*SCENARIOS, plain_or_not, test_both_clients_do_the_same]
+    text = "".join(map(inspect.getsource, used))
+    assert {name for name in public(awaited) if f".{name}" not in text} == set()
 
 
 def test_a_refusal_is_raised_as_the_same_error(client):
     with pytest.raises(UnknownTopic):
         client.query("nope")
+    with pytest.raises(UnknownTopic), client.rows("nope"):
+        pass
 
 
-def test_messages_come_one_by_one(client):
+def test_a_number_that_json_does_not_have_is_refused_before_anything_is_sent(client, server):
+    bad = [{"id": 1}, {"id": 2, "legs": [{"px": float("nan")}]}]
+    with client.publisher("orders") as publisher:
+        for send in (
+            lambda: client.publish("orders", bad),
+            lambda: client.delta_publish("orders", bad),
+            lambda: publisher.send(bad),
+        ):
+            with pytest.raises(BadMessage, match=r"message 1: /legs\[0\]/px is NaN") as caught:
+                send()
+            assert caught.value.index == 1
+        assert publisher.sent == 0
+    assert server.records("orders") == []
+
+
+def test_messages_come_one_by_one_also_after_a_timeout(client):
     client.publish("orders", {"id": 1})
     with client.sow_and_subscribe("orders") as messages:
         assert [messages.next(5).c for _ in range(3)] == ["group_begin", "sow", "group_end"]
         client.publish("orders", {"id": 2})
         assert next(messages).document() == {"id": 2}
-        with pytest.raises(TimeoutError):
-            messages.next(0.01)
+        for number in range(3, 6):
+            with pytest.raises(TimeoutError):
+                messages.next(0.01)
+            client.publish("orders", {"id": number})
+            assert messages.next(5).document() == {"id": number}
 
 
-def test_a_live_view(client):
-    client.publish("orders", {"id": 1})
+def test_a_live_view_gives_changes_after_any_number_of_timeouts(client):
     with client.live("orders") as live:
-        assert [record["id"] for record in live.values()] == [1]
-        client.publish("orders", {"id": 2})
-        assert live.change(5).new == {"id": 2}
-        assert len(live) == 2
+        for number in range(3):
+            for _ in range(2):
+                with pytest.raises(TimeoutError):
+                    live.change(0.01)
+            client.publish("orders", {"id": number})
+            assert live.change(5).new == {"id": number}
+        assert len(live) == 3
+
+
+def test_a_live_view_may_be_gone_through_while_records_leave(client):
+    client.publish("orders", [{"id": number} for number in range(10)])
+    with client.live("orders") as live:
+        for _, record in live.items():
+            if record["id"] == 0:
+                client.delete("orders", filter="1=1")
+                while len(live):
+                    live.change(5)
+        assert list(live.values()) == []
+
+
+def test_a_closed_client_says_so(server):
+    client = Client(server.url)
+    client.close()
+    client.close()
+    with pytest.raises(ClientError, match="the client is closed"):
+        client.topics()

@@ -1,0 +1,75 @@
+"""Live views: changes are given once each, however often one gives up waiting for them."""
+
+import asyncio
+
+import pytest
+
+from sow.client import Disconnected
+from sow.errors import UnknownTopic
+
+SOON_S, NEVER_S = 5.0, 0.02
+
+
+def test_changes_go_on_after_any_number_of_timeouts(using):
+    async def work(client):
+        found = []
+        async with client.live("orders") as live:
+            changes = aiter(live.changes())
+            for number in range(3):
+                for _ in range(2):
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(anext(changes), NEVER_S)
+                await client.publish("orders", {"id": number})
+                found.append((await asyncio.wait_for(anext(changes), SOON_S)).new["id"])
+        return found
+
+    assert using(work) == [0, 1, 2]
+
+
+def test_no_change_is_lost_by_giving_up_at_the_wrong_moment(using):
+    async def work(client):
+        found = []
+        async with client.live("orders") as live:
+            publishing = asyncio.ensure_future(_publish_slowly(client, 50))
+            while len(found) < 50:
+                try:
+                    found.append((await live.change(0.0005)).new["id"])
+                except TimeoutError:
+                    continue
+            await publishing
+        return found
+
+    assert using(work) == list(range(50))
+
+
+async def _publish_slowly(client, count):
+    for number in range(count):
+        await client.publish("orders", {"id": number})
+
+
+def test_the_changes_of_a_closed_view_are_over(using):
+    async def work(client):
+        async with client.live("orders") as live:
+            await client.publish("orders", {"id": 1})
+            first = await live.change(SOON_S)
+        rest = [change async for change in live.changes()]
+        with pytest.raises(Disconnected, match="live view has ended"):
+            await live.change(SOON_S)
+        return first.new, rest
+
+    assert using(work) == ({"id": 1}, [])
+
+
+def test_a_subscription_whose_opening_was_given_up_is_still_refused(using):
+    async def work(client):
+        following = client.subscribe("nope")
+        for patience_s in (0.0001 * 2**step for step in range(16)):
+            try:
+                await asyncio.wait_for(following.batch(), patience_s)
+            except TimeoutError:
+                continue
+            except UnknownTopic as error:
+                return error.detail
+        return ""
+
+    assert "no topic 'nope'" in using(work)
