@@ -34,6 +34,10 @@ class Conflator(Generic[K, V]):
         """Keys that wait, in open and in closed windows."""
         return len(self._pending) + sum(len(entries) for _, entries in self._closed)
 
+    def refold(self, fold: Fold[V] | None) -> None:
+        """Fold differently from now on; what waits goes on waiting."""
+        self._fold = fold
+
     def offer(self, keys: Sequence[K], values: Iterable[V], now_us: int) -> None:
         """Fold a batch in, in order; a key may be offered more than once."""
         self._close(now_us)
@@ -56,13 +60,14 @@ class Conflator(Generic[K, V]):
         return self.schedule.opened_us()
 
     def pending(self) -> Mapping[K, V]:
-        """The newest value that waits for each key."""
+        """What waits for each key, folded where several of its windows do."""
         if not self._closed:
             return self._pending
         waiting: dict[K, V] = {}
         for _, entries in self._closed:
-            waiting |= entries
-        return waiting | self._pending
+            self._put(waiting, entries)
+        self._put(waiting, self._pending)
+        return waiting
 
     def is_open(self, key: K, now_us: int) -> bool:
         """Whether a key is in a window that has not ended by now."""
@@ -75,6 +80,10 @@ class Conflator(Generic[K, V]):
             if key in entries:
                 return entries[key]
         return None
+
+    def newest(self, key: K) -> V | None:
+        """The newest value that waits for a key, in whatever window."""
+        return self._pending[key] if key in self._pending else self.closed(key)
 
     def take(self, now_us: int) -> dict[K, V]:
         """What is released by now, each key once, oldest window first."""

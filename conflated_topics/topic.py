@@ -9,7 +9,7 @@ and went within one window, contract S2).
 The copy itself, what records are and who hears of a release are the caller's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Generic, TypeVar
@@ -79,6 +79,20 @@ class ConflatedTopic(Generic[K, V]):
         pending = self._conflator.pending()
         self._conflator = Conflator(schedule, self._fold if self._merge else None)
         self._conflator.offer(list(pending), pending.values(), now_us)
+
+    def remerge(self, merge: Callable[[V, V], V] | None) -> None:
+        """Go on with another way of making one update of two; what waits goes on waiting."""
+        self._merge = merge
+        self._conflator.refold(self._fold if merge else None)
+
+    def waiting(self) -> Mapping[K, V | Removal[K, V]]:
+        """What waits for each key."""
+        return self._conflator.pending()
+
+    def will_hold(self, key: K) -> bool:
+        """The copy will hold a record once everything that waits has been released."""
+        waiting = self._conflator.newest(key)
+        return self._holds(key) if waiting is None else not isinstance(waiting, Removal)
 
     def offer(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool] | None

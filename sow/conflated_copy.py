@@ -6,12 +6,12 @@ routed like a publish, so that the copy is an ordinary topic to everyone else. A
 underlying topic is that it emits changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from conflated_topics import ConflatedTopic, PerKey, Removal, Schedule, Tick
 from sow.batch import Batch
 from sow.changes import Reason
-from sow.expressions import Filter, compile_fields
+from sow.expressions import Fields, Filter, compile_fields
 from sow.keyed_topic import KeyedTopic
 from sow.topics import ConflatedTopic as Definition
 
@@ -34,10 +34,9 @@ class ConflatedCopy:
         self.underlying = underlying
         self.definition = definition
         self.condition = condition
-        merges = copy.folding.merger is not None
         self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
         self.conflation: ConflatedTopic[str, Update] = ConflatedTopic(
-            self._schedule(definition), copy.table.__contains__, self._merge if merges else None
+            self._schedule(definition), copy.table.__contains__, self._merge_or_none()
         )
         self.is_external = definition.engine != "embedded"
         self.filled_seq = 0
@@ -50,6 +49,9 @@ class ConflatedCopy:
         if definition.schedule == "tick":
             return Tick(definition.interval_us)
         return PerKey(definition.interval_us)
+
+    def _merge_or_none(self) -> Callable[[Update, Update], Update] | None:
+        return None if self.copy.folding.merger is None else self._merge
 
     def _merge(self, current: Update, new: Update) -> Update:
         """Two updates of one window; a merger that keeps both cannot be heard here."""
@@ -134,20 +136,21 @@ class ConflatedCopy:
 
     def _put(self, names: Sequence[str], updates: Sequence[Update]) -> Batch:
         bodies, seqs, ts_us = zip(*updates, strict=True)
+        return self.copy.put(names, list(map(self._as_held, bodies)), {}, seqs, ts_us)
+
+    def _as_held(self, body: bytes) -> bytes:
+        """A message of the underlying topic as it stands in the copy."""
         merger = self.copy.folding.merger
         if merger is not None:
-            bodies = tuple(map(merger.single, bodies))
-        if self.enrichment is not None:
-            bodies = tuple(map(self._enriched, bodies))
-        return self.copy.put(names, list(bodies), {}, seqs, ts_us)
+            body = merger.single(body)
+        return body if self.enrichment is None else self._enriched(body, self.enrichment)
 
-    def _enriched(self, body: bytes) -> bytes:
+    def _enriched(self, body: bytes, enrichment: Fields) -> bytes:
         """The message with the fields that are computed for it."""
         kind = self.copy.message_type
         document = kind.parse(body)
-        assert self.enrichment is not None
         assert isinstance(document, dict)
-        return kind.encode(self.enrichment.apply(document))
+        return kind.encode(enrichment.apply(document))
 
     def _drop(self, leaving: Sequence[Removal[str, Update]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]
@@ -155,7 +158,9 @@ class ConflatedCopy:
         # An oof of a record that no longer matches carries its new state, every other one the
         # state this copy last had.
         partings = (
-            {removal.key: removal.value[0] for removal in leaving} if reason == "match" else None
+            {removal.key: self._as_held(removal.value[0]) for removal in leaving}
+            if reason == "match"
+            else None
         )
         batch = self.copy.drop(
             [removal.key for removal in leaving], reason, lambda _: (seqs, ts_us), partings
@@ -169,20 +174,28 @@ class ConflatedCopy:
         self.definition = definition
         self.conflation.reschedule(self._schedule(definition), now_us)
 
+    def remerge(self) -> None:
+        """Go on as the copy's folding has it now."""
+        self.conflation.remerge(self._merge_or_none())
+
     def refocus(self, definition: Definition, condition: Filter | None, now_us: int) -> None:
-        """Go on with another filter: what enters or leaves the copy by it does so in a window."""
+        """Go on with another filter: what enters or leaves the copy by it does so in a window.
+
+        What counts is what the copy will hold once everything that waits has been released.
+        """
         self.definition = definition
         self.stop()
         if condition is not None:
             self.underlying.watch(condition.paths)
         self.condition = condition
-        names, updates = self._wanted()
-        held, table = self.copy.table, self.underlying.table
-        for name, update in zip(names, updates, strict=True):
-            if name not in held:
-                self.conflation.offer((name,), (update,), now_us, None)
-        for name in held.slots.keys() - set(names):
-            slot = table.slots.get(name)
+        wanted = dict(zip(*self._wanted(), strict=True))
+        entering = [name for name in wanted if not self.conflation.will_hold(name)]
+        self.conflation.offer(entering, [wanted[name] for name in entering], now_us, None)
+        table = self.underlying.table
+        there = dict.fromkeys((*self.copy.table.slots, *self.conflation.waiting()))
+        for name in there:
+            # What has left the underlying topic is leaving the copy already.
+            slot = None if name in wanted else table.slots.get(name)
             if slot is not None:
                 now = (table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot]))
                 self.conflation.remove((name,), (now,), "match", now_us)

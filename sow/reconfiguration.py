@@ -155,6 +155,8 @@ class Reconfiguration:
     @staticmethod
     def _refold(topic: RunningTopic, definition: Definition, _now_us: int) -> None:
         topic.records.folding = Folding(definition, topic.records.message_type)
+        if topic.copy is not None:
+            topic.copy.remerge()
         topic.definition = definition
 
     def _retime(self, topic: RunningTopic, definition: Definition, now_us: int) -> None:
