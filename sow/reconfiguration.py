@@ -7,6 +7,7 @@ before the first step is taken: a bad edit changes nothing.
     conflated topics    added, removed; another interval, schedule or filter
     any topic           other indexes, another back-pressure policy
     Sessions, Limits    for sessions that begin from now on
+    Security            for requests that come from now on
 """
 
 import dataclasses
@@ -78,7 +79,7 @@ class Reconfiguration:
                 yield from self._change(before[definition.name], definition)
             else:
                 yield from self._addition(definition)
-        for name in ("sessions", "limits"):
+        for name in ("sessions", "limits", "security"):
             if getattr(old, name) != getattr(new, name):
                 yield Step(f"{name} changed", lambda _now_us: None)
 

@@ -174,6 +174,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Security:
+    """`<Security>`: who may come in besides those whom the rule of `sow.server.admission` lets in.
+
+    Hosts and origins stand in the one spelling of `sow.hosts`; `trusted_proxies` are addresses and
+    networks, such as ``192.0.2.10/32``.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
 
@@ -186,6 +199,7 @@ class Configuration:
     journal: JournalSettings = field(default_factory=JournalSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
     limits: Limits = field(default_factory=Limits)
+    security: Security = field(default_factory=Security)
     pipelines: tuple[Pipeline, ...] = ()
 
 

@@ -27,6 +27,7 @@ LAYERS = {
     ],
     1: [
         "sow.paths",
+        "sow.hosts",
         "sow.keys",
         "sow.delta",
         "sow.merging",

@@ -7,7 +7,7 @@ from typing import Literal
 from sow.config import kinds
 from sow.config.kinds import Kind
 
-Status = Literal["implemented", "not yet", "no effect", "foreign"]
+Status = Literal["implemented", "not yet", "no effect", "foreign", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,8 @@ class Element:
     `text_child` names the child that a section's own text stands for. A `required` element may be
     absent where the element `unless` is there, whose value it then takes.
     Status: `not yet` is refused by name, `no effect` and `foreign` (known to AMPS, not to us) are
-    warned about; the insides of all three are not looked at.
+    warned about, `refused` is foreign and not safe to leave out. The insides of all four are not
+    looked at, but for what is refused inside what is foreign.
     """
 
     name: str

@@ -9,6 +9,7 @@ from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, foreign, later, unused
 from sow.config.kinds import Kind
 from sow.config.pipeline_elements import PIPELINES
+from sow.config.security_elements import ACCESS_OF_AMPS, SECURITY
 from sow.config.topic_elements import SOW
 from sow.topics import (
     Configuration,
@@ -202,8 +203,6 @@ FOREIGN = foreign(
     Admin="monitoring is served at the address in Listen",
     Logging="the server logs to its standard error",
     Actions="run what is to happen at fixed times from a scheduler of the system",
-    Authentication="listen on loopback, or put a proxy that authenticates before the server",
-    Entitlement="listen on loopback, or put a proxy that authorises before the server",
     Replication="",
     Modules="",
     Externals="",
@@ -266,7 +265,9 @@ ROOT = Element(
         MESSAGE_TYPES,
         SESSIONS,
         LIMITS,
+        SECURITY,
         PIPELINES,
         *FOREIGN,
+        *ACCESS_OF_AMPS,
     ),
 )

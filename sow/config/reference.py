@@ -40,6 +40,7 @@ def _others() -> Iterator[str]:
         "not yet": "### Not available yet (an error)",
         "no effect": "### Accepted without effect (a warning)",
         "foreign": "### Elements of AMPS that are ignored (a warning)",
+        "refused": "### Elements of AMPS that would be missed (an error)",
     }
     for status, heading in headings.items():
         places: dict[str, list[str]] = {}

@@ -146,6 +146,10 @@ class _Reader:
             case "foreign":
                 message = "is an element of AMPS that this server does not have, and is ignored"
                 self._findings.warning(node.line, node.tag, message, element.about)
+                self._refused_inside(node)
+            case "refused":
+                message = "is an element of AMPS that this server does not have"
+                self._findings.error(node.line, node.tag, message, element.about)
             case "implemented" if element.kind is not None:
                 self._leaf(section, node, element)
             case "implemented" if element.make is not None:
@@ -154,6 +158,15 @@ class _Reader:
                 section.put(element, inner)
             case _:
                 self.read(section, node, element)
+
+    def _refused_inside(self, node: Node) -> None:
+        """What is ignored is ignored with all that is in it, but for what nobody should miss."""
+        for child in node.children:
+            known = ROOT.child(child.tag)
+            if known is not None and known.status == "refused":
+                self._element(Section(ROOT, node.tag, node.line), child, known)
+            else:
+                self._refused_inside(child)
 
     def _leaf(self, section: Section, node: Node, element: Element) -> None:
         assert element.kind is not None

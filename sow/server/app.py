@@ -16,6 +16,7 @@ from sow.errors import ConfigError, StoreError
 from sow.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver, stored_bytes
+from sow.server.gate import Gate, machine_names
 from sow.server.problems import http_log, report
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
@@ -35,7 +36,8 @@ GC_THRESHOLDS = (50_000, 20, 20)
 class Server:
     """One server. `start` takes the data directory and the port, `stop` gives them back.
 
-    `reread` reads the configuration again, for `reload`; it raises ConfigError.
+    `reread` reads the configuration again, for `reload`; it raises ConfigError. `names` gives what
+    the machine is called.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Server:
         data_directory: Path,
         clock: Clock | None = None,
         reread: Callable[[], Configuration] | None = None,
+        names: Callable[[], Iterable[str]] = machine_names,
     ) -> None:
         self._reread = reread
+        self._gate = Gate(lambda: self.configuration, names)
         self.configuration = with_system_topics(configuration)
         self.engine: Engine
         self.executor: Executor
@@ -136,12 +140,15 @@ class Server:
 
     async def _listen(self) -> str:
         app = web.Application(
-            middlewares=[report], client_max_size=self.configuration.limits.frame_bytes_max
+            middlewares=[report, self._gate.check],
+            client_max_size=self.configuration.limits.frame_bytes_max,
         )
         staging = Staging(self._data_directory / "staging")
         self._doors = open_doors(self.driver, self.executor, self.reload, staging)
         for route in routes(self._doors, self.driver, self.executor):
             app.router.add_route(route.method, route.path, route.handle)
+        app.on_response_prepare.append(self._gate.mark)
+        self._gate.open()
         self._runner = web.AppRunner(
             app,
             access_log=None,

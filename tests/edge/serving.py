@@ -65,13 +65,13 @@ class ErrorLog(logging.Handler):
 class Running:
     """A server from `start` to `stop`."""
 
-    def __init__(self, config, directory: Path):
+    def __init__(self, config, directory: Path, **more):
         self.log = ErrorLog()
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(self._keep)
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self._config, self._directory = config, directory
+        self._config, self._directory, self._more = config, directory, more
         self.start()
 
     def start(self):
@@ -79,7 +79,7 @@ class Running:
         self.server, self.url, self._http = self.wait(self._start())
 
     async def _start(self):
-        server = Server(self._config, self._directory)
+        server = Server(self._config, self._directory, **self._more)
         url = await server.start()
         http = aiohttp.ClientSession(auto_decompress=False, read_bufsize=2**20)
         return server, url, http

@@ -178,8 +178,9 @@ def test_a_bad_line_is_answered_with_a_failure_and_the_next_is_served(server, li
 def test_a_text_frame_that_is_not_utf_8_ends_that_connection_only(server):
     with server.connection() as raw:
         raw.sendall(
-            b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         raw.recv(4096)
         raw.sendall(b"\x81\x82\x00\x00\x00\x00\xff\xfe")
@@ -187,7 +188,7 @@ def test_a_text_frame_that_is_not_utf_8_ends_that_connection_only(server):
     assert server.get("/healthz").status == 200
 
 
-POST = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ POST = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: x\r\n"
         POST + b"Content-Length: 100\r\n\r\n{",
         b"nonsense\r\n\r\n",
         POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
     ],
     ids=["half a request", "half a body", "no http", "bad chunks", "a huge header"],
 )

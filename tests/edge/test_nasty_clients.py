@@ -6,10 +6,13 @@ import pytest
 
 from tests.edge.serving import records
 
-POST = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+POST = (
+    b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\n"
+)
 CLOSE = b"Connection: close\r\n"
 UPGRADE = (
-    b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 
@@ -27,12 +30,12 @@ def well(server):
     "data",
     [
         b"GET /v1/topics HT",
-        b"GET /v1/topics HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+        b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
         POST + b'Content-Length: 100\r\n\r\n{"id":9',
         POST + b"Content-Length: 100\r\n\r\n",
         POST + b'Transfer-Encoding: chunked\r\n\r\n8\r\n{"id":9}\r\n',
-        b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /v1/log?wait=60&from=now HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /v1/log?wait=60&from=now HTTP/1.1\r\nHost: localhost\r\n\r\n",
         UPGRADE,
         UPGRADE + b"\x81\xfe",
         UPGRADE + b'\x81\x90\0\0\0\0{"c":"sow","t"',
@@ -50,8 +53,8 @@ def test_a_client_that_breaks_off_changes_nothing(server, data):
     [
         b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
         b"GET /" + b"a" * 300_000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"GET /v1/topics HTTP/9.9\r\nHost: x\r\n" + CLOSE + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET /v1/topics HTTP/9.9\r\nHost: localhost\r\n" + CLOSE + b"\r\n",
         b"GET /v1/topics HTTP/one\r\n\r\n",
         POST + b"Content-Length: -5\r\n\r\n",
         POST + b"Content-Length: abc\r\n\r\n",
@@ -60,9 +63,9 @@ def test_a_client_that_breaks_off_changes_nothing(server, data):
         POST + CLOSE + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\njunk",
         POST + CLOSE + b"Content-Encoding: deflate\r\nContent-Length: 4\r\n\r\njunk",
         POST + CLOSE + b"Expect: wonders\r\nContent-Length: 0\r\n\r\n",
-        b"BREW /v1/topics HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n",
-        b"GET http://x:99999/v1/topics HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n",
-        b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n" + CLOSE + b"\r\n",
+        b"BREW /v1/topics HTTP/1.1\r\nHost: localhost\r\n" + CLOSE + b"\r\n",
+        b"GET http://x:99999/v1/topics HTTP/1.1\r\nHost: localhost\r\n" + CLOSE + b"\r\n",
+        b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n" + CLOSE + b"\r\n",
     ],
     ids=range(15),
 )
@@ -96,7 +99,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped(server):
     server.publish("orders", *({"id": n, "blob": "x" * 10_000} for n in range(90)))
     with server.connection() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.sendall(b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: x\r\n\r\n")
+        raw.sendall(b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 200")
     server.request("DELETE", records("orders", filter="1=1"))
     well(server)

@@ -83,7 +83,7 @@ def test_any_bytes_in_a_frame_are_survived(running, frame):
 
 
 UPGRADE = (
-    b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 PAYLOAD = b'{"c":"sow_and_subscribe","t":"orders"}'

@@ -1,0 +1,98 @@
+"""Hosts and origins, as headers and config.xml write them, each in one spelling.
+
+A browser's word on where a request comes from and where it was sent is text, and whoever compares
+texts has to compare one spelling of each: lower case, no dot at the end, addresses as `ipaddress`
+writes them. What could mean two things to two readers is no host at all: user names, characters
+that no name has, and digits that some resolvers take for an address. Nothing is looked up here.
+"""
+
+import re
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?", re.ASCII)
+NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
+# Whoever takes numbers for addresses decides by the last label.
+NUMBER = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)
+ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@\s]+)", re.ASCII | re.I)
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Authority(NamedTuple):
+    """What a Host header says: a host, and a port if there is one."""
+
+    host: str
+    port: int | None
+
+
+class Origin(NamedTuple):
+    """Where a page comes from; `port` is None for a scheme that has none by default."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        shown = self.port is not None and self.port != DEFAULT_PORTS.get(self.scheme)
+        return f"{self.scheme}://{host}" + (f":{self.port}" if shown else "")
+
+
+def parse_host(text: str) -> str | None:
+    """A host in its one spelling, an address of version 6 without brackets; None if it is none."""
+    if address := parse_address(text):
+        return address
+    name = text.lower().removesuffix(".")
+    return name if NAME.fullmatch(name) and not NUMBER.fullmatch(name) else None
+
+
+def parse_address(text: str) -> str | None:
+    """An IP address in its one spelling, one of version 4 within version 6 as what it is; None if
+    it is none. A zone is left out: it says through which door of this machine, not to whom."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        mapped = address.ipv4_mapped
+        return str(mapped or IPv6Address(int(address)))
+    return str(address)
+
+
+def parse_authority(text: str) -> Authority | None:
+    """``host``, ``host:port`` or ``[address]:port``; None if it is none of them."""
+    found = AUTHORITY.fullmatch(text)
+    if found is None:
+        return None
+    written = found["host"]
+    if written.startswith("["):
+        inner = written[1:-1]
+        host = parse_address(inner) if ":" in inner else None
+    else:
+        host = parse_host(written)
+    port = int(found["port"]) if found["port"] else None
+    return None if host is None or (port or 0) > 65535 else Authority(host, port)
+
+
+def parse_origin(text: str) -> Origin | None:
+    """``scheme://host`` with or without a port; None if it is none, as ``null`` is."""
+    found = ORIGIN.fullmatch(text)
+    authority = parse_authority(found["authority"]) if found else None
+    if found is None or authority is None:
+        return None
+    scheme = found["scheme"].lower()
+    port = DEFAULT_PORTS.get(scheme) if authority.port is None else authority.port
+    return Origin(scheme, authority.host, port)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host, as `parse_host` gives it, is an address and not a name."""
+    return parse_address(host) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there: 127.0.0.0/8, ::1, localhost."""
+    address = parse_address(host)
+    if address is None:
+        return parse_host(host) == "localhost"
+    return ip_address(address).is_loopback
