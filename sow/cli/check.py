@@ -22,7 +22,7 @@ def check(ctx: click.Context, config: str, variables: dict[str, str], as_json: b
     Each finding is one line: file, line, element, error or warning, what is wrong, what to write
     instead. The last line counts them.
     """
-    loaded = load(config, variables, os.environ)
+    loaded = load(config, variables, os.environ).checked
     if as_json:
         click.echo(orjson.dumps([dataclasses.asdict(found) for found in loaded.findings]))
     else:

@@ -38,6 +38,8 @@ SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open
 REFRESH_S = 1.0
 ROWS = 8
 RATE = 4000.0
+LOOPBACK = "127.0.0.1"
+"""A demo is for whoever started it, wherever the file has the server listen."""
 
 
 @dataclass(slots=True)
@@ -93,7 +95,9 @@ async def _demo(
     if seconds:
         loop.call_later(seconds, stop.set)
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
-        server = Server(replace(loaded.configuration, port=port), Path(data_directory))
+        server = Server(
+            replace(loaded.configuration, host=LOOPBACK, port=port), Path(data_directory)
+        )
         url = await server.start()
         try:
             commands = {

@@ -16,7 +16,7 @@ import orjson
 from sow.cli.options import json_option, run, variables_option
 from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
-from sow.config import load, require
+from sow.config import exposed, load, require
 from sow.errors import ConfigError
 from sow.server.app import Server
 from sow.topics import Configuration
@@ -43,6 +43,11 @@ Ready = Callable[[str], Mapping[str, list[str]]]
     type=click.Path(file_okay=False),
     help="Directory of all data, instead of DataDirectory in CONFIG.",
 )
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond loopback although nobody is asked for a password.",
+)
 @click.option("--no-pipelines", is_flag=True, help="Start nothing of Spark's beside the server.")
 @json_option
 @click.pass_context
@@ -53,6 +58,7 @@ def serve(
     host: str | None,
     port: int | None,
     data_dir: str | None,
+    insecure: bool,
     no_pipelines: bool,
     as_json: bool,
 ) -> None:
@@ -77,6 +83,9 @@ def serve(
         return as_given(require(config, variables, os.environ))
 
     configuration = as_given(loaded.configuration)
+    place = "--host" if host or loaded.exposure is None else loaded.exposure.place
+    if not _may_listen(configuration.host, place, insecure):
+        ctx.exit(1)
 
     def ready(url: str) -> dict[str, list[str]]:
         _announce(configuration, url, as_json)
@@ -90,6 +99,16 @@ def serve(
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)
+
+
+def _may_listen(host: str, place: str, insecure: bool) -> bool:
+    """Whether a server may listen there; says what is wrong with it, at `place`, if anything is."""
+    wrong = exposed(host)
+    if wrong is None:
+        return True
+    said = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"
+    click.echo(f"{place}: {said}", err=True)
+    return insecure
 
 
 def _announce(configuration: Configuration, url: str, as_json: bool) -> None:

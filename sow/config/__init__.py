@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from sow.config.build import build
 from sow.config.document import DOCUMENT_BYTES_MAX, parse_document
+from sow.config.exposure import exposed, exposure
 from sow.config.findings import Finding, Findings, Loaded, Severity
 from sow.config.rules import check
 from sow.config.structure import read_root
@@ -18,7 +19,7 @@ from sow.config.variables import Variables
 from sow.errors import ConfigError
 from sow.topics import Configuration
 
-__all__ = ["Finding", "Loaded", "Severity", "load", "loads", "require"]
+__all__ = ["Finding", "Loaded", "Severity", "exposed", "load", "loads", "require"]
 
 NONE: Mapping[str, str] = {}
 
@@ -34,7 +35,7 @@ def loads(
     `${NAME}` is looked up in `variables`, then in `environment`.
     """
     findings = Findings(file)
-    configuration = None
+    configuration = exposing = None
     node = parse_document(text, findings)
     if node is not None:
         root = read_root(node, Variables(file, variables, environment), findings)
@@ -42,7 +43,8 @@ def loads(
             check(root, findings)
             if not findings.has_errors():
                 configuration = build(root, os.path.dirname(file))
-    return Loaded(configuration, findings.in_order())
+                exposing = exposure(configuration, file, root.line_of("Listen"))
+    return Loaded(configuration, findings.in_order(), exposing)
 
 
 def load(

@@ -37,6 +37,11 @@ class Finding:
     instead: str = ""
 
     @property
+    def place(self) -> str:
+        """Where it is: file, line and element."""
+        return f"{self.file}:{self.line}: {self.element}"
+
+    @property
     def advice(self) -> str:
         """What is wrong and what to write instead, without the place."""
         return f"{self.message}; {self.instead}" if self.instead else self.message
@@ -52,10 +57,23 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration file as read: `configuration` is None when any finding is an error."""
+    """A configuration file as read: `configuration` is None when any finding is an error.
+
+    `exposure` is an error of another kind: the file can be read, and run by who says that the
+    server is to stand open.
+    """
 
     configuration: Configuration | None
     findings: tuple[Finding, ...]
+    exposure: Finding | None = None
+
+    @property
+    def checked(self) -> "Loaded":
+        """The same with `exposure` among the findings, as for a file that is not to be run so."""
+        if self.exposure is None:
+            return self
+        findings = sorted((*self.findings, self.exposure), key=lambda finding: finding.line)
+        return Loaded(None, tuple(findings))
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -7,6 +7,8 @@ from sow.cli import main
 
 TOPIC = "<Topic><Name>{}</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 
+SOW = f"<SOW>{TOPIC.format('orders')}</SOW>"
+
 
 @pytest.fixture
 def check(tmp_path, monkeypatch):
@@ -53,6 +55,18 @@ def test_warnings_alone_are_counted_beside_the_topics(check):
         0,
         "config.xml: ok (1 topic, 1 warning)",
     )
+
+
+def test_an_address_beyond_loopback_is_an_error(tmp_path):
+    path = tmp_path / "config.xml"
+    path.write_text(f"<SOWConfig><Name>x</Name>\n<Listen>0.0.0.0:80</Listen>{SOW}</SOWConfig>")
+    result = CliRunner().invoke(main, ["check", str(path)])
+    assert result.exit_code == 1
+    first, last = result.stdout.splitlines()
+    assert first.startswith(f"{path}:2: Listen: error: 0.0.0.0 is not loopback")
+    assert last.endswith("1 error")
+    (found,) = json.loads(CliRunner().invoke(main, ["check", str(path), "--json"]).stdout)
+    assert (found["element"], found["severity"]) == ("Listen", "error")
 
 
 def test_findings_as_json(check):

@@ -124,3 +124,26 @@ def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
         assert process.stderr.readline().startswith("sow: not reloaded: ")
         process.terminate()
         assert process.wait(timeout=STOP_S_MAX) == 0
+
+
+def test_it_does_not_listen_beyond_loopback_unless_that_is_meant(command, tmp_path):
+    config = tmp_path / "config.xml"
+    for text, options, place in (
+        (CONFIG, ["--host", "0.0.0.0"], "--host"),
+        (CONFIG.replace("<SOW>", "\n<Listen>0.0.0.0:0</Listen><SOW>"), [], f"{config}:2: Listen"),
+    ):
+        config.write_text(text)
+        refused = subprocess.run([*command, *options], capture_output=True, text=True, timeout=30)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        (said,) = refused.stderr.splitlines()
+        assert said.startswith(f"{place}: error: 0.0.0.0 is not loopback")
+        assert "--insecure" in said
+        with started([*command, *options, "--insecure"]) as (process, line):
+            assert line.startswith("sow: listening on http://0.0.0.0:")
+            warned = process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            assert process.communicate(timeout=STOP_S_MAX)[1] == ""
+        assert warned.startswith(f"{place}: warning: 0.0.0.0 is not loopback")
+    # What counts is where it listens in the end.
+    with started([*command, "--host", "localhost"]) as (_, line):
+        assert line.startswith("sow: listening on http://")

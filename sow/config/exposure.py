@@ -1,0 +1,28 @@
+"""Whether a server stands open: it listens beyond loopback and asks nobody who he is.
+
+That is a mistake of a file that is to be run, and `sow check` says so; yet it may be meant, in a
+network that is closed by other means. So it does not keep a file from being read: whoever runs it,
+with the address that is then in force, asks `exposed` and refuses or warns.
+"""
+
+from sow.config.findings import Finding
+from sow.hosts import is_loopback
+from sow.topics import Configuration
+
+
+def exposed(host: str) -> tuple[str, str] | None:
+    """What is wrong with listening at `host`, and what to write instead; None if nothing is."""
+    if is_loopback(host):
+        return None
+    return (
+        f"{host} is not loopback, and nobody is asked for a password: whoever can reach it may "
+        "read, publish and delete",
+        "listen on 127.0.0.1, behind a proxy that asks for passwords or an ssh tunnel, until "
+        "<Security><Authentication> is available; or run sow serve --insecure if this is meant",
+    )
+
+
+def exposure(configuration: Configuration, file: str, line: int) -> Finding | None:
+    """What is wrong with the address in a file, at the line of its Listen."""
+    wrong = exposed(configuration.host)
+    return Finding(file, line, "Listen", "error", *wrong) if wrong else None
