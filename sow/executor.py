@@ -42,12 +42,20 @@ class Dropped:
 
 
 class Executor:
-    """Sessions of one engine and what they may ask for."""
+    """Sessions of one engine and what they may ask for.
 
-    def __init__(self, engine: Engine, journal: Journal, boot: str = "") -> None:
+    `new_name` gives names that nobody can guess: a name is all that taking a session up needs.
+    `sessions` are found by their ids, which tell one life of the server from another by `boot`.
+    """
+
+    def __init__(
+        self, engine: Engine, journal: Journal, new_name: Callable[[], str], boot: str = ""
+    ) -> None:
         self.engine = engine
         self.sessions: dict[str, Session] = {}
         self.subscriptions = Subscriptions(engine, journal)
+        self._new_name = new_name
+        self._by_name: dict[str, Session] = {}
         self._boot = boot
         self._numbers = itertools.count(1)
         self._dropped: dict[Session, Dropped] = {}
@@ -58,11 +66,17 @@ class Executor:
 
     def open(self, encoding: Encoding, now_us: int) -> Session:
         """A new session."""
-        name = f"s{self._boot}{next(self._numbers)}"
-        session = Session(name, encoding, self.engine.configuration.sessions, now_us)
+        settings = self.engine.configuration.sessions
+        session_id = f"s{self._boot}{next(self._numbers)}"
+        session = Session(session_id, self._new_name(), encoding, settings, now_us)
         session.on_give_up = lambda strand: self.subscriptions.give_up(session, strand)
-        self.sessions[name] = session
+        self.sessions[session_id] = self._by_name[session.name] = session
         return session
+
+    def _forget(self, session: Session) -> bool:
+        """The session can be found no more; False if it could not before."""
+        self._by_name.pop(session.name, None)
+        return self.sessions.pop(session.id, None) is not None
 
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.
@@ -83,7 +97,7 @@ class Executor:
         """A session is gone for good; its subscriptions end with it."""
         for subscription in list(session.subscriptions.values()):
             self.subscriptions.end(subscription)
-        if self.sessions.pop(session.name, None) is not None and session.named:
+        if self._forget(session) and session.named:
             self._gone[session.name] = why
             if len(self._gone) > FORGOTTEN_MAX:
                 del self._gone[next(iter(self._gone))]
@@ -182,7 +196,7 @@ class Executor:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = sorted(command.acks or {"processed"})
         for kind in acks:
-            said = replies.ack(command.cid, kind, session=session.name, version=__version__, **more)
+            said = replies.ack(command.cid, kind, **_identity(session), **more)
             if kind == acks[-1]:
                 session.say_name(said, self.engine.group, self.engine.now_us)
             else:
@@ -191,7 +205,7 @@ class Executor:
     def _resume(self, session: Session, command: Command) -> None:
         """Take up a session whose socket has gone, in place of the one that logs on."""
         name = command.session or ""
-        old = self.sessions.get(name)
+        old = self._by_name.get(name)
         if session.named:
             raise ClientError("this connection has a session already; open another to resume one")
         if old is None or old is session or old.encoding is not session.encoding:
@@ -206,12 +220,9 @@ class Executor:
         dropped = self._dropped.pop(old, None)
         if dropped is not None:
             self.engine.agenda.remove(dropped)
-        ack = replies.ack(
-            command.cid, "processed", session=old.name, version=__version__, resumed=True
-        )
-        old.say_resumed(ack)
+        old.say_resumed(replies.ack(command.cid, "processed", **_identity(old), resumed=True))
         session.successor = old
-        self.sessions.pop(session.name, None)
+        self._forget(session)
         self.engine.touch(old)
 
     def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
@@ -294,6 +305,11 @@ class Executor:
 
     def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
         self.subscriptions.unsubscribe(session, command)
+
+
+def _identity(session: Session) -> dict[str, object]:
+    """What an ack tells the client of its session: its secret name, and what others call it."""
+    return {"session": session.name, "id": session.id, "version": __version__}
 
 
 def runs_of(commands: Iterable[Command | Refused]) -> Iterator[list[Command | Refused]]:

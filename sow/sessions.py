@@ -38,13 +38,21 @@ BACK_PRESSURE = "BACK_PRESSURE"
 class Session:
     """One client. `ended` is the reason once the server has given it up.
 
+    `id` is what everybody calls it. `name` is a secret between server and client: whoever knows it
+    can take the session up, so it is said in the ack of a logon and nowhere else.
     `connected` is False while no socket is there. `successor` is the session that a logon has
     taken up in this one's place.
     """
 
     def __init__(
-        self, name: str, encoding: Encoding, settings: SessionSettings, connected_us: int
+        self,
+        session_id: str,
+        name: str,
+        encoding: Encoding,
+        settings: SessionSettings,
+        connected_us: int,
     ) -> None:
+        self.id = session_id
         self.name = name
         self.encoding = encoding
         self.settings = settings

@@ -197,10 +197,10 @@ class Subscriptions:
         """What confines a subscription's feeds (nothing: any equal one), and what it may share."""
         if pattern is None:
             feed = None if key.auto else topics[0].router.shared(session, key)
-            scope = f"session {session.name}" if key.auto else ""
+            scope = f"session {session.id}" if key.auto else ""
             return scope, None if feed is None else feed.strand
         if key.accounts or key.auto:
-            return f"session {session.name}", None
+            return f"session {session.id}", None
         scope = f"pattern {command.topic}"
         scoped = key._replace(scope=scope)
         for other in self._patterns:

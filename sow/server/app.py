@@ -27,10 +27,17 @@ from sow.topics import Configuration, Topic, authority, with_system_topics
 log = logging.getLogger("sow")
 
 STOP_S_MAX = 2.0
+SESSION_NAME_BYTES = 16
+"""128 random bits: more than can be guessed by all who may ask, for as long as they like."""
 ADDRESS_BYTES = 8190
 """What a request's address may hold beside a filter."""
 GC_THRESHOLDS = (50_000, 20, 20)
 """Records hold no cycles, so looking for some after every 700 of them is wasted time."""
+
+
+def new_session_name() -> str:
+    """A name that only the client knows which it is told to."""
+    return secrets.token_urlsafe(SESSION_NAME_BYTES)
 
 
 class Server:
@@ -71,7 +78,9 @@ class Server:
             journal, checkpoints = self._open_store()
             self._restore(journal, checkpoints)
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
-            self.executor = Executor(self.engine, journal, boot=f"{secrets.token_hex(4)}-")
+            self.executor = Executor(
+                self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
+            )
             self.driver.idle_work.append(self.executor.conflate_in_background)
             self.checkpointer = Checkpointer(
                 self.driver, checkpoints, journal.trim, self._replayed_bytes

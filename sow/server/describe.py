@@ -72,7 +72,7 @@ def describe_session(session: Session, now_us: int) -> dict[str, Any]:
     """A session and what waits for it."""
     oldest_us = session.outbox.oldest_us()
     return {
-        "id": session.name,
+        "id": session.id,
         "client": session.client,
         "connected": session.connected and session.ended is None,
         "connected_ms": max(0, now_us - session.connected_us) / 1000,

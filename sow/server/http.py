@@ -214,7 +214,7 @@ class HttpDoor:
             values = [value_at(described, path) for path in condition.paths]
             if condition.truth(values) is True:
                 session.conflates = conflated
-                changed.append(session.name)
+                changed.append(session.id)
         return json_response({"changed": changed})
 
     async def end_session(self, request: web.Request) -> web.Response:
@@ -222,13 +222,13 @@ class HttpDoor:
         session = self._session(request)
         self._executor.end(session, "closed by an operator")
         self._driver.wake()
-        return json_response({"closed": session.name})
+        return json_response({"closed": session.id})
 
     def _session(self, request: web.Request) -> Any:
-        name = request.match_info["id"]
-        session = self._executor.sessions.get(name)
+        session_id = request.match_info["id"]
+        session = self._executor.sessions.get(session_id)
         if session is None:
-            raise UnknownRecord(f"no session {shown(name)}; GET /v1/sessions lists them")
+            raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
         return session
 
     async def config(self, _request: web.Request) -> web.Response:

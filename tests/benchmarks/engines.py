@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from sow.config import loads
 from sow.engine import Engine
 from sow.executor import Executor
+from sow.server.app import new_session_name
 from sow.sessions import Session
 from sow.store.volatile import MemoryJournal
 from sow.topics import Configuration
@@ -26,7 +27,7 @@ class EngineDriver:
 
     def __init__(self, xml: str) -> None:
         self.engine = Engine(parsed(xml))
-        self.executor = Executor(self.engine, MemoryJournal())
+        self.executor = Executor(self.engine, MemoryJournal(), new_session_name)
         self.now_us = 1_000_000
         self._sessions: list[Session] = []
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from sow.engine import Engine
 from sow.executor import Executor
+from sow.server.app import new_session_name
 from sow.store.volatile import MemoryJournal
 from sow.wire import LINES, read_frame
 from tests.benchmarks.engines import parsed
@@ -101,7 +102,7 @@ def _figure(
 def as_delivered(bodies: Sequence[bytes]) -> bytes:
     """The frame that a subscriber of `orders` gets when these bodies are published."""
     engine = Engine(parsed(configuration(durable=False)))
-    executor = Executor(engine, MemoryJournal())
+    executor = Executor(engine, MemoryJournal(), new_session_name)
     session = executor.open(LINES, 1)
     for command in read_frame(SUBSCRIBE.encode()):
         executor.execute(session, command, 1)

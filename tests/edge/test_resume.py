@@ -14,21 +14,21 @@ def dropped(server):
     return ack["session"]
 
 
-def connected(server, name):
-    (found,) = [s["connected"] for s in server.get("/v1/sessions").json if s["id"] == name]
+def connected(server):
+    (found,) = [s["connected"] for s in server.get("/v1/sessions").json if s["client"] == "me"]
     return found
 
 
 def test_a_session_collects_while_nobody_is_there(server, dropped):
     server.publish("orders", {"id": "missed"})
-    assert connected(server, dropped) is False
+    assert connected(server) is False
     with server.socket() as ws:
         (ack,) = ws.ask({"c": "logon", "session": dropped, "seen": 2})
         assert (ack["resumed"], ack["session"]) == (True, dropped)
         assert ws.line()["d"] == {"id": "missed"}
         server.publish("orders", {"id": "live"})
         assert ws.line()["d"] == {"id": "live"}
-        assert connected(server, dropped) is True
+        assert connected(server) is True
 
 
 def test_what_was_not_seen_comes_again(server, dropped):
@@ -60,19 +60,52 @@ def test_a_session_that_is_not_there_is_a_new_one(server):
 def test_conflation_is_switched_for_one_session_or_by_a_filter(server):
     with server.socket() as ws:
         (ack,) = ws.ask({"c": "logon", "client": "grid-1"})
-        path = f"/v1/sessions/{ack['session']}"
+        path = f"/v1/sessions/{ack['id']}"
         assert server.request("POST", path, data=b'{"conflated":false}').json["conflated"] is False
         changed = server.request(
             "POST", "/v1/sessions?filter=/client+LIKE+'^grid'", data=b'{"conflated":true}'
         )
-        assert changed.json == {"changed": [ack["session"]]}
+        assert changed.json == {"changed": [ack["id"]]}
         found = {s["id"]: s["conflated"] for s in server.get("/v1/sessions").json}
-        assert found[ack["session"]] is True
+        assert found[ack["id"]] is True
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"conflated":1}', b'{"other":true}', b"[]"])
 def test_a_switch_that_says_nothing_is_refused(server, body):
     with server.socket() as ws:
         (ack,) = ws.ask({"c": "logon"})
-        answer = server.request("POST", f"/v1/sessions/{ack['session']}", data=body)
+        answer = server.request("POST", f"/v1/sessions/{ack['id']}", data=body)
         assert answer.status == 400
+
+
+def test_what_everybody_sees_of_a_session_does_not_take_it_up(server):
+    with server.socket() as victim:
+        (ack,) = victim.ask({"c": "logon", "client": "victim"})
+        victim.ask({"c": "subscribe", "t": "orders"})
+        listed = server.get("/v1/sessions").json
+        (session,) = [session for session in listed if session["client"] == "victim"]
+        for guess in (session["id"], session["client"], session["id"].lstrip("s"), ""):
+            with server.socket() as thief:
+                (taken,) = thief.ask({"c": "logon", "session": guess, "seen": 0})
+                assert taken["resumed"] is False
+                server.publish("orders", {"id": "for the victim"})
+                assert victim.line()["d"] == {"id": "for the victim"}
+                assert thief.settled() == []
+        told = [server.get(path).body.decode() for path in ("/v1/sessions", "/metrics")]
+        told += [str(server.request("GET", f"/v1/sessions/{ack['session']}").body)]
+        assert not [text for text in told if ack["session"] in text]
+        # Nor does the secret name do anything but that.
+        assert server.request("DELETE", f"/v1/sessions/{ack['session']}").status == 404
+        assert server.request("DELETE", f"/v1/sessions/{ack['id']}").json == {"closed": ack["id"]}
+
+
+def test_names_are_of_128_random_bits_and_ids_are_short(server):
+    acks = []
+    for _ in range(20):
+        with server.socket() as ws:
+            acks += ws.ask({"c": "logon"})
+    names, ids = {ack["session"] for ack in acks}, {ack["id"] for ack in acks}
+    assert len(names) == len(ids) == len(acks)
+    assert {len(name) for name in names} == {22}, "22 characters of base64 are 16 bytes"
+    assert all(len(found) <= 16 for found in ids)
+    assert not names & ids

@@ -28,7 +28,7 @@ def test_text_and_binary_frames_are_the_same(server, ws, binary):
 
 def test_logon_names_the_session(server, ws):
     ack = ws.ask({"c": "logon", "client": "me"})[-1]
-    assert ack["session"] in [session["id"] for session in server.get("/v1/sessions").json]
+    assert ack["id"] in [session["id"] for session in server.get("/v1/sessions").json]
 
 
 def test_heartbeat_is_returned(ws):

@@ -4,6 +4,7 @@
 back as dictionaries. `advance` moves time from one due moment to the next, as a server would.
 """
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -39,7 +40,8 @@ class World:
             "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
         )
         self.engine = Engine(self.configuration, self.journal.has_room)
-        self.executor = Executor(self.engine, self.journal)
+        numbers = itertools.count(1)
+        self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
         if checkpoints is None:
             checkpoints = {
                 topic.name: MemoryCheckpoint()

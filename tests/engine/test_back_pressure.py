@@ -124,7 +124,7 @@ def test_a_dropped_session_is_conflated_by_the_same_rules():
         world.publish("t", {"id": 1, "px": px})
     assert client.session.outbox.messages < 12
     world.publish("t", *({"id": number} for number in range(20)))
-    assert client.session.name not in world.executor.sessions, "without a socket no patience"
+    assert client.session.id not in world.executor.sessions, "without a socket no patience"
 
 
 def test_one_slow_session_costs_the_others_nothing():

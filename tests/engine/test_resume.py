@@ -136,6 +136,26 @@ def test_an_unknown_session_is_a_new_one(world):
     assert (ack["status"], ack["resumed"], ack["reason"]) == ("success", False, "unknown session")
 
 
+def test_a_session_is_known_to_others_by_an_id_that_takes_nothing_up(world):
+    client = Resuming(world, SUBSCRIBE)
+    (session_id,) = world.executor.sessions
+    assert session_id != client.name
+    client.drop()
+    ack = world.client().say(c="logon", session=session_id, seen=0)[0]
+    assert (ack["resumed"], ack["reason"]) == (False, "unknown session")
+    # The acks of a logon say both, and a session that is taken up keeps both.
+    ack = client.back()
+    assert (ack["id"], ack["session"]) == (session_id, client.name)
+
+
+def test_a_name_is_of_no_more_use_once_its_session_is_gone(world):
+    client = Resuming(world, SUBSCRIBE)
+    (session,) = world.executor.sessions.values()
+    world.executor.close(session)
+    ack = client.back()
+    assert (ack["resumed"], ack["reason"]) == (False, "disconnected")
+
+
 def test_more_lost_than_is_kept_is_said(world):
     world = World(sessions=SessionSettings(recovery_messages_max=5))
     client = Resuming(world, SUBSCRIBE)
