@@ -18,6 +18,7 @@ from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver, stored_bytes
 from sow.server.gate import Gate, machine_names
 from sow.server.problems import http_log, report
+from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.directory import DataDirectory
 from sow.store.protocols import Checkpoint, Entry, Journal
@@ -156,7 +157,7 @@ class Server:
         self._doors = open_doors(self.driver, self.executor, self.reload, staging)
         for route in routes(self._doors, self.driver, self.executor):
             app.router.add_route(route.method, route.path, route.handle)
-        app.on_response_prepare.append(self._gate.mark)
+        app.on_response_prepare.extend([self._gate.mark, mend_headers])
         self._gate.open()
         self._runner = web.AppRunner(
             app,

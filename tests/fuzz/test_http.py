@@ -3,7 +3,7 @@
 import json
 from urllib.parse import quote
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzz.conftest import FUZZ
@@ -80,6 +80,29 @@ def test_any_query_is_answered(running, topic, query):
     well(running, answer)
     if answer.status == 200:
         json.loads(answer.body)
+
+
+@FUZZ
+@given(st.text(st.characters(codec="utf-8", exclude_characters="]"), min_size=1, max_size=40))
+@example("a\r\nX-Evil: 1")
+@example("a\0b")
+@example("\x7f\x85\u2028")
+@example("é" * 2000)
+@example("x" * 20_000)
+def test_a_filter_on_a_field_of_any_name_is_answered(running, name):
+    """What an index is called says what the client wrote, in a header."""
+    running.publish("orders", {"id": 1})
+    answers = []
+    for condition in (f"[/{name}] = 1", f"[/{name}] > 1", f"[/{name}] IS NULL"):
+        for explain in ("false", "true"):
+            query = f"filter={quote(condition)}&explain={explain}"
+            answers.append(running.get(f"/v1/topics/orders/records?{query}"))
+    well(running, *answers)
+    for answer in answers:
+        assert "X-Evil" not in answer.headers
+        index = answer.headers.get("SOW-Index", "")
+        assert index.isascii()
+        assert index.isprintable()
 
 
 @FUZZ
