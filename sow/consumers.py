@@ -35,12 +35,14 @@ class Consumers:
             )
         if self.positions().get(name) == bookmark:
             return
+        self._engine.check_removal([name])
         topic = self._engine.topic(CONSUMERS.name)
         body = orjson.dumps({"name": name, "bookmark": str(bookmark)})
         self._engine.put(topic, topic.records.read([body]), now_us)
 
     def remove(self, name: str, now_us: int) -> None:
         """Keep nothing for a consumer any more; raises UnknownRecord."""
+        self._engine.check_removal([name])
         topic = self._engine.topic(CONSUMERS.name)
         if not self._engine.remove(topic, [name], "delete", now_us):
             raise UnknownRecord(f"no consumer {name!r}; GET /v1/log/consumers lists them")

@@ -42,10 +42,17 @@ class Group:
 
 
 class Engine:
-    """All topics of one configuration. `has_room` says whether the disk takes more."""
+    """All topics of one configuration.
+
+    `has_room` says whether the disk takes more, `takes` whether it takes so many bytes more out of
+    the reserve that is kept for removals.
+    """
 
     def __init__(
-        self, configuration: Configuration, has_room: Callable[[], bool] = lambda: True
+        self,
+        configuration: Configuration,
+        has_room: Callable[[], bool] = lambda: True,
+        takes: Callable[[int], bool] | None = None,
     ) -> None:
         self.configuration = configuration
         self.seq = 0
@@ -57,6 +64,7 @@ class Engine:
         self.on_work: Callable[[], None] = lambda: None
         """Called when there is something to flush that no command or due time has caused."""
         self._has_room = has_room
+        self._takes = takes or (lambda _size_bytes: has_room())
         self._group = Group(1)
         self._in_flight: deque[Group] = deque()
         self._waiting: dict[Strand, None] = {}
@@ -86,9 +94,32 @@ class Engine:
     def publishable(self, name: str) -> RunningTopic:
         """The topic to publish to, which may not be there yet; raises ClientError, DiskFull."""
         topic = self.catalog.publishable(name)
+        self.check_room()
+        return topic
+
+    def check_room(self) -> None:
+        """Raise DiskFull if the disk takes no more messages."""
         if not self._has_room():
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
-        return topic
+
+    def check_reserve(self, size_bytes: Callable[[], int]) -> None:
+        """Raise DiskFull if not even the reserve has room for so much; for what helps a full disk.
+
+        Removals make room, and so do consumers that come forward. The size is asked for only when
+        the disk is full.
+        """
+        if self._has_room():
+            return
+        on_the_way = sum(entry.size_bytes() for entry in self.in_flight())
+        if not self._takes(on_the_way + size_bytes()):
+            raise DiskFull(
+                "the disk is full, and so is its reserve: nothing was changed; free some space, "
+                "or delete less at once"
+            )
+
+    def check_removal(self, names: Iterable[str]) -> None:
+        """Raise DiskFull if records of these names cannot be removed any more."""
+        self.check_reserve(lambda: sum(len(name.encode(errors="replace")) for name in names))
 
     def filter(self, text: str) -> Filter:
         """A compiled filter; the same text is compiled once. Raises BadFilter."""
@@ -182,9 +213,10 @@ class Engine:
 
     def delete(self, name: str, slots: Iterable[int], now_us: int) -> int:
         """Remove the records in these slots of a topic; returns how many there were."""
-        topic = self.publishable(name)
+        topic = self.catalog.deletable(name)
         table = topic.records.table
         names = [identity for slot in slots if (identity := table.identities[slot]) is not None]
+        self.check_removal(names)
         return self.remove(topic, names, "delete", now_us)
 
     def remove(self, topic: RunningTopic, names: Sequence[str], op: Op, now_us: int) -> int:

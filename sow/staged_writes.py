@@ -23,6 +23,8 @@ from sow.keyed_topic import KeyedTopic, Messages
 from sow.topics import WRITES
 
 ROWS_AT_ONCE = 2_000
+ACCOUNT_BYTES = 4_096
+"""More than what is noted of a writer takes."""
 REASONS: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
 DELETIONS = tuple(REASONS)
 """Why a record goes; only a conflated topic tells one from the other."""
@@ -125,11 +127,22 @@ class StagedWrites:
         self._engine = engine
 
     def topic(self, name: str) -> RunningTopic:
-        """The topic that rows are for; raises ClientError if it takes none, DiskFull."""
+        """The topic that rows are for; raises ClientError if it takes none."""
         topic = self._engine.topics.get(name)
         if topic is not None and topic.copy is not None and topic.copy.is_external:
             return topic
-        return self._engine.publishable(name)
+        return self._engine.catalog.publishable(name, "write to")
+
+    def check_room(self, topic: RunningTopic, steps: Sequence[Step], size_bytes: int = 0) -> None:
+        """Raise DiskFull if the disk has no room for what steps add.
+
+        Steps that only remove, and `size_bytes` that are to be staged for them, may have the
+        reserve; so may a conflated topic's, which are not logged.
+        """
+        if topic.copy is None and any(step.operation not in DELETIONS for step in steps):
+            self._engine.check_room()
+        names = [name for step in steps for name in (*step.messages.names, *step.sow_keys)]
+        self._engine.check_reserve(lambda: size_bytes + ACCOUNT_BYTES + sum(map(len, names)))
 
     def read(self, topic: RunningTopic, rows: Rows) -> tuple[list[Step], list[Rejected]]:
         """What rows do, and which of them are bad, and why; bad ones do nothing."""
@@ -179,6 +192,7 @@ class StagedWrites:
         Nothing of it is seen before all of it; returns the bookmark of its last change.
         """
         engine, topic = self._engine, self.topic(name)
+        self.check_room(topic, steps)
         rows = 0
         for step in steps:
             if topic.copy is not None:

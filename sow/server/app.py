@@ -108,11 +108,20 @@ class Server:
         return journal, checkpoints
 
     def _restore(self, journal: Journal, checkpoints: dict[str, Checkpoint]) -> None:
+        asked: dict[int, bool] = {}
+
         def has_room() -> bool:
             # The disk is asked once for each group of changes, when the first one comes.
-            return self.driver.failure is None and (self.engine.has_entries or journal.has_room())
+            group = self.engine.group
+            if group not in asked:
+                asked.clear()
+                asked[group] = journal.has_room()
+            return self.driver.failure is None and asked[group]
 
-        self.engine = Engine(self.configuration, has_room)
+        def takes(size_bytes: int) -> bool:
+            return self.driver.failure is None and journal.takes(size_bytes)
+
+        self.engine = Engine(self.configuration, has_room, takes)
         for name, checkpoint in checkpoints.items():
             if 0 < checkpoint.seq < journal.first_seq - 1:
                 # Trimming waits for the checkpoints of all topics that are configured.

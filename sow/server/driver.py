@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from sow.clock import Clock
 from sow.engine import Engine, Group
-from sow.errors import SowError
+from sow.errors import DiskFull, SowError
 from sow.sessions import Session
 from sow.store.protocols import Entry, Journal
 
@@ -191,6 +191,13 @@ class Driver:
                 waiter.set_exception(error)
         for group in groups:
             self._release(group)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why messages are refused, or None while they are taken."""
+        if self.failure is not None:
+            return self.failure.reason
+        return None if self.journal.has_room() else DiskFull.reason
 
     # Waiting.
 

@@ -112,7 +112,9 @@ class EngineCollector(Collector):
         )
         yield GaugeMetricFamily("sow_journal_bytes", "Bytes of the journal.", journal.size_bytes)
         yield GaugeMetricFamily(
-            "sow_store_failing", "1 while the disk refuses.", int(self._driver.failure is not None)
+            "sow_store_failing",
+            "1 while messages are refused, for the disk is full or cannot be written.",
+            int(self._driver.refusal is not None),
         )
 
 

@@ -89,9 +89,8 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         return web.Response(text="ok\n")
 
     async def ready(_request: web.Request) -> web.Response:
-        if driver.failure is not None:
-            return web.Response(status=503, text=f"{driver.failure.reason}\n")
-        return web.Response(text="ok\n")
+        refusal = driver.refusal
+        return web.Response(status=503 if refusal else 200, text=f"{refusal or 'ok'}\n")
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(description(table)), content_type="application/json")

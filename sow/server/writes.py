@@ -157,6 +157,7 @@ class WritesDoor:
         topic = self._writes.topic(asked["topic"])
         content = await request.read()
         read = await asyncio.to_thread(self._read, topic, content)
+        self._writes.check_room(topic, read.steps, len(content))
         if read.rejected and rejects == "fail":
             raise RowsRejected(read.rejected)
         attempt = Attempt(read_count(asked, "part") or 0, asked.get("attempt", "0"))

@@ -28,6 +28,10 @@ from sow.errors import DiskFull, StoreError
 MAP_BYTES = 256 * 1024**2
 RESERVE_BYTES = 16 * 1024**2
 RESERVE_PART = 50  # a fiftieth of a small file system instead
+WRITE_PART = 2
+"""A block takes whole pages, and lengths stand beside short texts: no more than it again."""
+WRITE_BYTES = 256 * 1024
+"""What a transaction writes besides: copies of the pages above, and the list of free ones."""
 _PAGE_HEADER_BYTES = 16
 # LMDB reports a partial write, the usual face of a full disk, as EIO.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -112,12 +116,21 @@ class Environment:
 
     def has_room(self) -> bool:
         """Is there more free space than the reserve? Costs one system call."""
+        free_bytes, reserve_bytes = self._space()
+        return free_bytes > reserve_bytes
+
+    def takes(self, size_bytes: int) -> bool:
+        """Would a write of so many bytes fit, with the reserve? Costs one system call."""
+        return self._space()[0] > WRITE_PART * size_bytes + WRITE_BYTES
+
+    def _space(self) -> tuple[int, int]:
+        """Bytes that are free on the disk, and those of them that are kept in reserve."""
         try:
             disk = self._statvfs(self.path)
         except OSError:
-            return False
+            return 0, 0
         reserve_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
-        return disk.f_bavail * disk.f_frsize > reserve_bytes
+        return disk.f_bavail * disk.f_frsize, reserve_bytes
 
     @property
     def size_bytes(self) -> int:

@@ -140,6 +140,10 @@ class LmdbJournal:
         """Whether to take more: False while free space is below the reserve."""
         return self._env.has_room()
 
+    def takes(self, size_bytes: int) -> bool:
+        """Whether so many bytes more fit, if only into the reserve."""
+        return self._env.takes(size_bytes)
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Make `entries` durable, all or none; raises DiskFull (then none is kept).
 

@@ -34,6 +34,11 @@ class Entry:
     def __len__(self) -> int:
         return len(self.bodies) if self.op == "publish" else len(self.identities or ())
 
+    def size_bytes(self) -> int:
+        """Bytes of its bodies and identities. Works on every record."""
+        texts = sum(len(text.encode(errors="replace")) for text in self.identities or ())
+        return texts + sum(map(len, self.bodies))
+
 
 @dataclass(slots=True)
 class Slice:
@@ -88,7 +93,11 @@ class Journal(Protocol):
         ...
 
     def has_room(self) -> bool:
-        """Whether the disk takes more; cheap."""
+        """Whether the disk takes more without touching the reserve; cheap."""
+        ...
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether so many bytes more fit, if only into the reserve; cheap."""
         ...
 
     def trim(self, now_us: int, keep_from_seq: int) -> bool:

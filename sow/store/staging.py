@@ -11,6 +11,7 @@ What is in a chunk, and what becomes of it, is the engine's business.
 import secrets
 import shutil
 import zlib
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -50,6 +51,8 @@ class Staging:
             unfinished.write_bytes(zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
             unfinished.rename(path)
         except OSError as error:
+            with suppress(OSError):
+                unfinished.unlink()  # half a file would take what room is left
             raise DiskFull(f"{path} cannot be written: {error.strerror}") from error
 
     def get(self, batch: Batch, attempt: Attempt, chunk: int) -> bytes | None:

@@ -24,7 +24,8 @@ class MemoryJournal:
         before_append: Hook | None = None,
     ) -> None:
         self.full = False
-        """Set to behave as on a full disk."""
+        """Set to behave as on a full disk, of which `reserve_bytes` are left."""
+        self.reserve_bytes = 0
         self._retention_bytes = retention_bytes
         self._retention_age_us = retention_age_us
         self._before_append = before_append
@@ -50,9 +51,14 @@ class MemoryJournal:
         """False while `full` is set."""
         return not self.full
 
+    def takes(self, size_bytes: int) -> bool:
+        """False while `full` is set, but for what fits into the reserve."""
+        return not self.full or size_bytes <= self.reserve_bytes
+
     def append(self, entries: Sequence[Entry]) -> None:
-        """Keep `entries`, all or none; raises DiskFull while `full` is set."""
-        if self.full:
+        """Keep `entries`, all or none; raises DiskFull when they do not fit."""
+        size_bytes = sum(map(_bytes, entries))
+        if not self.takes(size_bytes):
             raise DiskFull("the journal has no room; nothing of the request was stored")
         if self._before_append is not None:
             self._before_append(entries)
@@ -61,7 +67,8 @@ class MemoryJournal:
             assert entry.seq == seq + 1, f"record {entry.seq} does not follow {seq}"
             seq += len(entry)
         self._entries += (_copy(entry) for entry in entries if len(entry))
-        self._size_bytes += sum(map(_bytes, entries))
+        self._size_bytes += size_bytes
+        self.reserve_bytes -= size_bytes if self.full else 0
         self._last_seq = seq
 
     def read(self, after_seq: int) -> Iterator[Entry]:

@@ -216,6 +216,7 @@ def server(tmp_path):
 def fill_the_disk(server, full):
     journal = server.server.driver.journal
     server.call(setattr, journal, "has_room", lambda: not full)
+    server.call(setattr, journal, "takes", lambda size_bytes: not full or size_bytes < 100_000)
 
 
 def test_without_room_publishes_are_refused_at_the_door_and_reads_go_on(server):
@@ -226,8 +227,40 @@ def test_without_room_publishes_are_refused_at_the_door_and_reads_go_on(server):
         (ack,) = ws.ask({"c": "publish", "t": "orders", "d": {"id": 3}})
         assert (ack["status"], ack["reason"]) == ("failure", "disk full")
     assert server.records("orders") == [{"id": 1}]
+    ready = server.get("/readyz")
+    assert (ready.status, ready.body) == (503, b"disk full\n")
+    assert b"sow_store_failing 1.0" in server.get("/metrics").body
     fill_the_disk(server, False)
+    assert server.get("/readyz").status == 200
     assert server.publish("orders", {"id": 2}).status == 200
+
+
+def test_on_a_full_disk_records_can_be_deleted_and_consumers_go_on(server):
+    server.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    fill_the_disk(server, True)
+    assert server.request("DELETE", records("orders", filter="/id = 1")).json == {"deleted": 1}
+    position = {"data": b'{"bookmark":"1"}'}
+    assert server.request("PUT", "/v1/log/consumers/reader", **position).status == 200
+    with server.socket() as ws:
+        # A delete in the same frame leaves a publish no more room than there is.
+        ws.send(
+            {"c": "sow_delete", "t": "orders", "k": "0", "cid": "a"},
+            {"c": "sow_delete", "t": "orders", "filter": "/id = 2", "cid": "b"},
+            {"c": "publish", "t": "orders", "d": {"id": 4}, "cid": "c"},
+        )
+        acks = ws.until(cid="c")
+    assert [ack["status"] for ack in acks] == ["success", "success", "failure"]
+    assert server.records("orders") == [{"id": 3}]
+
+
+def test_what_not_even_the_reserve_takes_is_refused(server):
+    server.publish("orders", {"id": 1})
+    fill_the_disk(server, True)
+    server.call(setattr, server.server.driver.journal, "takes", lambda _size_bytes: False)
+    for path in (records("orders", filter="1=1"), "/v1/log/consumers/x"):
+        answer = server.request("DELETE", path)
+        assert (answer.status, answer.json["reason"]) == (507, "disk full")
+    assert server.records("orders") == [{"id": 1}]
 
 
 def test_sessions_waiting_for_a_write_that_fails_are_told_why(server):

@@ -39,7 +39,7 @@ class World:
         self.configuration = Configuration(
             "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
         )
-        self.engine = Engine(self.configuration, self.journal.has_room)
+        self.engine = Engine(self.configuration, self.journal.has_room, self.journal.takes)
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
         if checkpoints is None:

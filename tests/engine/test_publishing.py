@@ -2,9 +2,13 @@
 
 import pytest
 
+from sow.consumers import Consumers
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
-from sow.topics import Topic
+from sow.staged_writes import Rows, StagedWrites
+from sow.topics import CONSUMERS, WRITES, Topic
 from tests.engine.harness import ORDERS, SECOND, World
+
+SHORT = Topic("short", "json", keys=("/id",), expires=True)
 
 
 @pytest.fixture
@@ -68,6 +72,75 @@ def test_a_full_disk_refuses_at_the_door_and_reads_go_on(world):
     world.journal.full = False
     world.publish("orders", {"id": 2})
     assert len(world.records("orders")) == 2
+
+
+@pytest.fixture
+def full():
+    """A world on a full disk, of which the reserve has room for some names of records."""
+    world = World(ORDERS, SHORT, WRITES, CONSUMERS)
+    world.publish("orders", *({"id": n} for n in range(1000)))
+    world.publish("short", {"id": 1}, expires_s=1)
+    world.journal.full, world.journal.reserve_bytes = True, 10_000
+    return world
+
+
+def test_records_are_deleted_out_of_the_reserve_of_a_full_disk(full):
+    (ack,) = full.client().say(c="sow_delete", t="orders", filter="/id < 10", a="persisted")
+    assert (ack["status"], ack["deleted"]) == ("success", 10)
+    full.advance(2 * SECOND)
+    assert full.records("short") == []
+    assert len(full.restart().records("orders")) == 990
+    with pytest.raises(DiskFull):
+        full.publish("orders", {"id": 1})
+
+
+def test_a_delete_that_the_reserve_cannot_take_is_refused_whole(full):
+    full.journal.reserve_bytes = 100
+    (ack,) = full.client().say(c="sow_delete", t="orders", filter="1=1")
+    assert (ack["status"], ack["reason"]) == ("failure", "disk full")
+    assert len(full.records("orders")) == 1000
+    (ack,) = full.client().say(c="sow_delete", t="orders", filter="/id = 1", cid="1")
+    assert ack["deleted"] == 1
+
+
+def test_what_is_on_its_way_has_its_part_of_the_reserve(full):
+    full.journal.reserve_bytes = 25
+    client = full.client()
+    delete = '{"c":"sow_delete","t":"orders","cid":"%d","filter":"/id = %d"}'
+    acks = client.send("\n".join(delete % (n, n) for n in range(100, 120)).encode())
+    assert [ack["status"] for ack in acks] == ["success"] * 8 + ["failure"] * 12
+    full.restart().check()
+
+
+def test_consumers_move_on_a_full_disk_as_far_as_the_reserve_goes(full):
+    consumers = Consumers(full.engine)
+    consumers.move("reader", 5, full.now)
+    full.settle()
+    assert Consumers(full.restart().engine).positions() == {"reader": 5}
+    full.journal.reserve_bytes = 0
+    with pytest.raises(DiskFull):
+        consumers.move("reader", 6, full.now)
+    with pytest.raises(DiskFull):
+        consumers.remove("reader", full.now)
+    assert consumers.positions() == {"reader": 5}
+
+
+@pytest.mark.parametrize(
+    ("operations", "taken"),
+    [(["delete"], True), (["delete", "publish"], False), (["delta"], False)],
+)
+def test_a_staged_batch_that_only_deletes_is_applied_on_a_full_disk(full, operations, taken):
+    writes, orders = StagedWrites(full.engine), full.engine.topics["orders"]
+    bodies = [b'{"id":%d}' % n for n in range(len(operations))]
+    steps, _ = writes.read(orders, Rows(operations, [None] * len(bodies), bodies))
+    if taken:
+        writes.apply("w", 1, "orders", steps, full.now)
+        full.settle()
+        assert len(full.restart().records("orders")) == 999
+    else:
+        with pytest.raises(DiskFull):
+            writes.apply("w", 1, "orders", steps, full.now)
+    assert (writes.applied("w", 1) is not None) is taken
 
 
 def test_a_delete_by_filter_tells_how_many(world):

@@ -1,5 +1,7 @@
 """What every journal promises, on disk or in memory."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sow.errors import DiskFull, StoreError
@@ -124,6 +126,17 @@ def test_what_has_been_taken_may_use_the_reserve(tmp_path):
     refuse(journal)
     fill(journal, 1)
     assert seqs(journal, 0) == list(range(1, 11))
+    journal.close()
+
+
+def test_the_reserve_of_a_full_disk_takes_so_much_and_no_more(tmp_path):
+    disk = SimpleNamespace(f_blocks=10**6, f_frsize=4096, f_bavail=1000)
+    journal = LmdbJournal(tmp_path / "journal", statvfs=lambda _path: disk)
+    assert not journal.has_room()
+    assert journal.takes(10**6)
+    assert not journal.takes(2 * 10**6)
+    disk.f_bavail = 10
+    assert not journal.takes(1)
     journal.close()
 
 
