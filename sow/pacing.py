@@ -82,6 +82,8 @@ class PacedStrand(Strand):
         return (
             self._demand is not None
             and len(self.conflator) > 0
+            # During a replay nobody is here yet: what gathers is for whoever joins at its end.
+            and bool(self.members)
             and all(session.idle for session in self.members)
         )
 

@@ -196,6 +196,15 @@ def test_a_conflated_replay_cuts_its_windows_on_the_times_of_the_log(world, clie
     assert client.lines()[0]["d"]["px"] == 99
 
 
+def test_a_replay_at_the_clients_pace_hands_on_what_has_gathered(world, client):
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1}, {"id": 1, "px": 2})
+    lines = client.say(c="subscribe", t="orders", bm="0", opts="conflation=auto")
+    assert [(line["d"], line["bm"]) for line in lines] == [
+        ({"id": 1, "px": 2}, "1"),
+        ({"id": 2, "px": 1}, "2"),
+    ]
+
+
 def test_ending_a_subscription_ends_its_replay(world, client):
     world.publish("orders", *({"id": number} for number in range(5000)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
