@@ -28,7 +28,7 @@ def as_of(
         for entry in journal.read(journal.first_seq - 1):
             if entry.seq > bookmark:
                 break
-            if entry.topic == records.name:
+            if entry.topic == records.name and entry.seq > records.since_seq:
                 for at, name in enumerate(_names(now, entry)):
                     if name in later and entry.seq + at <= bookmark:
                         is_there = entry.op == "publish"
@@ -56,7 +56,7 @@ def _changed(now: Snapshot, bookmark: int, newest: int, journal: Journal) -> dic
     for entry in journal.read(bookmark):
         if entry.seq > newest:
             break
-        if entry.topic == now.topic.name:
+        if entry.topic == now.topic.name and entry.seq > now.topic.since_seq:
             for at, name in enumerate(_names(now, entry)):
                 if bookmark < entry.seq + at <= newest:
                     changed[name] = changed.get(name, True) and entry.op == "publish"

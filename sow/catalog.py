@@ -82,12 +82,13 @@ class RunningTopic:
 class PatternTopic:
     """A definition that stands for many topics.
 
-    `matches` is None for a conflated topic over a pattern; `followers` are those made from this
-    one, and `members` the topics that there are.
+    `matches` is None for a conflated topic over a pattern, its `underlying`; `followers` are those
+    made from this one, and `members` the topics that there are.
     """
 
     definition: Definition
     matches: Search | None
+    underlying: "PatternTopic | None" = None
     followers: list["PatternTopic"] = field(default_factory=list)
     members: dict[str, RunningTopic] = field(default_factory=dict)
 
@@ -95,6 +96,13 @@ class PatternTopic:
     def name(self) -> str:
         """The name of the definition, which is no topic's."""
         return self.definition.name
+
+    def may_hold(self, name: str) -> bool:
+        """Whether a topic of this name would be one of its topics."""
+        if self.underlying is None:
+            return self.matches is not None and self.matches(name)
+        source = copied_from(self.definition, name)
+        return source is not None and self.underlying.may_hold(source)
 
 
 class Catalog:
@@ -111,6 +119,8 @@ class Catalog:
         self.patterns: dict[str, PatternTopic] = {}
         self._compile_filter = compile_filter
         self._on_new = on_new
+        self.since_seq: dict[str, int] = {}
+        """By topic or definition: log entries up to here do not count (`sow.restoration`)."""
         for definition in configuration.topics:
             self.add(definition)
 
@@ -129,8 +139,8 @@ class Catalog:
                 self.patterns[definition.name] = pattern
                 return None
         elif definition.underlying in self.patterns:
-            pattern = self.patterns[definition.name] = PatternTopic(definition, None)
             underlying = self.patterns[definition.underlying]
+            pattern = self.patterns[definition.name] = PatternTopic(definition, None, underlying)
             underlying.followers.append(pattern)
             for name in list(underlying.members):
                 self._add_follower(pattern, name)
@@ -146,11 +156,22 @@ class Catalog:
         if isinstance(definition, ConflatedTopic):
             if definition.filter is not None:
                 self._compile_filter(definition.filter)
-            pattern = self.patterns.get(definition.underlying)
-            for underlying in pattern.members if pattern is not None and is_new else ():
-                if copy_name(definition, underlying) in self.topics:
-                    name = copy_name(definition, underlying)
-                    raise ConfigError(f"{definition.name}: {underlying} has a copy {name} already")
+            if is_new:
+                self._check_names(definition)
+
+    def _check_names(self, definition: ConflatedTopic) -> None:
+        """Raise ConfigError if a conflated topic that is new would take a topic's name."""
+        underlying = self.patterns.get(definition.underlying)
+        if definition.name in self.topics:
+            raise ConfigError(f"{definition.name}: there is a topic of this name already")
+        if underlying is not None:
+            copies = PatternTopic(definition, None, underlying)
+            for name in self.topics:
+                if copies.may_hold(name):
+                    raise ConfigError(
+                        f"{definition.name}: there is a topic {name} already, which is what the "
+                        f"copy of {copied_from(definition, name)} would be called"
+                    )
 
     def members(self, name: str) -> list[RunningTopic]:
         """The topics of a definition: one, or those of a pattern."""
@@ -203,19 +224,20 @@ class Catalog:
         check_changeable(topic, "delete from")
         return topic
 
-    def logged(self, name: str) -> RunningTopic | None:
-        """The topic that a log entry of this name belongs to, made if a pattern wants it."""
+    def placed(self, name: str) -> RunningTopic | None:
+        """The topic that takes in stored records of this name, made if a pattern wants it.
+
+        Raises ClientError with what speaks against it. The limit of a pattern is not asked: not
+        every topic that the log names holds records in the end.
+        """
         topic = self.topics.get(name)
         if topic is None:
-            try:
-                topic = self._of_pattern(name)
-            except ClientError:
-                return None
+            topic = self._of_pattern(name, limited=False)
             if topic is not None:
                 self.enter(topic)
         return topic
 
-    def _of_pattern(self, name: str) -> RunningTopic | None:
+    def _of_pattern(self, name: str, limited: bool = True) -> RunningTopic | None:
         """A topic that is not there yet, if a pattern wants it; raises what speaks against it."""
         for pattern in self.patterns.values():
             if pattern.matches is None or not pattern.matches(name):
@@ -226,11 +248,12 @@ class Catalog:
                     "characters, none of them a control character"
                 )
             limit = self.configuration.limits.pattern_topics_max
-            if len(pattern.members) >= limit:
+            if limited and len(pattern.members) >= limit:
                 raise TooLarge(
                     f"pattern {pattern.name} has {limit} topics, as many as one may have; {name} "
                     "was not made (Limits/PatternTopics)"
                 )
+            self._check_is_no_copy(name)
             for taken in self._names_of_followers(pattern, name):
                 if taken in self.topics or taken in self.patterns:
                     raise InvalidTopic(f"{name} would have a copy {taken}, which is a topic")
@@ -239,6 +262,19 @@ class Catalog:
             topic.pattern = pattern
             return topic
         return None
+
+    def _check_is_no_copy(self, name: str) -> None:
+        """Names of copies are theirs, whether there is such a copy yet or not.
+
+        A topic that took one would keep for ever what it would be a copy of from being made.
+        """
+        for copies in self.patterns.values():
+            if copies.underlying is not None and copies.may_hold(name):
+                source = copied_from(copies.definition, name)
+                raise InvalidTopic(
+                    f"{name} is what the conflated topic {copies.name} calls its copy of {source}; "
+                    f"publish to {source}, or under another name"
+                )
 
     def _names_of_followers(self, pattern: PatternTopic, name: str) -> Iterator[str]:
         for follower in pattern.followers:
@@ -268,6 +304,7 @@ class Catalog:
 
     def _enter(self, topic: RunningTopic) -> None:
         self.topics[topic.definition.name] = topic
+        topic.records.since_seq = self.since_of(topic.stored_as, topic.definition.name)
         if topic.pattern is not None:
             topic.pattern.members[topic.definition.name] = topic
         if topic.copy is not None:
@@ -276,19 +313,6 @@ class Catalog:
 
     # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
     # identity.
-
-    def parts(self, stored_as: str, part: Slice) -> Iterator[tuple[RunningTopic, Slice]]:
-        """What a slice of a checkpoint holds of each topic."""
-        if stored_as not in self.patterns:
-            yield self.topics[stored_as], part
-            return
-        places: dict[str, list[int]] = {}
-        for at, identity in enumerate(part.identities):
-            places.setdefault(identity.partition(BELONGS)[0], []).append(at)
-        for name, of_topic in places.items():
-            topic = self.logged(name)
-            if topic is not None:
-                yield topic, part.at(of_topic, lambda text: text.partition(BELONGS)[2])
 
     def slices(self, stored_as: str, count: int) -> Iterator[Slice]:
         """The records of a checkpoint as they stand, `count` slots at a time.
@@ -308,6 +332,10 @@ class Catalog:
         pattern = self.patterns.get(stored_as)
         topics = [self.topics[stored_as]] if pattern is None else pattern.members.values()
         return sum(topic.records.table.bytes for topic in topics)
+
+    def since_of(self, stored_as: str, name: str) -> int:
+        """Up to where log entries of a topic's name do not count for it."""
+        return max(self.since_seq.get(stored_as, 0), self.since_seq.get(name, 0))
 
     def _make(self, definition: Definition) -> RunningTopic:
         kinds = {options.name: options for options in self.configuration.message_types}
@@ -350,3 +378,13 @@ def copy_name(definition: Definition, underlying: str) -> str:
     """What the conflated topic of one topic of a pattern is called."""
     assert isinstance(definition, ConflatedTopic)
     return (definition.topic_format or "%n").replace("%n", underlying)
+
+
+def copied_from(definition: Definition, copy: str) -> str | None:
+    """The topic whose copy by this definition has the name `copy`; None if it is no copy's."""
+    assert isinstance(definition, ConflatedTopic)
+    parts = (definition.topic_format or "%n").split("%n")
+    left, times = len(copy) - sum(map(len, parts)), len(parts) - 1
+    start = len(parts[0])
+    source = copy[start : start + left // times]
+    return source if source and copy_name(definition, source) == copy else None

@@ -21,10 +21,12 @@ from sow.catalog import Catalog, RunningTopic
 from sow.conflated_copy import Update
 from sow.errors import ClientError, DiskFull, TooLarge
 from sow.expressions import Filter, compile_filter
-from sow.keyed_topic import KeyedTopic, Messages
+from sow.keyed_topic import Messages
 from sow.pacing import PacedStrand
 from sow.query import Answer, Query
+from sow.restoration import Homeless, Restoration, past_of
 from sow.sessions import Session
+from sow.store.kept import Past
 from sow.store.protocols import Checkpoint, Entry, Op
 from sow.strands import Strand
 from sow.topics import Configuration, ConflatedTopic, Topic
@@ -418,19 +420,22 @@ class Engine:
         checkpoints: Mapping[str, Checkpoint],
         log: Iterable[Entry],
         last_seq: int,
-    ) -> None:
+        past: Past | None = None,
+    ) -> list[Homeless]:
         """Rebuild all records: each topic's checkpoint, then the log after it, then the copies.
 
-        `checkpoints` has one for each persistent topic; `log` holds at least every entry after
-        the oldest of them, up to `last_seq`.
+        `checkpoints` has one for each definition in `past`, by default for each persistent topic;
+        `log` holds at least every entry after the oldest of them, up to `last_seq`. Returns what
+        the configuration has no place for: while any of it holds records, an engine that goes on
+        would hide them.
         """
-        reached = {name: checkpoint.seq for name, checkpoint in checkpoints.items()}
-        for name, checkpoint in checkpoints.items():
-            for part in checkpoint.load():
-                for topic, piece in self.catalog.parts(name, part):
-                    topic.records.index(topic.records.table.restore(piece))
+        past = past or past_of(self.configuration)
+        restoration = Restoration(self.catalog, past, checkpoints, last_seq)
+        restoration.load()
         for entry in log:
-            self._replay(entry, reached)
+            self.now_us = max(self.now_us, entry.ts_us)
+            restoration.replay(entry)
+        homeless = restoration.finish()
         self.seq = last_seq
         for topic in list(self.catalog):
             topic.records.table.settle()
@@ -440,37 +445,4 @@ class Engine:
                 self.agenda.note(topic.expirations)
             if topic.copy is not None:
                 topic.copy.fill(last_seq)
-
-    def _replay(self, entry: Entry, reached: dict[str, int]) -> None:
-        """Apply a log entry to a table that may already hold some of what follows it."""
-        self.now_us = max(self.now_us, entry.ts_us)
-        topic = self.catalog.logged(entry.topic)
-        if topic is None or topic.stored_as not in reached or not topic.records.retains:
-            return
-        if entry.seq + len(entry) - 1 <= reached[topic.stored_as]:
-            return
-        records = topic.records
-        names = entry.identities
-        if names is None:
-            names = records.identities_of(entry.bodies)
-        newer = self._not_yet_seen(records, entry, names)
-        names = [names[at] for at in newer]
-        if entry.op == "publish":
-            bodies = [entry.bodies[at] for at in newer]
-            seqs = [entry.seq + at for at in newer]
-            stamps = [entry.ts_us] * len(newer)
-            if names:
-                records.put(names, bodies, {}, seqs, stamps, entry.expires_us)
-        else:
-            records.indexes.drop(records.table.drop(names)[1])
-
-    @staticmethod
-    def _not_yet_seen(records: KeyedTopic, entry: Entry, names: Sequence[str]) -> list[int]:
-        """Places of an entry that are newer than what the checkpoint already holds of them."""
-        table = records.table
-        found = table.slots.get
-        return [
-            at
-            for at, name in enumerate(names)
-            if (slot := found(name)) is None or table.seqs[slot] < entry.seq + at
-        ]
+        return homeless

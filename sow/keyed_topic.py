@@ -53,6 +53,8 @@ class KeyedTopic:
         self.domain = domain
         self.folding = Folding(definition, message_type)
         self.retains = not isinstance(definition, Topic) or definition.retain
+        self.since_seq = 0
+        """Log entries of its name up to here are another topic's, or of another time."""
         self.table = Table(
             (lambda identity: sow_key(domain, identity)) if self.keys else None,
             by_arrival=not isinstance(definition, Topic),

@@ -56,7 +56,8 @@ def extent(
         stop = len(entry) if until is None else min(len(entry), until + 1 - entry.seq)
         if stop <= start:
             break
-        if entry.topic in topics:
+        topic = topics.get(entry.topic)
+        if topic is not None and entry.seq > topic.since_seq:
             stop = min(stop, start + limit - rows)
             rows += stop - start
         if stop > start:
@@ -80,7 +81,7 @@ def log_rows(
         start = max(0, part.after + 1 - entry.seq)
         stop = min(len(entry), part.until + 1 - entry.seq)
         topic = topics.get(entry.topic)
-        if topic is not None and stop > start:
+        if topic is not None and stop > start and entry.seq > topic.since_seq:
             rows = _rows(topic, known.get(entry.topic), entry, start, stop)
             yield from [rows] if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:

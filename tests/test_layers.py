@@ -48,6 +48,7 @@ LAYERS = {
         "sow.executor",
         "sow.subscriptions",
         "sow.reconfiguration",
+        "sow.restoration",
         "sow.replay",
         "sow.bookmarks",
         "sow.catalog",

@@ -7,7 +7,7 @@ from sow.store.repair import main as repair_file
 
 @click.command()
 @click.argument("data_directory", type=click.Path(exists=True, file_okay=False))
-@click.argument("path", type=click.Path(exists=True))
+@click.argument("path", type=click.Path())
 @click.option(
     "--after",
     metavar="SEQ",
@@ -19,7 +19,7 @@ from sow.store.repair import main as repair_file
 def repair(ctx: click.Context, data_directory: str, path: str, after: int) -> None:
     """Keep what is whole of PATH in DATA_DIRECTORY, and set the damaged file aside.
 
-    PATH is the journal's directory or a topic's file, as the error of a server that will not
-    start names it. Stop the server first. Nothing is deleted.
+    PATH is the journal's directory, a topic's file or the manifest, as the error of a server that
+    will not start names it. Stop the server first. Nothing is deleted.
     """
     ctx.exit(repair_file([data_directory, path, "--after", str(after)]))

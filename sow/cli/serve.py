@@ -48,6 +48,11 @@ Ready = Callable[[str], Mapping[str, list[str]]]
     is_flag=True,
     help="Listen beyond loopback although nobody is asked for a password.",
 )
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Give up records that have no place in CONFIG: they move to removed/ in the directory.",
+)
 @click.option("--no-pipelines", is_flag=True, help="Start nothing of Spark's beside the server.")
 @json_option
 @click.pass_context
@@ -59,6 +64,7 @@ def serve(
     port: int | None,
     data_dir: str | None,
     insecure: bool,
+    allow_loss: bool,
     no_pipelines: bool,
     as_json: bool,
 ) -> None:
@@ -95,7 +101,7 @@ def serve(
             for name in ([] if no_pipelines else beside(configuration))
         }
 
-    if not run(serve_until_stopped(configuration, ready, reread)):
+    if not run(serve_until_stopped(configuration, ready, reread, allow_loss)):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)
@@ -124,16 +130,20 @@ async def serve_until_stopped(
     configuration: Configuration,
     ready: Ready,
     reread: Callable[[], Configuration] | None = None,
+    allow_loss: bool = False,
 ) -> bool:
     """Serve until SIGTERM or SIGINT; says whether stopping was done in time.
 
-    With `reread`, SIGHUP reads the configuration again.
+    With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records that have no
+    place in the configuration are given up.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(configuration, Path(configuration.data_directory), reread=reread)
+    server = Server(
+        configuration, Path(configuration.data_directory), reread=reread, allow_loss=allow_loss
+    )
     if reread is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server)
     commands = ready(await server.start())

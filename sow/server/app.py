@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -17,15 +16,13 @@ from sow.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver, stored_bytes
 from sow.server.gate import Gate, machine_names
+from sow.server.opening import Opening
 from sow.server.problems import http_log, report
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
-from sow.store.directory import DataDirectory
-from sow.store.protocols import Checkpoint, Entry, Journal
+from sow.store.protocols import Entry, Journal
 from sow.store.staging import Staging
 from sow.topics import Configuration, Topic, authority, with_system_topics
-
-log = logging.getLogger("sow")
 
 STOP_S_MAX = 2.0
 SESSION_NAME_BYTES = 16
@@ -45,7 +42,8 @@ class Server:
     """One server. `start` takes the data directory and the port, `stop` gives them back.
 
     `reread` reads the configuration again, for `reload`; it raises ConfigError. `names` gives what
-    the machine is called.
+    the machine is called. With `allow_loss` records that have no place in the configuration are
+    given up (`sow.server.opening`).
     """
 
     def __init__(
@@ -55,9 +53,11 @@ class Server:
         clock: Clock | None = None,
         reread: Callable[[], Configuration] | None = None,
         names: Callable[[], Iterable[str]] = machine_names,
+        allow_loss: bool = False,
     ) -> None:
         self._reread = reread
         self._gate = Gate(lambda: self.configuration, names)
+        self._allow_loss = allow_loss
         self.configuration = with_system_topics(configuration)
         self.engine: Engine
         self.executor: Executor
@@ -76,15 +76,15 @@ class Server:
         Raises StoreError when the data directory cannot be used or the port is taken.
         """
         try:
-            journal, checkpoints = self._open_store()
-            self._restore(journal, checkpoints)
+            opening = self._open_store()
+            journal = opening.journal
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
             )
             self.driver.idle_work.append(self.executor.conflate_in_background)
             self.checkpointer = Checkpointer(
-                self.driver, checkpoints, journal.trim, self._replayed_bytes
+                self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
             )
             address = await self._listen()
         except BaseException:
@@ -94,20 +94,28 @@ class Server:
         self.driver.wake()
         return address
 
-    def _open_store(self) -> tuple[Journal, dict[str, Checkpoint]]:
-        directory = DataDirectory(self._data_directory)
-        self._closers.append(directory.close)
-        checkpoints: dict[str, Checkpoint] = {}
-        for topic in self.configuration.topics:
-            if isinstance(topic, Topic) and topic.durability == "persistent":
-                checkpoint = checkpoints[topic.name] = directory.checkpoint(topic)
-                self._closers.append(checkpoint.close)
-        newest = max((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
-        journal = directory.journal(self.configuration.journal, at_least_seq=newest)
-        self._closers.append(journal.close)
-        return journal, checkpoints
+    def _open_store(self) -> Opening:
+        """The data directory, with all records restored into `engine`."""
+        opening = Opening(
+            self.configuration,
+            self._data_directory,
+            lambda: self._new_engine(opening.journal),
+            self._clock.now_us(),
+            allow_loss=self._allow_loss,
+        )
+        self._closers.append(opening.close)
+        # A million new objects, none of them garbage: collecting only costs time, then and later.
+        gc.disable()
+        try:
+            opening.open(self._counted)
+        finally:
+            gc.freeze()
+            gc.enable()
+            gc.set_threshold(*GC_THRESHOLDS)
+        self.engine = opening.engine
+        return opening
 
-    def _restore(self, journal: Journal, checkpoints: dict[str, Checkpoint]) -> None:
+    def _new_engine(self, journal: Journal) -> Engine:
         asked: dict[int, bool] = {}
 
         def has_room() -> bool:
@@ -121,29 +129,10 @@ class Server:
         def takes(size_bytes: int) -> bool:
             return self.driver.failure is None and journal.takes(size_bytes)
 
-        self.engine = Engine(self.configuration, has_room, takes)
-        for name, checkpoint in checkpoints.items():
-            if 0 < checkpoint.seq < journal.first_seq - 1:
-                # Trimming waits for the checkpoints of all topics that are configured.
-                log.warning(
-                    "topic %s was out of the configuration while the journal was trimmed: what "
-                    "came for it between records %d and %d is gone",
-                    name,
-                    checkpoint.seq,
-                    journal.first_seq,
-                )
-        after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
-        after = max(after, journal.first_seq - 1)
-        # A million new objects, none of them garbage: collecting only costs time, then and later.
-        gc.disable()
-        try:
-            self.engine.restore(checkpoints, self._counted(journal.read(after)), journal.last_seq)
-        finally:
-            gc.freeze()
-            gc.enable()
-            gc.set_threshold(*GC_THRESHOLDS)
+        return Engine(self.configuration, has_room, takes)
 
     def _counted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        self._replayed_bytes = 0
         for entry in entries:
             self._replayed_bytes += stored_bytes(entry)
             yield entry

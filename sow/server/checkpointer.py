@@ -10,7 +10,7 @@ wants.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from sow.consumers import Consumers
@@ -35,7 +35,7 @@ class Checkpointer:
     def __init__(
         self,
         driver: Driver,
-        checkpoints: dict[str, Checkpoint],
+        checkpoints: Mapping[str, Checkpoint],
         trim: Callable[[int, int], bool],
         replayed_bytes: int = 0,
         growth_bytes_min: int = GROWTH_BYTES_MIN,

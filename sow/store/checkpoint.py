@@ -22,6 +22,7 @@ from sow.store.environment import (
     Environment,
     Statvfs,
     Transaction,
+    is_lmdb,
     repair_command,
     structural_damage,
     sync_directory,
@@ -54,6 +55,7 @@ def slice_key(generation: int, number: int) -> bytes:
 class LmdbCheckpoint:
     """The stored table of topic `topic` in the file `path`, made if it is not there.
 
+    What is made is the empty table of a topic that began after record `since_seq` of the log.
     Raises StoreError when the file was written under another `fingerprint`, and Damaged when its
     structure is not what was written.
     """
@@ -64,6 +66,7 @@ class LmdbCheckpoint:
         *,
         topic: str,
         fingerprint: str = "",
+        since_seq: int = 0,
         data_directory: Path | None = None,
         map_bytes: int = MAP_BYTES,
         statvfs: Statvfs = os.statvfs,
@@ -71,6 +74,7 @@ class LmdbCheckpoint:
         self._path = path
         self._topic = topic
         self._fingerprint = fingerprint
+        self._since_seq = since_seq
         self._data_directory = data_directory or path.parent
         self._seq = self._generation = self._slices = self._records = self._mark = 0
         if path.exists() and (problem := structural_damage(path)):
@@ -92,7 +96,9 @@ class LmdbCheckpoint:
             self._adopt(block)
             self._sweep()
         elif empty:
-            self._env.write(partial(_put, blocks={CONTENTS_KEY: seal_contents(self._fingerprint)}))
+            contents = seal_contents(self._fingerprint, self._since_seq)
+            self._env.write(partial(_put, blocks={CONTENTS_KEY: contents}))
+            self._adopt(contents)
         else:
             raise self._damaged("its table of contents is missing")
 
@@ -113,6 +119,11 @@ class LmdbCheckpoint:
     def seq(self) -> int:
         """Every log record up to here is contained; replay starts after it. 0: none yet."""
         return self._seq
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return self._records
 
     @property
     def size_bytes(self) -> int:
@@ -193,6 +204,25 @@ class LmdbCheckpoint:
     def close(self) -> None:
         """Release the file."""
         self._env.close()
+
+
+def held_in(path: Path) -> int:
+    """How many records the checkpoint in a file holds; 0 for any other file."""
+    try:
+        if not is_lmdb(path) or structural_damage(path):
+            return 0
+        env = Environment(path, subdir=False)
+    except (OSError, StoreError):
+        return 0
+    try:
+        with env.read() as txn:
+            block: bytes | None = txn.get(CONTENTS_KEY)
+        unseal(block or b"", CONTENTS)
+        return contents_sizes(block or b"")[1]
+    except ValueError:
+        return 0
+    finally:
+        env.close()
 
 
 def seal_slice(part: Slice, generation: int, number: int, mark: int) -> bytes:

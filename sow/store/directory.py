@@ -5,16 +5,15 @@ Names in the configuration are relative to it and stay inside it.
 """
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from sow.errors import StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.journal import LmdbJournal
+from sow.store.kept import file_name, fingerprint
 from sow.topics import JournalSettings, Topic
 
 LOCK_FILE = "lock"
@@ -57,19 +56,25 @@ class DataDirectory:
         assert path.resolve().is_relative_to(self.path.resolve()), f"{name} leads out of the data"
         return path
 
-    def checkpoint(self, topic: Topic) -> LmdbCheckpoint:
-        """The checkpoint of a persistent topic; open all of them before the journal."""
+    def checkpoint(self, topic: Topic, since_seq: int = 0) -> LmdbCheckpoint:
+        """The checkpoint of a persistent topic; open all of them before the journal.
+
+        One that is not there is made, for a topic that began after record `since_seq`.
+        """
         path = self.resolve(file_name(topic))
         with _reported(path):
             return LmdbCheckpoint(
                 path,
                 topic=topic.name,
                 fingerprint=fingerprint(topic),
+                since_seq=since_seq,
                 data_directory=self.path,
             )
 
-    def journal(self, settings: JournalSettings, *, at_least_seq: int = 0) -> LmdbJournal:
-        """The journal; `at_least_seq` is the newest `seq` of any checkpoint."""
+    def journal(
+        self, settings: JournalSettings, *, at_least_seq: int = 0, must_exist: bool = False
+    ) -> LmdbJournal:
+        """The journal; `at_least_seq` is the newest record that anything else knows of."""
         path = self.resolve(settings.directory)
         with _reported(path):
             return LmdbJournal(
@@ -77,6 +82,7 @@ class DataDirectory:
                 retention_bytes=settings.retention_bytes,
                 retention_age_us=settings.retention_age_us,
                 at_least_seq=at_least_seq,
+                must_exist=must_exist,
                 data_directory=self.path,
             )
 
@@ -94,14 +100,3 @@ def _reported(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{path} cannot be used: {error.strerror}") from error
-
-
-def file_name(topic: Topic) -> str:
-    """A topic's FileName, or one made of its name and message type."""
-    return topic.file_name or quote(f"{topic.name}.{topic.message_type}.sow", safe="")
-
-
-def fingerprint(topic: Topic) -> str:
-    """What decides which record a message is: if it changes, stored identities mean nothing."""
-    parts = {"MessageType": topic.message_type, "Key": topic.keys, "KeyDomain": topic.domain}
-    return json.dumps(parts)

@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import shlex
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ WRITE_PART = 2
 WRITE_BYTES = 256 * 1024
 """What a transaction writes besides: copies of the pages above, and the list of free ones."""
 _PAGE_HEADER_BYTES = 16
+_MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
+# Of a meta page, from its magic on: the size of a page, the last one used, the transaction.
+_META = struct.Struct("=24xI92xQQ")
 # LMDB reports a partial write, the usual face of a full disk, as EIO.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -59,6 +63,7 @@ class Environment:
         self._statvfs = statvfs
         self._map_lock = threading.Lock()
         self._closed = False
+        _fill_up(path / "data.mdb" if subdir else path)
         self._env: lmdb.Environment | None = self._open()
 
     def _open(self) -> lmdb.Environment:
@@ -176,6 +181,40 @@ def structural_damage(data_file: Path) -> str:
     except lmdb.verify.VerifyError as error:
         return str(error)
     return "; ".join(problems[:3])
+
+
+def is_lmdb(data_file: Path) -> bool:
+    """Whether a file begins as LMDB's do."""
+    with data_file.open("rb") as file:
+        return _MAGIC in file.read(64)
+
+
+def _fill_up(data_file: Path) -> None:
+    """Make a file that was cut short as long as its pages say.
+
+    LMDB would meet the end of the process where a value goes on behind the end of the file. Zeros
+    in its place are found by the checksum of the block.
+    """
+    try:
+        with data_file.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            at = file.read(64).find(_MAGIC)
+            if at < 0:
+                return
+            metas = []
+            offset = at
+            for _ in range(2):
+                file.seek(offset)
+                page_bytes, last_page, txn = _META.unpack(file.read(_META.size))
+                metas.append((txn, (last_page + 1) * page_bytes))
+                offset = page_bytes + at
+        wanted = max(metas)[1]
+        if wanted > size:
+            os.truncate(data_file, wanted)
+    except FileNotFoundError:
+        return
+    except (OSError, struct.error) as error:
+        raise StoreError(f"{data_file} cannot be read: {error}") from error
 
 
 def repair_command(data_directory: Path, path: Path, after_seq: int = 0) -> str:

@@ -56,8 +56,8 @@ class LmdbJournal:
     """The transaction log in `directory`, made if it is not there.
 
     `at_least_seq` is the newest record any checkpoint contains: a journal that ends earlier is
-    Damaged. `retention_bytes` and `retention_age_us` are what `trim` goes by. `data_directory`
-    only completes the commands that errors recommend.
+    Damaged, and so is one that `must_exist` and does not. `retention_bytes` and `retention_age_us`
+    are what `trim` goes by. `data_directory` only completes the commands that errors recommend.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class LmdbJournal:
         retention_bytes: int = 4 * 1024**3,
         retention_age_us: int | None = None,
         at_least_seq: int = 0,
+        must_exist: bool = False,
         data_directory: Path | None = None,
         group_bytes: int = GROUP_BYTES,
         map_bytes: int = MAP_BYTES,
@@ -77,6 +78,7 @@ class LmdbJournal:
         self._retention_bytes = retention_bytes
         self._retention_age_us = retention_age_us
         self._at_least_seq = at_least_seq
+        self._must_exist = must_exist
         self._group_bytes = group_bytes
         self._lock = threading.Lock()
         self._replays: dict[object, int] = {}  # the next record each open `read` wants
@@ -100,7 +102,7 @@ class LmdbJournal:
         if data_file.exists():
             if problem := structural_damage(data_file):
                 raise self._damaged(f"its pages are not as they were written ({problem})")
-        elif self._expected_seq:
+        elif self._expected_seq or self._must_exist:
             raise self._damaged(f"{data_file} is missing")
         self._directory.mkdir(parents=True, exist_ok=True)
 

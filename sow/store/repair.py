@@ -3,6 +3,10 @@
 Blocks carry their own length, checksum and place, so they are found by looking through the raw
 bytes of the file, whatever state LMDB's own pages are in, and without LMDB. Whole blocks that
 belong together are copied to a new file; the damaged one is set aside, never deleted.
+
+What a repair could not save is written into the manifest, as what does not count for a topic any
+more; otherwise the next start would go on missing it. A repair may be interrupted at any point and
+run again.
 """
 
 import argparse
@@ -10,7 +14,7 @@ import mmap
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +29,8 @@ from sow.store.checkpoint import (
 )
 from sow.store.directory import DataDirectory
 from sow.store.environment import Environment, Transaction, sync_directory
-from sow.store.journal import BASE_KEY, DATA_FILE, NEWEST_FILE, key_of
+from sow.store.journal import BASE_KEY, DATA_FILE, NEWEST_FILE, LmdbJournal, key_of
+from sow.store.kept import Kept, file_name
 from sow.store.layout import (
     BASE,
     CONTENTS,
@@ -38,6 +43,7 @@ from sow.store.layout import (
     seal,
     unseal,
 )
+from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
 from sow.store.newest import Newest, read_newest
 
 COPY_BLOCKS = 16
@@ -86,6 +92,8 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
     `after_seq` is the newest record any checkpoint contains; what came before is kept as far as
     it connects. If record `after_seq + 1` itself is lost, the new journal goes on from there.
     """
+    if finished := _finish(directory):
+        return finished
     data_file = directory / DATA_FILE
     groups: list[Found] = []
     base_seq = 0
@@ -157,6 +165,10 @@ def _write_journal(directory: Path, base_seq: int, data_file: Path, run: Sequenc
 
 def repair_checkpoint(path: Path) -> Report:
     """Keep the whole slices of the newest checkpoint in `path`, set the file aside."""
+    if finished := _finish(path):
+        return finished
+    if not path.exists():
+        return Report("nothing: the file is missing", "what it held", None)
     found = list(scan(path))
     tables = [f for f in found if f[0].kind == CONTENTS]
     if not tables:
@@ -211,12 +223,31 @@ def _read_blocks(data_file: Path, found: Iterable[Found]) -> Iterator[tuple[Head
 
 
 def _replace(path: Path, fresh: Path) -> Path | None:
-    """Put `fresh` in the place of `path`, which is set aside."""
+    """Put `fresh`, which is complete, in the place of `path`, which is set aside."""
+    _clear_lock(fresh)
+    complete = fresh.rename(_complete(path))
+    sync_directory(path.parent)
+    return _put_in_place(path, complete)
+
+
+def _put_in_place(path: Path, complete: Path) -> Path | None:
     aside = _set_aside(path) if path.exists() else None
-    fresh.rename(path)
-    _clear(fresh)
+    complete.rename(path)
     sync_directory(path.parent)
     return aside
+
+
+def _complete(path: Path) -> Path:
+    return path.with_name(path.name + ".repaired")
+
+
+def _finish(path: Path) -> Report | None:
+    """Put in place what a repair had completed when it was interrupted."""
+    complete = _complete(path)
+    if not complete.exists():
+        return None
+    aside = _put_in_place(path, complete)
+    return Report("what a repair had found that was interrupted", "what it could not find", aside)
 
 
 def _set_aside(path: Path) -> Path:
@@ -235,12 +266,89 @@ def _clear(fresh: Path) -> None:
     if fresh.is_dir():
         fresh.rmdir()
     fresh.unlink(missing_ok=True)
+    _clear_lock(fresh)
+
+
+def _clear_lock(fresh: Path) -> None:
+    (fresh / "lock.mdb").unlink(missing_ok=True) if fresh.is_dir() else None
     fresh.with_name(fresh.name + "-lock").unlink(missing_ok=True)
+
+
+def repair_manifest(directory: Path) -> Report:
+    """Write both copies again from the one that is whole; if none is, set them aside.
+
+    Without a manifest the next start works out from the files what there is.
+    """
+    try:
+        found = ManifestFile(directory)
+    except StoreError:
+        asides = [_set_aside(directory / name) for name in _manifests(directory)]
+        return Report(
+            "nothing: no copy is whole. The next start makes a new one of the files that it finds",
+            "for which topics the files were written",
+            asides[0],
+        )
+    if found.manifest is not None and found.missing:
+        found.write(found.manifest)
+    return Report("the manifest", "nothing", None)
+
+
+def _manifests(directory: Path) -> list[str]:
+    return [name for name in (MANIFEST_FILE, COPY_FILE) if (directory / name).exists()]
+
+
+def accept_gaps(directory: DataDirectory, only: Path | None = None) -> str:
+    """Write down what neither a checkpoint nor the journal holds any more; returns what it was.
+
+    Of all topics, or of the one whose file is `only`.
+    """
+    file = ManifestFile(directory.path)
+    manifest = file.manifest
+    if manifest is None:
+        return ""
+    journal = LmdbJournal(directory.resolve(manifest.journal), data_directory=directory.path)
+    base = journal.first_seq - 1
+    journal.close()
+    kept, lost = [], []
+    for one in manifest.kept:
+        path = directory.resolve(file_name(one.topic))
+        reached = max(one.since_seq, _checkpoint_seq(path))
+        if reached < base and only in (None, path.resolve()):
+            lost.append(f"what came for {one.name} between records {reached} and {base + 1}")
+            one = Kept(one.topic, one.options, base)
+        kept.append(one)
+    if lost:
+        file.write(replace(manifest, kept=tuple(kept)))
+    return " and ".join(lost)
+
+
+def _checkpoint_seq(path: Path) -> int:
+    """Up to which record the newest checkpoint in a file goes."""
+    return max((header.seq for header, _ in scan(path) if header.kind == CONTENTS), default=0)
 
 
 def _spans(spans: Iterable[tuple[int, int]]) -> str:
     texts = [f"records {first} to {last}" for first, last in spans if first <= last]
     return " and ".join(texts) or "nothing"
+
+
+def _repair(directory: DataDirectory, path: Path, after_seq: int) -> Report:
+    """Repair a file of a directory that is held."""
+    if path.name in (MANIFEST_FILE, COPY_FILE):
+        return repair_manifest(directory.path)
+    manifest = ManifestFile(directory.path).manifest
+    files, journal = [], path if path.is_dir() else None
+    if manifest is not None:
+        files = [directory.resolve(file_name(one.topic)).resolve() for one in manifest.kept]
+        journal = journal or directory.resolve(manifest.journal)
+    if path.is_file() or path.resolve() in files:
+        report, only = repair_checkpoint(path), path.resolve()
+    elif journal is not None and path.resolve() == journal.resolve():
+        report, only = repair_journal(path, after_seq), None
+    else:
+        raise StoreError(f"there is no file {path}, and the manifest names none")
+    lost = [text for text in (report.lost, accept_gaps(directory, only)) if text]
+    return replace(report, lost="; ".join(lost[lost[0] == "nothing" and len(lost) > 1 :]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -256,10 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     try:
-        if options.path.is_file():
-            report = repair_checkpoint(options.path)
-        else:
-            report = repair_journal(options.path, options.after)
+        report = _repair(held, options.path, options.after)
     except (SowError, OSError) as error:
         sys.stderr.write(f"{options.path} could not be repaired: {error}\n")
         return 1

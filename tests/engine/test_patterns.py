@@ -1,5 +1,7 @@
 """Topics by pattern: regular expressions in subscriptions, Pattern topics and their copies."""
 
+from dataclasses import replace
+
 import pytest
 
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
@@ -73,6 +75,39 @@ def test_copies_of_copies_are_named_by_both_formats():
 
 def test_a_copy_cannot_take_the_name_of_a_topic():
     world = World(Topic("/desk/1-C", "json", keys=("/id",)), DESKS, COPIES)
+    with pytest.raises(InvalidTopic, match="would have a copy /desk/1-C"):
+        world.publish("/desk/1", {"id": 1})
+
+
+@pytest.mark.parametrize("name", ["/desk/1-C", "/desk/1-C-slow", "/desk/x-C-C", "/desk/-slow-C"])
+def test_names_of_copies_belong_to_the_copies(name):
+    world = World(DESKS, COPIES, SLOWER)
+    with pytest.raises(InvalidTopic, match=f"{name} is what the conflated topic .* calls its copy"):
+        world.publish(name, {"id": 1})
+    for underlying in ("/desk/1", "/desk/1-slow"):
+        world.publish(underlying, {"id": 1})
+    world.advance(3 * SECOND)
+    assert world.records("/desk/1-C-slow") == [{"id": 1}]
+
+
+def test_names_of_copies_belong_to_them_whichever_pattern_takes_them_in():
+    other = Topic("all", "json", keys=("/id",), pattern="-C$")
+    world = World(other, DESKS, COPIES)
+    with pytest.raises(InvalidTopic, match="publish to /desk/1, or under another name"):
+        world.publish("/desk/1-C", {"id": 1})
+    world.publish("/other/1-C", {"id": 1})
+
+
+def test_a_format_may_name_the_topic_more_than_once():
+    world = World(DESKS, replace(COPIES, topic_format="/desk/%n%n"))
+    with pytest.raises(InvalidTopic, match="copy of /desk/ab"):
+        world.publish("/desk//desk/ab/desk/ab", {"id": 1})
+    world.publish("/desk//desk/ab/desk/ac", {"id": 1})
+
+
+def test_a_copy_cannot_be_called_as_a_pattern_is():
+    named = Topic("/desk/1-C", "json", keys=("/id",), pattern="^/other/")
+    world = World(named, DESKS, COPIES)
     with pytest.raises(InvalidTopic, match="would have a copy /desk/1-C"):
         world.publish("/desk/1", {"id": 1})
 

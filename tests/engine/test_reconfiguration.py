@@ -163,10 +163,26 @@ def test_what_needs_a_restart_is_refused_and_nothing_is_changed(world, topics, m
     assert world.engine.configuration is world.configuration
 
 
+def test_a_copy_that_would_take_the_name_of_a_topic_is_refused(world):
+    world.publish("/desk/1", {"id": 1})
+    taking = ConflatedTopic("/desk/1", "json", "orders")
+    with pytest.raises(ConfigError, match="/desk/1: there is a topic of this name already"):
+        reconfigure(world, ORDERS, SLOW, DESKS, COPIES, taking)
+    assert world.records("/desk/1") == [{"id": 1}]
+
+
+def test_a_format_that_would_take_the_name_of_a_topic_is_refused_whether_it_copies_or_not():
+    wide = replace(DESKS, pattern="^/desk/")
+    world = World(wide)
+    world.publish("/desk/1-C", {"id": 1})
+    with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
+        reconfigure(world, wide, COPIES)
+
+
 def test_a_copy_whose_name_is_taken_is_refused(world):
     world.publish("/desk/1", {"id": 1})
     other = replace(COPIES, name="others")
-    with pytest.raises(ConfigError, match="/desk/1 has a copy /desk/1-C already"):
+    with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
         reconfigure(world, ORDERS, SLOW, DESKS, COPIES, other)
 
 

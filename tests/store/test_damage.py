@@ -138,6 +138,30 @@ def test_a_shortened_checkpoint_is_reported(checkpoint):
     assert "damaged" in found <= OUTCOMES
 
 
+@pytest.mark.parametrize("kind", ["checkpoint", "journal"])
+def test_large_values_cut_at_any_page_are_reported_and_never_end_the_process(tmp_path, kind):
+    path = tmp_path / kind
+    if kind == "checkpoint":
+        large = part(0, 300, 500)
+        checkpoint = LmdbCheckpoint(path, topic="t")
+        for seq in (10, 20):
+            checkpoint.write(seq, [large, large, large])
+        checkpoint.close()
+        file, read = path, read_checkpoint
+    else:
+        journal = LmdbJournal(path)
+        for seq in range(1, 90, 30):
+            journal.append(group(seq, 30, 2000))
+        journal.close()
+        file, read = path / "data.mdb", read_journal
+    good, data = read(path), file.read_bytes()
+    found = set()
+    for length in range(4096, len(data), 4096):
+        file.write_bytes(data[:length])
+        found.add(outcome(read, path, good))
+    assert "damaged" in found <= OUTCOMES
+
+
 def test_the_report_names_the_last_whole_record_and_what_to_run(tmp_path):
     journal = LmdbJournal(tmp_path / "j")
     for seq in (1, 11, 21):

@@ -1,8 +1,12 @@
 """What a repair saves, and that nothing is deleted."""
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
 from sow.errors import Damaged
+from sow.store import repair as module
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
@@ -138,3 +142,41 @@ def test_the_command_refuses_a_directory_in_use(tmp_path, capsys):
     assert main([str(tmp_path), str(tmp_path / "j")]) == 1
     assert "in use by process" in capsys.readouterr().err
     held.close()
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_repair_that_is_interrupted_can_be_run_again(tmp_path, monkeypatch, step):
+    """Killed before any of its renames and syncs, it leaves what the next one goes on from."""
+    write(tmp_path / "j")
+    damage(tmp_path / "j" / "data.mdb", 95)
+
+    class Killed(BaseException):
+        """What ends the process here."""
+
+    left = [step]
+
+    def kill_at(original):
+        def call(*arguments, **options):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return original(*arguments, **options)
+
+        return call
+
+    for owner, name in ((Path, "rename"), (Path, "mkdir"), (module, "sync_directory")):
+        monkeypatch.setattr(owner, name, kill_at(getattr(owner, name)))
+    with contextlib.suppress(Killed):
+        repair_journal(tmp_path / "j")
+    monkeypatch.undo()
+    repair_journal(tmp_path / "j")
+    journal = LmdbJournal(tmp_path / "j")
+    assert records(journal.read(journal.first_seq - 1))[-1][2] == 90
+    journal.close()
+    assert list(tmp_path.glob("j.damaged-*"))
+
+
+def test_a_path_that_was_mistyped_is_refused(tmp_path, capsys):
+    assert main([str(tmp_path), str(tmp_path / "jurnal")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert not (tmp_path / "jurnal").exists()

@@ -1,0 +1,109 @@
+"""What is kept for a definition, and what of the definition it depends on.
+
+A topic's stored records are read by its message type, named by its keys and kept in its file. If
+one of these is another when the server starts again, the records that are there belong to the old
+definition, and the new one must not be taken for it. `sow.store.manifest` writes this down;
+`sow.restoration` goes by it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
+
+from sow.topics import Configuration, Definition, MessageTypeOptions, Topic
+
+
+def file_name(topic: Topic) -> str:
+    """A topic's FileName, or one made of its name and message type."""
+    return topic.file_name or quote(f"{topic.name}.{topic.message_type}.sow", safe="")
+
+
+def fingerprint(topic: Topic) -> str:
+    """What decides which record a message is: if it changes, stored identities mean nothing."""
+    parts = {"MessageType": topic.message_type, "Key": topic.keys, "KeyDomain": topic.domain}
+    return json.dumps(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A definition whose records the directory holds, as it was when they were stored.
+
+    `topic` has what stored records depend on, its file's name included; `options` are those of its
+    message type. Log entries up to and with `since_seq` do not count for it.
+    """
+
+    topic: Topic
+    options: MessageTypeOptions | None = None
+    since_seq: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the definition."""
+        return self.topic.name
+
+    @property
+    def kinds(self) -> dict[str, MessageTypeOptions]:
+        """The message types of the configuration, as far as this one needs them."""
+        return {} if self.options is None else {self.options.name: self.options}
+
+    def changes(self, now: Definition | None, configuration: Configuration) -> list[str]:
+        """The elements whose change leaves the stored records without a place."""
+        if now is None:
+            return ["Name"]
+        if not isinstance(now, Topic):
+            return ["UnderlyingTopic"]
+        old, new = self.topic, kept_of(now, configuration)
+        pairs = {
+            "MessageType": (
+                (old.message_type, self.options),
+                (new.topic.message_type, new.options),
+            ),
+            "Key": (old.keys, now.keys),
+            "KeyDomain": (old.domain, now.domain),
+            "FileName": (old.file_name, new.topic.file_name),
+            "Pattern": (old.pattern is None, now.pattern is None),
+            "Durability": ("persistent", now.durability),
+        }
+        found = [element for element, (before, after) in pairs.items() if before != after]
+        # A file that is named after the type goes with it.
+        return [e for e in found if e != "FileName" or "MessageType" not in found]
+
+
+def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> Kept:
+    """What the manifest says of a definition."""
+    options = {one.name: one for one in configuration.message_types}.get(topic.message_type)
+    stored = Topic(
+        topic.name,
+        topic.message_type,
+        keys=topic.keys,
+        key_domain=topic.key_domain,
+        file_name=file_name(topic),
+        pattern=topic.pattern,
+        retain=topic.retain,
+        expires=topic.expires,
+    )
+    return Kept(stored, None if options is None else replace(options, line=0), since_seq)
+
+
+def persistent_topics(configuration: Configuration) -> list[Topic]:
+    """The definitions whose records are kept on disk."""
+    return [
+        topic
+        for topic in configuration.topics
+        if isinstance(topic, Topic) and topic.durability == "persistent"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a data directory was written for.
+
+    `given_up` names topics whose log entries up to a sequence number count for nobody any more.
+    `is_known` is false for a directory of which only the files can tell: then entries that no
+    definition takes in count as records, too.
+    """
+
+    kept: tuple[Kept, ...] = ()
+    given_up: Mapping[str, int] = field(default_factory=dict)
+    is_known: bool = True

@@ -1,0 +1,180 @@
+"""The manifest: what a data directory holds, and for which definitions it was written.
+
+Checkpoints and the journal say what the records are, but not which files there must be, nor what a
+topic was when they were written. `manifest.json` says it: each definition that keeps records, as
+far as its stored records depend on it, and from where in the log on its entries count. A start
+compares it with the configuration before anything is written; what has no place any more is then
+refused by name instead of being passed over.
+
+Two copies are kept, each replaced in one step and synced, the second after the first. A server
+takes nothing before both are there, so either of them alone is as good as both.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sow.errors import Damaged, StoreError
+from sow.store.environment import repair_command, sync_directory
+from sow.store.kept import Kept
+from sow.topics import MessageTypeOptions, Topic
+
+MANIFEST_FILE = "manifest.json"
+COPY_FILE = "manifest.json.copy"
+FORMAT = 1
+"""The version of everything in the data directory. A directory of a higher one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a directory holds.
+
+    `given_up` names topics whose log entries up to a sequence number count for nobody any more;
+    `moves` are files, and where they go, of a removal that may not have been completed.
+    """
+
+    journal: str = "journal"
+    kept: tuple[Kept, ...] = ()
+    given_up: Mapping[str, int] = field(default_factory=dict)
+    moves: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+
+    @property
+    def newest_seq(self) -> int:
+        """The newest record that it knows of: a journal that ends earlier is not whole."""
+        return max([0, *(kept.since_seq for kept in self.kept), *self.given_up.values()])
+
+
+class ManifestFile:
+    """The manifest of the data directory at `directory`.
+
+    `manifest` is None when there has never been one. `missing` says what is to be written again.
+    Raises Damaged when no copy is whole, StoreError for one of a later release.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.missing: list[str] = []
+        whole = []
+        for name in (MANIFEST_FILE, COPY_FILE):
+            try:
+                whole.append(_parse((directory / name).read_bytes(), directory / name))
+            except FileNotFoundError:
+                self.missing.append(f"{name} is missing")
+            except OSError as error:
+                raise StoreError(f"{directory / name} cannot be read: {error.strerror}") from error
+            except ValueError as error:
+                self.missing.append(f"{name} is damaged ({error})")
+        if not whole and any("damaged" in problem for problem in self.missing):
+            raise Damaged(
+                f"the manifest of {directory} is not safe to read: {', '.join(self.missing)}. To "
+                "set it aside and let the next start work out from the files what there is, run: "
+                + repair_command(directory, directory / MANIFEST_FILE)
+            )
+        self.manifest = max(whole, key=lambda found: found.generation, default=None)
+
+    def write(self, manifest: Manifest) -> Manifest:
+        """Replace the manifest, durably; returns it with its generation."""
+        generation = 1 + (self.manifest.generation if self.manifest else 0)
+        self.manifest = replace(manifest, generation=generation)
+        content = _text(self.manifest)
+        for name in (MANIFEST_FILE, COPY_FILE):
+            write_file(self._directory / name, (content,))
+        self.missing = []
+        return self.manifest
+
+
+def write_file(path: Path, pieces: Iterable[bytes]) -> None:
+    """Replace a file in one step, durably: it is there as it was, or as it is now."""
+    unfinished = path.with_name(path.name + ".writing")
+    try:
+        with unfinished.open("wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _text(manifest: Manifest) -> bytes:
+    content = {
+        "version": FORMAT,
+        "generation": manifest.generation,
+        "journal": manifest.journal,
+        "topics": [_described(kept) for kept in manifest.kept],
+        "given_up": dict(manifest.given_up),
+        "moves": dict(manifest.moves),
+    }
+    return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def _described(kept: Kept) -> dict[str, Any]:
+    topic, options = kept.topic, kept.options
+    return {
+        "name": topic.name,
+        "file": topic.file_name,
+        "message_type": topic.message_type,
+        "module": None if options is None else options.module,
+        "field_separator": None if options is None else options.field_separator.hex(),
+        "keys": list(topic.keys),
+        "key_domain": topic.key_domain,
+        "pattern": topic.pattern,
+        "retain": topic.retain,
+        "expires": topic.expires,
+        "since_seq": kept.since_seq,
+    }
+
+
+def _parse(text: bytes, path: Path) -> Manifest:
+    """The manifest in a file; raises ValueError when it is not as it was written."""
+    try:
+        content = json.loads(text)
+        version = content["version"]
+        if isinstance(version, int) and version > FORMAT:
+            raise StoreError(
+                f"{path} says that the directory was written by a later release (format {version}, "
+                f"this one reads up to {FORMAT}); use that release, or another directory with "
+                "--data-dir"
+            )
+        checksum = content.pop("checksum")
+        if checksum != _checksum(content):
+            raise ValueError("the checksum does not match")
+        return Manifest(
+            content["journal"],
+            tuple(map(_kept, content["topics"])),
+            content["given_up"],
+            content["moves"],
+            content["generation"],
+        )
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise ValueError("it is not a manifest") from error
+    except json.JSONDecodeError as error:
+        raise ValueError("it is not JSON") from error
+
+
+def _kept(said: Mapping[str, Any]) -> Kept:
+    topic = Topic(
+        said["name"],
+        said["message_type"],
+        keys=tuple(said["keys"]),
+        key_domain=said["key_domain"],
+        file_name=said["file"],
+        pattern=said["pattern"],
+        retain=said["retain"],
+        expires=said["expires"],
+    )
+    options = None
+    if said["module"] is not None:
+        separator = bytes.fromhex(said["field_separator"])
+        options = MessageTypeOptions(topic.message_type, said["module"], separator)
+    return Kept(topic, options, said["since_seq"])

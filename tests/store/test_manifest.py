@@ -1,0 +1,137 @@
+"""What a data directory says of itself: written in one step, twice, and never half believed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from sow.errors import Damaged, StoreError
+from sow.store import manifest as module
+from sow.store.kept import kept_of
+from sow.store.manifest import COPY_FILE, FORMAT, MANIFEST_FILE, Manifest, ManifestFile
+from sow.topics import Configuration, ConflatedTopic, MessageTypeOptions, Topic
+
+ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
+CUSTOM = Topic("/fix/é", "pipes", keys=("/55", "/11"), key_domain="d", pattern="^/fix/")
+CONFIGURATION = Configuration(
+    "test", (ORDERS, CUSTOM), message_types=(MessageTypeOptions("pipes", "fix", b"|", line=7),)
+)
+WRITTEN = Manifest(
+    "log",
+    (kept_of(ORDERS, CONFIGURATION), kept_of(CUSTOM, CONFIGURATION, since_seq=12)),
+    given_up={"/p/y": 40},
+    moves={"a.sow": "removed/T/a.sow"},
+)
+
+
+@pytest.fixture
+def written(tmp_path):
+    ManifestFile(tmp_path).write(WRITTEN)
+    return tmp_path
+
+
+def test_what_was_written_is_read_again(written):
+    assert ManifestFile(written).manifest == replace(WRITTEN, generation=1)
+    assert ManifestFile(written).missing == []
+
+
+def test_an_empty_directory_has_none(tmp_path):
+    assert ManifestFile(tmp_path).manifest is None
+
+
+def test_it_knows_the_newest_record_it_speaks_of():
+    assert (WRITTEN.newest_seq, Manifest().newest_seq) == (40, 0)
+
+
+@pytest.mark.parametrize("name", [MANIFEST_FILE, COPY_FILE])
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_either_copy_will_do(written, name, how):
+    if how == "missing":
+        (written / name).unlink()
+    else:
+        (written / name).write_bytes((written / name).read_bytes().replace(b"orders", b"ordres"))
+    found = ManifestFile(written)
+    assert found.manifest == replace(WRITTEN, generation=1)
+    assert [how in problem and name in problem for problem in found.missing] == [True]
+    found.write(WRITTEN)
+    assert ManifestFile(written).missing == []
+
+
+def test_of_two_copies_the_newer_one_counts(written):
+    older = (written / COPY_FILE).read_bytes()
+    ManifestFile(written).write(replace(WRITTEN, given_up={}))
+    (written / COPY_FILE).write_bytes(older)
+    assert ManifestFile(written).manifest.given_up == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"7", b"\xff", b'{"version": 1, "checksum"']
+)
+def test_two_damaged_copies_are_refused_with_what_to_run(written, content):
+    for name in (MANIFEST_FILE, COPY_FILE):
+        (written / name).write_bytes(content)
+    with pytest.raises(Damaged, match=rf"sow\.store\.repair .*{MANIFEST_FILE}"):
+        ManifestFile(written)
+
+
+def test_every_byte_counts(written):
+    whole = (written / MANIFEST_FILE).read_bytes()
+    (written / COPY_FILE).unlink()
+    for at in range(0, len(whole), 7):
+        flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        (written / MANIFEST_FILE).write_bytes(flipped)
+        try:
+            found = ManifestFile(written).manifest
+        except StoreError:
+            continue
+        assert found == replace(WRITTEN, generation=1)  # a blank that became another
+
+
+def test_a_directory_of_a_later_release_is_refused_by_name(written):
+    content = json.loads((written / MANIFEST_FILE).read_bytes())
+    (written / MANIFEST_FILE).write_text(json.dumps({**content, "version": FORMAT + 1}))
+    with pytest.raises(StoreError, match=f"later release .format {FORMAT + 1}"):
+        ManifestFile(written)
+
+
+def test_a_write_that_is_interrupted_leaves_what_was_there(written, monkeypatch):
+    class Killed(BaseException):
+        """What ends the process here."""
+
+    def kill(_directory):
+        raise Killed
+
+    monkeypatch.setattr(module, "sync_directory", kill)
+    with pytest.raises(Killed):
+        ManifestFile(written).write(replace(WRITTEN, journal="other"))
+    monkeypatch.undo()
+    assert ManifestFile(written).manifest.journal in ("log", "other")
+    assert ManifestFile(written).missing == []
+
+
+@pytest.mark.parametrize(
+    ("now", "elements"),
+    [
+        (ORDERS, []),
+        (replace(ORDERS, hash_indexes=(("/a",),), expires=False, line=4), []),
+        (replace(ORDERS, retain=False), []),
+        (replace(ORDERS, keys=("/ref",)), ["Key"]),
+        (replace(ORDERS, key_domain="d"), ["KeyDomain"]),
+        (replace(ORDERS, key_domain="orders"), []),
+        (replace(ORDERS, message_type="nvfix"), ["MessageType"]),
+        (replace(ORDERS, file_name="o.sow"), ["FileName"]),
+        (replace(ORDERS, durability="transient"), ["Durability"]),
+        (replace(ORDERS, pattern="^/o/"), ["Pattern"]),
+        (ConflatedTopic("orders", "json", "x"), ["UnderlyingTopic"]),
+        (None, ["Name"]),
+    ],
+)
+def test_which_changes_leave_records_without_a_place(now, elements):
+    assert kept_of(ORDERS, CONFIGURATION).changes(now, CONFIGURATION) == elements
+
+
+def test_other_separators_are_another_message_type():
+    other = replace(CONFIGURATION, message_types=(MessageTypeOptions("pipes", "fix", b"#"),))
+    assert kept_of(CUSTOM, CONFIGURATION).changes(CUSTOM, other) == ["MessageType"]
+    moved = replace(CONFIGURATION, message_types=(MessageTypeOptions("pipes", "fix", b"|", 99),))
+    assert kept_of(CUSTOM, CONFIGURATION).changes(CUSTOM, moved) == []
