@@ -39,7 +39,8 @@ class Command:
     """One command. `bodies` are raw message bodies, or for `d` of one line its JSON text.
 
     `framed` says which: bodies that followed the header line byte for byte (True), or `d`
-    (False). `acks` are the acknowledgements asked for. `error` is set when the line could not
+    (False). `enc` is ``base64`` where the client says that they are written so, which framed bodies
+    are only then. `acks` are the acknowledgements asked for. `error` is set when the line could not
     be understood; such a command is answered and otherwise ignored.
     """
 
@@ -48,6 +49,7 @@ class Command:
     topic: str = ""
     bodies: Sequence[bytes] = ()
     framed: bool = False
+    enc: str | None = None
     key: str | None = None
     filter: str | None = None
     options: Options = field(default_factory=Options)

@@ -23,7 +23,7 @@ from sow.sessions import Session
 from sow.store.protocols import Journal
 from sow.subscriptions import Subscriptions, acknowledge, sow_keys
 from sow.topics import Configuration
-from sow.wire import ACKS, Encoding, Refused, skip_lines
+from sow.wire import ACKS, Encoding, Refused, quoted, skip_lines
 
 FORGOTTEN_MAX = 1000
 """Of so many sessions that are gone it is remembered why."""
@@ -269,7 +269,16 @@ class Executor:
     @staticmethod
     def _bodies(topic: RunningTopic, command: Command) -> Sequence[bytes]:
         """Bodies as they are to be stored, whichever way they came."""
-        return command.bodies if command.framed else topic.records.from_line(command.bodies)
+        bodies, kind = command.bodies, topic.records.message_type
+        if command.enc is None:
+            return bodies if command.framed else topic.records.from_line(bodies)
+        if kind.enc != command.enc:
+            raise ClientError(
+                f"messages of {topic.definition.name} are text ({kind.name}), which has no "
+                f"enc {command.enc}; leave enc out and send the text"
+            )
+        texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
+        return topic.records.from_line(texts)
 
     def slots_to_delete(
         self,

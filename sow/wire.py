@@ -20,7 +20,7 @@ import msgspec
 import orjson
 
 from sow.commands import Command, Options
-from sow.errors import ClientError, NotAvailable, SowError
+from sow.errors import ClientError, NotAvailable, SowError, clipped, shown
 from sow.paths import Member
 from sow.replies import Reply
 
@@ -40,6 +40,8 @@ COMMANDS = (
 )
 FRAMED = ("publish", "delta_publish", "sow_delete")
 """Commands whose bodies may follow their line byte for byte."""
+ENC = "base64"
+"""How bodies of byte types travel in lines, in both directions."""
 FLAGS = (
     "oof",
     "no_empties",
@@ -78,6 +80,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     cid: str | int | None = None
     t: str = ""
     d: msgspec.Raw = NO_BODY
+    enc: str | None = None
     n: int | None = None
     k: str | None = None
     keys: str | list[str] | None = None
@@ -140,7 +143,7 @@ def _header(line: bytes) -> Header:
         ) from None
     if header.c not in COMMANDS:
         raise ClientError(
-            f"no command {header.c!r}{nearest(header.c, COMMANDS)}", reason="unknown command"
+            f"no command {shown(header.c)}{nearest(header.c, COMMANDS)}", reason="unknown command"
         )
     return header
 
@@ -179,6 +182,7 @@ def _command(header: Header, bodies: Sequence[bytes]) -> Command:
         topic=header.t,
         bodies=bodies,
         framed=header.n is not None,
+        enc=_enc(header, bodies),
         key=header.k,
         filter=header.filter,
         options=options,
@@ -192,6 +196,20 @@ def _command(header: Header, bodies: Sequence[bytes]) -> Command:
         session=header.session,
         seen=header.seen,
     )
+
+
+def _enc(header: Header, bodies: Sequence[bytes]) -> str | None:
+    """How the bodies are written, as a client says; what suits the topic is not known here."""
+    if header.enc is None:
+        return None
+    if header.enc != ENC:
+        raise ClientError(f"enc is {shown(header.enc)}; write {ENC}, or leave it out")
+    if header.c not in FRAMED or not bodies:
+        raise ClientError(
+            f"enc says how the bodies of {' and '.join(FRAMED)} are written, and here is none; "
+            "leave it out"
+        )
+    return header.enc
 
 
 def _cid(header: Header) -> str | None:
@@ -240,7 +258,7 @@ def _known_acks(asked: str) -> frozenset[str]:
     for ack in sorted(acks.difference(ACKS)):
         if ack in ACKS_LATER:
             raise NotAvailable(f"ack {ack} is not available yet")
-        raise ClientError(f"no ack {ack!r}{nearest(ack, ACKS)}", reason="invalid options")
+        raise ClientError(f"no ack {shown(ack)}{nearest(ack, ACKS)}", reason="invalid options")
     return acks
 
 
@@ -259,7 +277,7 @@ def parse_options(text: str) -> Options:
             raise NotAvailable(f"option {name} is not available yet")
         if name not in OPTIONS:
             raise ClientError(
-                f"no option {name!r}{nearest(name, OPTIONS)}", reason="invalid options"
+                f"no option {shown(name)}{nearest(name, OPTIONS)}", reason="invalid options"
             )
         if name in FLAGS:
             if equals:
@@ -288,7 +306,7 @@ def parse_conflation(text: str) -> int | Literal["auto"] | None:
         interval_us = duration_us(text)
     except MistakeError as mistake:
         raise ClientError(
-            f"conflation={text}: {mistake.message}; {mistake.instead}, auto or none",
+            f"conflation={clipped(text)}: {mistake.message}; {mistake.instead}, auto or none",
             reason="invalid options",
         ) from None
     if interval_us < CONFLATION_US_MIN:
@@ -304,7 +322,8 @@ def _choice(name: str, value: str) -> Any:
     known = ("fail", "epoch", "now")
     if value not in known:
         raise ClientError(
-            f"{name}={value} is not known; write {' or '.join(known)}", reason="invalid options"
+            f"{name}={clipped(value)} is not known; write {' or '.join(known)}",
+            reason="invalid options",
         )
     return value
 
@@ -342,7 +361,7 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 def _count(name: str, value: str) -> int:
     if not (value.isascii() and value.isdigit() and len(value) < 10):
         raise ClientError(
-            f"option {name}={value!r} must be a whole number such as {name}=10",
+            f"option {name}={shown(value)} must be a whole number such as {name}=10",
             reason="invalid options",
         )
     return int(value)
@@ -350,7 +369,7 @@ def _count(name: str, value: str) -> int:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """`; did you mean X?` when a known word is near, else the known words, or some of them."""
-    close = difflib.get_close_matches(word, known, 1)
+    close = difflib.get_close_matches(clipped(word), known, 1)
     if close:
         return f"; did you mean {close[0]}?"
     more = ", …" if len(known) > KNOWN_TOLD_MAX else ""

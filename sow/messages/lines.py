@@ -43,7 +43,9 @@ def base64_body(d: bytes) -> bytes:
     try:
         return b64decode(_string(d), validate=True)
     except ValueError as error:
-        raise BadMessage(f"the body is not base64: {error}") from None
+        raise BadMessage(
+            f"the body is not base64: {error}; write it with + and /, padded with ="
+        ) from None
 
 
 def _string(d: bytes) -> str:
