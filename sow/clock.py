@@ -2,15 +2,30 @@
 
 Nothing below the network edge reads a clock: the engine is handed `now_us`, microseconds since
 1970 UTC, with every call. The server hands it `SystemClock`; tests hand it `VirtualClock` and
-move it by hand. Both promise one thing: time never goes backwards.
+move it by hand. Both promise one thing: time never goes backwards, also not from one life of the
+server to the next (`go_on_from`).
+
+The machine's clock keeps no such promise. `SystemClock` counts on the monotonic clock and lets
+itself be corrected by the wall clock:
+
+    the wall clock is ahead     a little: time passes a trifle faster, too little to be seen
+                                more: it was set, or the machine slept; time follows at once
+    the wall clock is behind    a little: time passes a trifle slower
+                                more: it was set back; time passes a tenth slower until they agree
 """
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 SECOND_US = 1_000_000
-# A stepped wall clock is followed at this rate, so that no interval shrinks or stretches visibly.
-SLEW_PER_SECOND_US = 500
+CORRECTED_EVERY_US = SECOND_US
+STEP_US = SECOND_US
+"""So far apart, the wall clock has not drifted: somebody has set it."""
+DRIFT_PPM = 500
+"""Followed so slowly, no interval shrinks or stretches visibly."""
+SET_BACK_PPM = 100_000
+"""An hour is made up for in ten. Conflated records come a tenth later meanwhile, never sooner."""
 
 
 class Clock(Protocol):
@@ -20,32 +35,81 @@ class Clock(Protocol):
         """The present moment."""
         ...
 
+    def go_on_from(self, us: int) -> None:
+        """Tell no time before `us`, which an earlier life of the server has told."""
+        ...
+
+    def ahead_us(self) -> int:
+        """How far this clock is ahead of the machine's, which was set back; 0: it is not."""
+        ...
+
+    @property
+    def stepped_us(self) -> int:
+        """How far the machine's clock was set forward, in all, while this one has followed."""
+        ...
+
+
+def wall_us() -> int:
+    """What the machine's clock says."""
+    return time.time_ns() // 1000
+
+
+def monotonic_us() -> int:
+    """Time that passes, from an arbitrary beginning."""
+    return time.monotonic_ns() // 1000
+
 
 class SystemClock:
-    """The machine's clock, made monotonic: steps of the wall clock are followed slowly."""
+    """The machine's clock, made monotonic. Both sources are in microseconds."""
 
-    def __init__(self) -> None:
-        self._offset_us = self._wall_us() - self._monotonic_us()
-        self._slewed_at_us = self._monotonic_us()
-
-    @staticmethod
-    def _wall_us() -> int:
-        return time.time_ns() // 1000
-
-    @staticmethod
-    def _monotonic_us() -> int:
-        return time.monotonic_ns() // 1000
+    def __init__(
+        self, wall: Callable[[], int] = wall_us, monotonic: Callable[[], int] = monotonic_us
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self.stepped_us = 0
+        self._since_us = monotonic()
+        self._from_us = wall()
+        self._error_us = 0
+        """How far the wall clock was ahead of this one at `_since_us`; below 0: behind."""
+        self._rate_ppm = 0
 
     def now_us(self) -> int:
         """Wall-clock time that never steps back."""
-        monotonic_us = self._monotonic_us()
-        elapsed_us = monotonic_us - self._slewed_at_us
-        if elapsed_us > SECOND_US:
-            error_us = self._wall_us() - monotonic_us - self._offset_us
-            limit_us = elapsed_us * SLEW_PER_SECOND_US // SECOND_US
-            self._offset_us += max(-limit_us, min(limit_us, error_us))
-            self._slewed_at_us = monotonic_us
-        return monotonic_us + self._offset_us
+        elapsed_us = self._monotonic() - self._since_us
+        if elapsed_us >= CORRECTED_EVERY_US:
+            self._correct(elapsed_us)
+            return self._from_us
+        return self._after(elapsed_us)
+
+    def _after(self, elapsed_us: int) -> int:
+        """The time so long after the last correction. Never less than shortly before."""
+        if not self._error_us:
+            return self._from_us + elapsed_us
+        made_up_us = min(abs(self._error_us), elapsed_us * self._rate_ppm // SECOND_US)
+        return self._from_us + elapsed_us + (made_up_us if self._error_us > 0 else -made_up_us)
+
+    def _correct(self, elapsed_us: int) -> None:
+        """Go on from here, at the rate that the wall clock asks for."""
+        self._from_us = self._after(elapsed_us)
+        self._since_us += elapsed_us
+        error_us = self._wall() - self._from_us
+        if error_us > STEP_US:
+            self._from_us += error_us
+            self.stepped_us += error_us
+            error_us = 0
+        self._error_us = error_us
+        self._rate_ppm = SET_BACK_PPM if error_us < -STEP_US else DRIFT_PPM
+
+    def go_on_from(self, us: int) -> None:
+        """Tell no time before `us`."""
+        self._from_us = max(self.now_us(), us)
+        self._since_us = self._monotonic()
+        self._correct(0)
+
+    def ahead_us(self) -> int:
+        """How far the wall clock is behind."""
+        return max(0, self.now_us() - self._wall())
 
 
 class VirtualClock:
@@ -53,6 +117,7 @@ class VirtualClock:
 
     def __init__(self, start_us: int = 0) -> None:
         self._now_us = start_us
+        self.stepped_us = 0
 
     def now_us(self) -> int:
         """Where the clock stands."""
@@ -64,3 +129,11 @@ class VirtualClock:
             raise ValueError("time does not go backwards")
         self._now_us += by_us
         return self._now_us
+
+    def go_on_from(self, us: int) -> None:
+        """Stand at `us` at least."""
+        self._now_us = max(self._now_us, us)
+
+    def ahead_us(self) -> int:
+        """There is no machine's clock to be ahead of."""
+        return 0

@@ -172,6 +172,7 @@ class Engine:
 
     def put(self, topic: RunningTopic, messages: Messages, now_us: int, expires_us: int = 0) -> int:
         """Store messages that were found good; returns the bookmark of the last one."""
+        now_us = self._moment(now_us)
         name, (stored, names, columns) = topic.definition.name, messages
         self.catalog.enter(topic)
         seqs = self._sequence(len(stored))
@@ -223,6 +224,7 @@ class Engine:
 
     def remove(self, topic: RunningTopic, names: Sequence[str], op: Op, now_us: int) -> int:
         """Remove the records of these names that are there; returns how many there were."""
+        now_us = self._moment(now_us)
         name = topic.definition.name
 
         def stamp(count: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -235,6 +237,11 @@ class Engine:
         if batch is not None:
             self._route(topic, batch)
         return len(names)
+
+    def _moment(self, now_us: int) -> int:
+        """When something happens: the times of the log never go back, whatever a clock does."""
+        self.now_us = max(self.now_us, now_us)
+        return self.now_us
 
     def _sequence(self, count: int) -> range:
         seqs = range(self.seq + 1, self.seq + 1 + count)
@@ -251,7 +258,6 @@ class Engine:
         bodies: Sequence[bytes],
         expires_us: int,
     ) -> None:
-        self.now_us = max(self.now_us, now_us)
         self._group.entries.append(Entry(op, name, seqs.start, now_us, names, bodies, expires_us))
 
     def _route(self, topic: RunningTopic, batch: Batch) -> None:
@@ -272,8 +278,7 @@ class Engine:
 
     def advance(self, now_us: int) -> None:
         """Carry out what is due: records expire, conflated updates are released."""
-        self.now_us = max(self.now_us, now_us)
-        self.agenda.run(self.now_us)
+        self.agenda.run(self._moment(now_us))
 
     def _expire(self, topic: RunningTopic, now_us: int) -> None:
         assert topic.expirations is not None
@@ -316,7 +321,7 @@ class Engine:
 
     def add_copies(self, definition: ConflatedTopic, now_us: int) -> None:
         """A conflated topic more, or one for each topic of a pattern; each begins full."""
-        self.now_us = max(self.now_us, now_us)
+        self._moment(now_us)
         before = set(self.topics)
         self.catalog.add(definition)
         for name in [name for name in self.topics if name not in before]:
@@ -427,13 +432,14 @@ class Engine:
         `checkpoints` has one for each definition in `past`, by default for each persistent topic;
         `log` holds at least every entry after the oldest of them, up to `last_seq`. Returns what
         the configuration has no place for: while any of it holds records, an engine that goes on
-        would hide them.
+        would hide them. Afterwards `now_us` is the newest time that is known, before which nothing
+        may happen any more.
         """
         past = past or past_of(self.configuration)
         restoration = Restoration(self.catalog, past, checkpoints, last_seq)
-        restoration.load()
+        self._moment(restoration.load())
         for entry in log:
-            self.now_us = max(self.now_us, entry.ts_us)
+            self._moment(entry.ts_us)
             restoration.replay(entry)
         homeless = restoration.finish()
         self.seq = last_seq

@@ -112,11 +112,13 @@ class Restoration:
         for topic in self._catalog:
             topic.records.since_seq = self._catalog.since_of(topic.stored_as, topic.definition.name)
 
-    def load(self) -> None:
-        """Put back what the checkpoints hold."""
+    def load(self) -> int:
+        """Put back what the checkpoints hold; returns the newest time in them."""
+        newest_us = 0
         for name, checkpoint in self._checkpoints.items():
             kept = self._kept[name]
             for part in checkpoint.load():
+                newest_us = max(newest_us, max(part.ts_us, default=0))
                 for topic, piece in self._parts(kept, part):
                     given_up_seq = self._past.given_up.get(topic, 0)
                     if given_up_seq:
@@ -126,6 +128,7 @@ class Restoration:
                     if piece.identities and kept.topic.retain:
                         records = self._place(kept, topic).records
                         records.index(records.table.restore(piece))
+        return newest_us
 
     @staticmethod
     def _parts(kept: Kept, part: Slice) -> Iterator[tuple[str, Slice]]:

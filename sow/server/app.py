@@ -113,6 +113,7 @@ class Server:
             gc.enable()
             gc.set_threshold(*GC_THRESHOLDS)
         self.engine = opening.engine
+        self._clock.go_on_from(self.engine.now_us)
         return opening
 
     def _new_engine(self, journal: Journal) -> Engine:

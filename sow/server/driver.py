@@ -31,6 +31,10 @@ BEHIND_BYTES_MAX = 64 * 1024**2
 ROW_BYTES = 16
 """What a record takes in the journal beside its body, about."""
 RETRY_S = 0.5
+ALARM_S_MAX = 10.0
+"""The loop counts on, the clock may be set forward: so often it is asked whether it has been."""
+TELLING_US_MIN = 1_000_000
+"""A clock that was set by less is nobody's concern."""
 TIDY_S = 0.05
 TIDY_MORE_S = 0.005
 TIDY_NOTES = 1000
@@ -69,6 +73,7 @@ class Driver:
         self._alarm_us: int | None = None
         self._tidying: asyncio.TimerHandle | None = None
         self._behind_bytes = 0
+        self._clock_told = (0, False)
         engine.on_work = self.wake
         self.idle_work: list[Callable[[int], bool]] = []
         """Bounded pieces of work for when there is time; each says whether it has more."""
@@ -114,6 +119,7 @@ class Driver:
             self._tidying = self._loop.call_later(TIDY_S, self._tidy)
 
     def _tidy(self) -> None:
+        self._watch_clock()
         more = self.engine.refresh_indexes(TIDY_NOTES)
         for work in self.idle_work:
             more |= work(self.now_us())
@@ -244,7 +250,7 @@ class Driver:
         self._alarm_us = due_us
         if due_us is not None:
             delay_s = max(0, due_us - self.now_us()) / 1e6
-            self._alarm = self._loop.call_later(delay_s, self._ring)
+            self._alarm = self._loop.call_later(min(delay_s, ALARM_S_MAX), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -253,6 +259,30 @@ class Driver:
             self.engine.advance(self.now_us())
         finally:
             self.wake()
+
+    def clock_ahead_s(self) -> float:
+        """How far the server's time is ahead of the machine's, which was set back; 0: it is not."""
+        ahead_us = self.clock.ahead_us()
+        return ahead_us / 1e6 if ahead_us > TELLING_US_MIN else 0.0
+
+    def _watch_clock(self) -> None:
+        """Say once what somebody has done to the machine's clock."""
+        ahead_s, stepped_us = self.clock_ahead_s(), self.clock.stepped_us
+        told_stepped_us, told_ahead = self._clock_told
+        if stepped_us > told_stepped_us:
+            log.warning(
+                "the machine's clock was set forward by %.0f s, or it slept: the server's time has "
+                "followed, and lifetimes that ended meanwhile are over",
+                (stepped_us - told_stepped_us) / 1e6,
+            )
+        if ahead_s and not told_ahead:
+            log.warning(
+                "the server's time is ahead of the machine's by %.0f s: the machine's clock was "
+                "set back. Time goes on from the newest time in the log, a tenth slower until "
+                "they agree",
+                ahead_s,
+            )
+        self._clock_told = (stepped_us, bool(ahead_s))
 
     async def close(self) -> None:
         """Store everything, stop the timers and the thread."""

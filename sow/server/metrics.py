@@ -112,6 +112,11 @@ class EngineCollector(Collector):
         )
         yield GaugeMetricFamily("sow_journal_bytes", "Bytes of the journal.", journal.size_bytes)
         yield GaugeMetricFamily(
+            "sow_clock_ahead_seconds",
+            "How far the server's time is ahead of the machine's, which was set back.",
+            self._driver.clock_ahead_s(),
+        )
+        yield GaugeMetricFamily(
             "sow_store_failing",
             "1 while messages are refused, for the disk is full or cannot be written.",
             int(self._driver.refusal is not None),

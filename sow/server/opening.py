@@ -211,7 +211,8 @@ class Opening:
     ) -> list[Homeless]:
         checkpoints = {kept.name: self.checkpoints[kept.name] for kept in manifest.kept}
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
-        after = max(after, self.journal.first_seq - 1)
+        # The newest entry is read in any case: time goes on from there.
+        after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
         past = Past(manifest.kept, manifest.given_up, self._is_known)
         self.engine = self._make_engine()
         return self.engine.restore(

@@ -89,8 +89,12 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         return web.Response(text="ok\n")
 
     async def ready(_request: web.Request) -> web.Response:
-        refusal = driver.refusal
-        return web.Response(status=503 if refusal else 200, text=f"{refusal or 'ok'}\n")
+        if driver.refusal is not None:
+            return web.Response(status=503, text=f"{driver.refusal}\n")
+        ahead_s = driver.clock_ahead_s()
+        if ahead_s:
+            return web.Response(text=f"ok; time is ahead of the machine's by {ahead_s:.0f} s\n")
+        return web.Response(text="ok\n")
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(description(table)), content_type="application/json")

@@ -82,7 +82,7 @@ def exported_metrics():
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})
     journal = SimpleNamespace(last_seq=0, size_bytes=0)
-    driver = SimpleNamespace(journal=journal, refusal=None)
+    driver = SimpleNamespace(journal=journal, refusal=None, clock_ahead_s=lambda: 0.0)
     text = exposition(driver, world.executor).decode()
     return set(re.findall(r"^(sow_\w+)", text, re.M))
 

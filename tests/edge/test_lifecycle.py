@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from sow.clock import SECOND_US, SystemClock, wall_us
 from sow.errors import DiskFull
 from tests.edge.serving import Running, configuration, records
 
@@ -261,6 +262,35 @@ def test_what_not_even_the_reserve_takes_is_refused(server):
         answer = server.request("DELETE", path)
         assert (answer.status, answer.json["reason"]) == (507, "disk full")
     assert server.records("orders") == [{"id": 1}]
+
+
+def test_a_clock_that_is_set_back_or_forward_is_told_of_and_stops_nothing(tmp_path, caplog):
+    off_us = [3600 * SECOND_US]
+
+    def start():
+        clock = SystemClock(lambda: wall_us() + off_us[0])
+        return Running(configuration(TOPICS), tmp_path, clock=clock)
+
+    running = start()
+    running.publish("orders", {"id": 1})
+    running.close()
+    off_us[0] = 0
+    running = start()
+    try:
+        running.publish("orders", {"id": 2})
+        while len(running.records("orders-C")) < 2:
+            pass
+        answer = running.get("/readyz")
+        assert answer.status == 200
+        assert b"time is ahead of the machine's by 3" in answer.body
+        off_us[0] = 7200 * SECOND_US
+        while running.get("/readyz").body != b"ok\n":
+            pass
+        while "was set forward" not in caplog.text:
+            running.publish("orders", {"id": 3})
+        assert "the machine's clock was set back" in caplog.text
+    finally:
+        running.close()
 
 
 def test_sessions_waiting_for_a_write_that_fails_are_told_why(server):

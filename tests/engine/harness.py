@@ -33,8 +33,10 @@ SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
 class World:
     """An engine, its journal and its clock."""
 
-    def __init__(self, *topics, journal=None, checkpoints=None, sessions=None):
-        self.clock = VirtualClock(1_000 * SECOND)
+    def __init__(
+        self, *topics, journal=None, checkpoints=None, sessions=None, start_us=1_000 * SECOND
+    ):
+        self.clock = VirtualClock(start_us)
         self.journal = journal or MemoryJournal()
         self.configuration = Configuration(
             "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
@@ -50,15 +52,22 @@ class World:
             }
         self.checkpoints = checkpoints
         after = min((c.seq for c in checkpoints.values()), default=0)
+        after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
         self.engine.restore(checkpoints, self.journal.read(after), self.journal.last_seq)
+        self.clock.go_on_from(self.engine.now_us)
 
     @property
     def now(self):
         return self.clock.now_us()
 
-    def restart(self):
-        """A new process on the same store."""
-        return World(*self.configuration.topics, journal=self.journal, checkpoints=self.checkpoints)
+    def restart(self, start_us=None):
+        """A new process on the same store; its machine's clock may have been set."""
+        return World(
+            *self.configuration.topics,
+            journal=self.journal,
+            checkpoints=self.checkpoints,
+            start_us=self.now if start_us is None else start_us,
+        )
 
     def client(self):
         return Client(self)

@@ -3,8 +3,9 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sow.store.volatile import MemoryJournal
 from sow.topics import Topic
-from tests.engine.harness import ORDERS, SECOND, World
+from tests.engine.harness import ORDERS, SECOND, SLOW, World
 
 EXPIRING = Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND)
 
@@ -106,3 +107,69 @@ def apply(world, steps):
             world.publish("orders", {"id": key, "v": number, "symbol": f"S{key % 3}"})
         else:
             world.delete("orders", f"/id = {key}")
+
+
+def times_of_the_log(world):
+    return [entry.ts_us for entry in world.journal.read(world.journal.first_seq - 1)]
+
+
+def test_a_clock_that_was_set_back_stops_nothing():
+    world = World(ORDERS, SLOW, EXPIRING)
+    world.publish("orders", {"id": 1})
+    world.publish("t", {"id": 1})
+    world = world.restart(start_us=SECOND)
+    client = world.client()
+    client.say(c="subscribe", t="orders", opts="conflation=1s")
+    world.publish("orders", {"id": 2})
+    world.publish("t", {"id": 2})
+    world.advance(2 * SECOND)
+    assert [record["id"] for record in world.records("orders-C")] == [1, 2]
+    assert client.data() == [("p", {"id": 2})]
+    world.advance(10 * SECOND)
+    assert world.records("t") == []
+    times = times_of_the_log(world)
+    assert times == sorted(times)
+
+
+def test_time_goes_on_from_a_checkpoint_when_the_log_is_gone():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1})
+    checkpoint(world)
+    world.journal = MemoryJournal(retention_bytes=0)
+    again = World(ORDERS, checkpoints=world.checkpoints, start_us=SECOND)
+    assert again.now == world.now
+
+
+def test_time_goes_on_from_a_delete_that_every_checkpoint_contains():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1})
+    world.advance(SECOND)
+    world.delete("orders", "1=1")
+    checkpoint(world)
+    assert world.restart(start_us=SECOND).now == world.now
+
+
+def test_the_times_of_the_log_do_not_go_back_whatever_time_is_given():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1})
+    world.engine.publish("orders", [b'{"id":2}'], world.now - SECOND)
+    world.engine.remove(world.engine.topics["orders"], ["1"], "delete", world.now - SECOND)
+    world.settle()
+    assert times_of_the_log(world) == [world.now] * 3
+
+
+def test_a_clock_that_was_years_ahead_loses_nothing_once_it_is_right():
+    years = 10 * 365 * 24 * 3600 * SECOND
+    world = World(ORDERS, SLOW, EXPIRING, start_us=years)
+    world.publish("orders", {"id": 1})
+    world.publish("t", {"id": 1})
+    world = world.restart(start_us=SECOND)
+    world.publish("t", {"id": 2})
+    world.advance(9 * SECOND)
+    assert [record["id"] for record in world.records("t")] == [1, 2]
+    world.advance(SECOND)
+    assert world.records("t") == []
+    assert [record["id"] for record in world.records("orders")] == [1]
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(2 * SECOND)
+    assert world.records("orders-C") == [{"id": 1, "px": 2}]

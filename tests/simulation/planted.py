@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SUITE_S_MAX = 300
-SUITE = ("tests/conflated_topics", "tests/engine", "tests/simulation/test_simulation.py")
+SUITE = (
+    "tests/conflated_topics",
+    "tests/engine",
+    "tests/test_clock.py",
+    "tests/simulation/test_simulation.py",
+)
 
 
 class Mutation(NamedTuple):
@@ -175,6 +180,44 @@ MUTATIONS = (
         "sow/expirations.py",
         "heapq.heappush(self._heap, (expires_us, name))",
         "heapq.heappush(self._heap, (expires_us - 1, name))",
+    ),
+    Mutation(
+        "a corrected clock steps back",
+        "sow/clock.py",
+        "made_up_us = min(abs(self._error_us), elapsed_us * self._rate_ppm // SECOND_US)",
+        "made_up_us = abs(self._error_us)",
+    ),
+    Mutation(
+        "a restart forgets the newest time of the log",
+        "sow/engine.py",
+        "        self._moment(entry.ts_us)\n",
+        "",
+    ),
+    Mutation(
+        "a folded line carries the bookmark of its newest change",
+        "sow/feeds.py",
+        "seq = update.first_seq",
+        "seq = update.seq",
+    ),
+    Mutation(
+        "topics of a subscription are handed out one after the other",
+        "sow/pacing.py",
+        "        self._released += self.conflator.take(now_us).items()\n",
+        "        self._released += sorted(\n"
+        "            self.conflator.take(now_us).items(), key=lambda item: item[0][0].topic.name\n"
+        "        )\n",
+    ),
+    Mutation(
+        "a stranger's update brings its own bookmark to an older place",
+        "sow/outbox.py",
+        "folded = folded._replace(first_seq=current.update.first_seq)",
+        "folded = folded._replace(first_seq=update.first_seq)",
+    ),
+    Mutation(
+        "a topic that is born during a replay is not told",
+        "sow/subscriptions.py",
+        "                self._make(subscription, topic)\n\n",
+        "                pass\n\n",
     ),
 )
 
