@@ -7,17 +7,15 @@ from sow.errors import ClientError
 
 
 def to_arrow(records: Sequence[Any]) -> Any:
-    """Documents as a pyarrow Table, a column for each field met in any of them."""
-    import pyarrow as pa
+    """Documents as a pyarrow Table, a column for each field met in any of them.
 
-    rows = [record if isinstance(record, dict) else {"value": record} for record in records]
-    names = dict.fromkeys(name for row in rows for name in row)
-    try:
-        return pa.table({name: [row.get(name) for row in rows] for name in names})
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ClientError(
-            f"a field's values are of kinds that no column holds together: {error}; select others"
-        ) from None
+    Its types are those of an answer in Arrow (`sow.messages.arrow`).
+    """
+    from sow.messages.arrow import table_of_documents
+
+    return table_of_documents(
+        [record if isinstance(record, dict) else {"value": record} for record in records]
+    )
 
 
 def to_pandas(table: Any) -> Any:

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.json
 from aiohttp import web
 
 from sow.errors import ClientError
 from sow.keyed_topic import KeyedTopic
 from sow.log_rows import LogRows
+from sow.messages.arrow import table_of_documents, table_of_json
+from sow.rendering import document_of
 from sow.snapshot import Snapshot
 from sow.staged_writes import Rows
 
@@ -136,19 +137,15 @@ async def write_stream(response: web.StreamResponse, batches: Iterable[pa.Record
 
 
 def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
-    """Records as columns of their fields; raises ClientError where a field has no one type."""
-    if not len(snapshot):
-        return [pa.RecordBatch.from_arrays([], schema=pa.schema([]))]
-    lines = b"\n".join(snapshot.topic.json_texts(snapshot.bodies))
-    try:
-        table = pyarrow.json.read_json(
-            pa.BufferReader(lines), pyarrow.json.ReadOptions(block_size=max(len(lines), 1))
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ClientError(
-            f"no columns hold all of these records: {error}; ask for meta=true, or NDJSON"
-        ) from None
-    return list(table.to_batches(ROWS_AT_ONCE))
+    """Records as columns of their fields; those without fields as one column, `value`."""
+    kind, bodies = snapshot.topic.message_type, snapshot.bodies
+    if kind.name == "json":
+        table = table_of_json(bodies)
+    elif kind.structured:
+        table = table_of_documents([document_of(snapshot.topic, body) for body in bodies])
+    else:
+        table = table_of_documents([{"value": kind.parse(body)} for body in bodies])
+    return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
 def read_rows(topic: KeyedTopic, content: bytes) -> Rows:

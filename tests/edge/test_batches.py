@@ -5,10 +5,14 @@ import json
 import pyarrow as pa
 import pytest
 
+from sow.messages.bflat import BFlat
 from sow.server.writes import Chunk, Read, Recent
 from sow.store.staging import Attempt, Batch
+from sow.topics import MessageTypeOptions
 from tests.edge.serving import records
 
+FLAT = {"id": "x", "n": 5}
+BFLAT = BFlat(MessageTypeOptions("bflat", "bflat"))
 ARROW = "application/vnd.apache.arrow.stream"
 SCHEMA = {
     "bookmark": "int64",
@@ -117,6 +121,34 @@ def test_records_in_arrow_are_columns_or_rows_like_those_of_the_log(server):
     assert [json.loads(row["value"])["id"] for row in with_meta.to_pylist()] == [2]
 
 
+def test_a_record_in_arrow_is_itself_whatever_stands_beside_it(server):
+    server.post("orders", b'{"id":1,"n":9007199254740993,"day":"2025-01-02","in":{"a": [1]}}')
+    server.publish("orders", {"id": 2, "n": 0.5, "day": "", "in": "x"})
+    (first, second) = table(server.get(records("orders"), ARROW)).to_pylist()
+    assert first == {"id": 1, "n": "9007199254740993", "day": "2025-01-02", "in": '{"a": [1]}'}
+    assert second == {"id": 2, "n": "0.5", "day": "", "in": '"x"'}
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind", "body", "row"),
+    [
+        ("nvfix", "text/plain", b"id=1|v=2|v=3", {"id": "1", "v": '["2","3"]'}),
+        ("fix", "text/plain", b"11=1\x0144=2.50\x01", {"11": "1", "44": "2.50"}),
+        ("bflat", "application/octet-stream", BFLAT.encode(FLAT), FLAT),
+    ],
+)
+def test_messages_with_fields_are_columns_in_arrow(server, topic, kind, body, row):
+    assert server.post(topic, body, kind).status == 200
+    assert table(server.get(records(topic), ARROW)).to_pylist() == [row]
+
+
+def test_messages_without_fields_are_one_column_in_arrow(server):
+    server.post("int64", b"9007199254740993", "text/plain", k="a")
+    server.post("binary", b"\0\xff", "application/octet-stream", k="a")
+    assert table(server.get(records("int64"), ARROW)).to_pylist() == [{"value": 9007199254740993}]
+    assert table(server.get(records("binary"), ARROW)).to_pylist() == [{"value": b"\0\xff"}]
+
+
 def test_an_empty_answer_in_arrow_is_an_empty_table(server):
     assert table(server.get(records("orders"), ARROW)).num_rows == 0
 
@@ -124,13 +156,6 @@ def test_an_empty_answer_in_arrow_is_an_empty_table(server):
 def test_bodies_of_other_types_are_text_in_arrow(server):
     server.post("string", "hé".encode(), "application/octet-stream", k="a")
     assert rows(server.get(records("string", meta="true"), ARROW))[0]["value"] == "hé"
-
-
-def test_records_that_no_columns_hold_are_refused_with_what_to_do(server):
-    server.publish("orders", {"id": 1, "v": 1}, {"id": 2, "v": {"a": 1}})
-    answer = server.get(records("orders"), ARROW)
-    assert answer.status == 400
-    assert "meta=true" in answer.json["detail"]
 
 
 # Snapshots.
