@@ -32,6 +32,7 @@ from sow.spark.conflation import GONE as GONE_ROW
 from sow.spark.conflation import SparkConflation
 from sow.spark.http import Server, segment
 from sow.spark.session import has_session, session
+from sow.store.private import make_directory, open_file
 from sow.topics import ConflatedTopic
 
 ROWS_OF_A_BATCH = "100000"
@@ -70,7 +71,7 @@ class Running:
         """Begin; raises ClientError for what the definition gets wrong."""
         if self.once and self.pipeline.source.format == "rate":
             raise ClientError("the source rate has no end; leave out --once and Trigger once")
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         self._lock = _locked(self._directory / "lock", self.pipeline.name)
         conf = NANOSECONDS | _given(self.pipeline.settings)
         self._began_spark = not has_session()
@@ -278,7 +279,7 @@ def _upsert(options: Mapping[str, str], name: str) -> Callable[[Any, int], None]
 
 
 def _locked(file: Path, name: str) -> int:
-    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    lock = open_file(file)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

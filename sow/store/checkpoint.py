@@ -37,6 +37,7 @@ from sow.store.layout import (
     seal,
     unseal,
 )
+from sow.store.private import make_directory
 from sow.store.protocols import Slice
 
 SLICES_PER_COMMIT = 4
@@ -79,7 +80,7 @@ class LmdbCheckpoint:
         self._seq = self._generation = self._slices = self._records = self._mark = 0
         if path.exists() and (problem := structural_damage(path)):
             raise self._damaged(f"its pages are not as they were written ({problem})")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         self._env = Environment(path, subdir=False, map_bytes=map_bytes, statvfs=statvfs)
         try:
             self._begin()

@@ -5,6 +5,7 @@ Names in the configuration are relative to it and stay inside it.
 """
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,12 @@ from sow.errors import StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.journal import LmdbJournal
 from sow.store.kept import file_name, fingerprint
+from sow.store.private import close_to_others, is_open_to_others, make_directory, open_file
 from sow.topics import JournalSettings, Topic
 
 LOCK_FILE = "lock"
+
+log = logging.getLogger("sow")
 
 
 class DataDirectory:
@@ -28,14 +32,30 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            self._close_to_others()
+            self._lock = open_file(path / LOCK_FILE)
         except OSError as error:
             raise StoreError(
                 f"the data directory {path} cannot be used: {error.strerror}; "
                 "choose another with --data-dir"
             ) from error
         self._take()
+
+    def _close_to_others(self) -> None:
+        """Make the directory, or close the one that is there to other users if it is ours: if it
+        holds data, or nothing at all. In any other there may be things that others need."""
+        path = self.path
+        if not path.is_dir() or not any(path.iterdir()):
+            make_directory(path)
+        elif is_open_to_others(path) and (path / LOCK_FILE).exists():
+            close_to_others(path)
+            log.warning("the data directory %s was open to other users; it is no longer", path)
+        elif is_open_to_others(path):
+            log.warning(
+                "other users can look into the data directory %s; as it holds more than data, it "
+                "is left as it is: choose a directory of the server's own, or chmod 700 this one",
+                path,
+            )
 
     def _take(self) -> None:
         try:

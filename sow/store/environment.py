@@ -25,6 +25,7 @@ import lmdb
 import lmdb.verify
 
 from sow.errors import DiskFull, StoreError
+from sow.store.private import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
 RESERVE_BYTES = 16 * 1024**2
@@ -68,9 +69,20 @@ class Environment:
 
     def _open(self) -> lmdb.Environment:
         try:
-            return lmdb.open(str(self.path), subdir=self._subdir, map_size=self._map_bytes)
+            env = lmdb.open(
+                str(self.path), subdir=self._subdir, map_size=self._map_bytes, mode=FILE_MODE
+            )
         except lmdb.Error as error:
             raise StoreError(f"{self.path} cannot be opened: {error}") from error
+        for path in self._files():
+            close_to_others(path)
+        return env
+
+    def _files(self) -> tuple[Path, Path]:
+        """The data, and LMDB's lock."""
+        if self._subdir:
+            return self.path / "data.mdb", self.path / "lock.mdb"
+        return self.path, self.path.with_name(f"{self.path.name}-lock")
 
     def _opened(self) -> lmdb.Environment:
         if self._closed:

@@ -37,6 +37,7 @@ from sow.store.layout import (
     unseal,
 )
 from sow.store.newest import Newest, read_newest
+from sow.store.private import make_directory
 from sow.store.protocols import Entry
 
 DATA_FILE = "data.mdb"
@@ -104,7 +105,7 @@ class LmdbJournal:
                 raise self._damaged(f"its pages are not as they were written ({problem})")
         elif self._expected_seq or self._must_exist:
             raise self._damaged(f"{data_file} is missing")
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
 
     def _begin(self) -> None:
         with self._env.read() as txn:

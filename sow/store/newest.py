@@ -13,6 +13,8 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from sow.store.private import open_file
+
 _SEQ = struct.Struct("=q")
 _CHECKSUM = struct.Struct("=I")
 
@@ -21,7 +23,7 @@ class Newest:
     """The file at `path`, open for writing."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = open_file(path)
 
     def mark(self, seq: int) -> None:
         """Note that everything up to `seq` is durable. A guard only: errors are ignored."""

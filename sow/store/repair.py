@@ -45,6 +45,7 @@ from sow.store.layout import (
 )
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
 from sow.store.newest import Newest, read_newest
+from sow.store.private import close_to_others, make_directory
 
 COPY_BLOCKS = 16
 
@@ -149,7 +150,7 @@ def unbroken_run(groups: Sequence[Found], after_seq: int) -> list[Found]:
 
 def _write_journal(directory: Path, base_seq: int, data_file: Path, run: Sequence[Found]) -> None:
     _clear(directory)
-    directory.mkdir()
+    make_directory(directory)
     env = Environment(directory, subdir=True)
     base, _ = seal(BASE, b"", seq=base_seq, count=0, chain=run[0][0].chain if run else 0)
     env.write(partial(_put, blocks=[(BASE_KEY, base)]))
@@ -254,6 +255,7 @@ def _set_aside(path: Path) -> Path:
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
+    close_to_others(path)
     path.rename(aside)
     sync_directory(path.parent)
     return aside

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sow.errors import DiskFull, StoreError
+from sow.store.private import close_to_others, make_directory, write_file
 
 CHECKSUM_BYTES = 4
 
@@ -40,6 +41,8 @@ class Staging:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        if directory.is_dir():
+            close_to_others(directory)
 
     def put(self, batch: Batch, attempt: Attempt, chunk: int, content: bytes) -> None:
         """Keep a chunk; the same one sent again replaces itself. Raises DiskFull."""
@@ -47,8 +50,8 @@ class Staging:
         # One who has given up waiting sends it again while the first is still being written.
         unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
+            make_directory(path.parent)
+            write_file(unfinished, zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
             unfinished.rename(path)
         except OSError as error:
             with suppress(OSError):
