@@ -138,19 +138,15 @@ class TooLarge(ClientError):
 
 
 class ConfigError(SowError):
-    """A mistake in config.xml, at a line and an element."""
+    """A mistake in config.xml, at a line and an element, which the detail begins with."""
 
     reason = "bad configuration"
 
     def __init__(self, detail: str, *, file: str = "", line: int = 0, element: str = "") -> None:
-        super().__init__(detail)
+        super().__init__(f"{file}:{line}: {element}: {detail}" if file else detail)
         self.file = file
         self.line = line
         self.element = element
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line}: {self.element}: " if self.file else ""
-        return f"{where}{self.detail}"
 
 
 class StoreError(SowError):

@@ -7,12 +7,14 @@ saves, and below it the records of a conflated topic as a real subscriber sees t
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,12 @@ from sow.cli.options import json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.client import Client
-from sow.config import load
-from sow.errors import ConfigError, SowError
+from sow.config import require
+from sow.errors import ClientError, SowError
 from sow.server.app import Server
 
-SHIPPED = Path(__file__).parents[2] / "config.xml"
+CONFIG = "demo.xml"
+"""The demo's own configuration, a file of the package."""
 FOLLOWED = "quotes-C"
 SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open", "bars")
 REFRESH_S = 1.0
@@ -64,7 +67,7 @@ class Figures:
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
               metavar="P", help="Port to listen on; 0 for any free one.")  # fmt: skip
 @click.option("--config", type=click.Path(), default=None,
-              help="Configuration; default: ./config.xml, else the shipped one.")  # fmt: skip
+              help="Another configuration, with topics quotes and orders.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the market.")
 @json_option
 def demo(
@@ -78,16 +81,15 @@ def demo(
 ) -> None:
     """Run a server with a live market and show what conflation does."""
     del no_browser  # there is no console to open yet
-    path = config or ("config.xml" if Path("config.xml").exists() else str(SHIPPED))
-    run(_demo(path, rate, seconds, port, seed, as_json))
+    with contextlib.ExitStack() as stack:
+        path = config or stack.enter_context(as_file(files("sow.cli") / CONFIG))
+        run(_demo(str(path), rate, seconds, port, seed, as_json))
 
 
 async def _demo(
     path: str, rate: float, seconds: float, port: int, seed: int, as_json: bool
 ) -> None:
-    loaded = load(path)
-    if loaded.configuration is None:
-        raise ConfigError(str(loaded.errors[0]), file=path)
+    configuration = require(path, environment=os.environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -95,18 +97,16 @@ async def _demo(
     if seconds:
         loop.call_later(seconds, stop.set)
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
-        server = Server(
-            replace(loaded.configuration, host=LOOPBACK, port=port), Path(data_directory)
-        )
+        server = Server(replace(configuration, host=LOOPBACK, port=port), Path(data_directory))
         url = await server.start()
         try:
             commands = {
                 name: command(name, path, url, Path(data_directory), {})
-                for name in beside(loaded.configuration)
+                for name in beside(configuration)
                 if not as_json
             }
             async with (
-                _feed(url, rate, seed),
+                _feed(url, rate, seed, stop.set),
                 supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)),
                 Client(url, name="sow demo") as client,
             ):
@@ -116,16 +116,33 @@ async def _demo(
 
 
 @asynccontextmanager
-async def _feed(url: str, rate: float, seed: int) -> AsyncIterator[None]:
-    """A market feed in a process of its own for as long as this is open."""
+async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> AsyncIterator[None]:
+    """A market feed in a process of its own for as long as this is open.
+
+    Without it there is nothing to see: when it ends by itself `ended` is called, and leaving this
+    raises ClientError with what it complained of.
+    """
     arguments = ("-m", "sow.cli.feed", url, str(rate), str(seed))
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stderr=asyncio.subprocess.PIPE
+    )
+
+    async def follow() -> str:
+        _, said = await process.communicate()
+        ended()
+        return said.decode(errors="replace").strip()
+
+    following = asyncio.create_task(follow())
     try:
         yield
     finally:
+        by_itself = following.done()
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        await process.wait()
+        said = await following
+    if by_itself:
+        why = said.splitlines()[-1] if said else f"it ended with code {process.returncode}"
+        raise ClientError(f"the market feed stopped: {why}")
 
 
 async def _watch(screen: "Screen", client: Client, stop: asyncio.Event) -> None:
@@ -155,7 +172,7 @@ class Screen:
 
     async def follow(self, client: Client) -> None:
         """Keep the records of a conflated topic as a subscriber sees them."""
-        with contextlib.suppress(SowError):
+        try:
             async with client.sow_and_subscribe(FOLLOWED, oof=True) as subscription:
                 async for message in subscription:
                     if message.c in ("sow", "p"):
@@ -163,6 +180,8 @@ class Screen:
                         self._records[message.k or ""] = message.document()
                     elif message.c == "oof":
                         self._records.pop(message.k or "", None)
+        except SowError as error:
+            click.echo(f"sow: {FOLLOWED} is not followed: {error.detail}", err=True)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[], None]]:

@@ -1,8 +1,8 @@
 """A market feed as a process of its own: ``python -m sow.cli.feed URL RATE SEED``.
 
-Publishes a generated market (`sow.cli.market`) to the topics quotes and orders, in real time,
-until it is terminated or the server goes. It is a client like any other, so the server beside it
-pays for it what it would pay for a real feed.
+Publishes a generated market (`sow.cli.market`) to the topics quotes and orders, in real time, until
+it is terminated, or the server goes or refuses something, which it says on stderr. It is a client
+like any other, so the server beside it pays for it what it would pay for a real feed.
 """
 
 import asyncio
@@ -37,7 +37,10 @@ def main() -> int:
     url, rate, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     try:
         asyncio.run(publish(url, rate, seed))
-    except (SowError, KeyboardInterrupt):
+    except SowError as error:
+        print(error.detail, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
         return 0
     return 0
 

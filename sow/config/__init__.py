@@ -70,6 +70,6 @@ def require(
     loaded = load(path, variables, environment)
     if loaded.configuration is not None:
         return loaded.configuration
-    first, *others = loaded.errors
+    first, *others = loaded.errors  # the error begins with the place of the first itself
     detail = "\n".join([first.advice, *map(str, others)])
     raise ConfigError(detail, file=first.file, line=first.line, element=first.element)

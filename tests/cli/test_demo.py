@@ -1,0 +1,82 @@
+"""`sow demo` brings all it needs with it, and says what it lacks."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from sow.config import loads, require
+
+TOP = Path(__file__).parents[2]
+WAIT_S = 60
+OTHER = """<SOWConfig><Name>other</Name><SOW><Topic><Name>mine</Name>
+<MessageType>json</MessageType><Key>/id</Key></Topic></SOW></SOWConfig>"""
+
+
+def demo(folder, *options):
+    words = [sys.executable, "-P", "-m", "sow.cli", "demo", "--port", "0", "--no-browser", *options]
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+
+
+@pytest.mark.edge
+def test_it_runs_its_own_configuration_in_a_folder_with_another(tmp_path):
+    (tmp_path / "config.xml").write_text(OTHER)
+    done = demo(tmp_path, "--json", "--seconds", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    topics = {topic["name"]: topic for topic in json.loads(done.stdout)["topics"]}
+    assert {"quotes", "orders", "quotes-C"} <= topics.keys()
+    assert topics["quotes"]["records"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["config.xml"]
+
+
+@pytest.mark.edge
+def test_what_the_feed_is_refused_is_said(tmp_path):
+    (tmp_path / "config.xml").write_text(OTHER)
+    done = demo(tmp_path, "--config", "config.xml", "--json", "--seconds", "30")
+    assert done.returncode == 1
+    refusal = json.loads(done.stderr.splitlines()[-1])
+    assert refusal["detail"].startswith("the market feed stopped: no topic 'quotes'")
+
+
+def test_a_configuration_with_a_mistake_is_told_with_its_place(tmp_path):
+    (tmp_path / "config.xml").write_text(OTHER.replace("Key>", "Kye>"))
+    done = demo(tmp_path, "--config", "config.xml", "--seconds", "1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("sow: config.xml:2: Kye: is not an element of Topic")
+
+
+def test_its_configuration_is_part_of_the_package_and_good():
+    loaded = loads((files("sow.cli") / "demo.xml").read_text())
+    assert loaded.findings == ()
+
+
+def test_what_it_shares_with_the_shipped_file_is_the_same():
+    own, shipped = (require(str(TOP / name)) for name in ("sow/cli/demo.xml", "config.xml"))
+    for name in ("topics", "pipelines"):
+        others = {one.name: _anywhere(one) for one in getattr(shipped, name)}
+        assert [_anywhere(one) for one in getattr(own, name)] == [
+            others[one.name] for one in getattr(own, name)
+        ]
+
+
+def _anywhere(definition):
+    return replace(definition, line=0)
+
+
+def test_every_file_beside_the_modules_is_told_to_be_packaged():
+    told = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["setuptools"]
+    for package, globs in told["package-data"].items():
+        packaged = {path for glob in globs for path in (TOP / package).glob(glob)}
+        there = {
+            path
+            for path in (TOP / package).rglob("*")
+            if path.is_file() and path.suffix not in (".py", ".pyc")
+        }
+        assert packaged == there
