@@ -51,7 +51,9 @@ class Recording:
         try:
             self._file = pq.ParquetFile(path)
         except (pa.ArrowInvalid, OSError) as error:
-            raise ClientError(f"{path} is not a Parquet file: {error}") from None
+            raise ClientError(
+                f"{path} is not a Parquet file: {error}; for lines there is sow publish"
+            ) from None
         self._columns = list(self._file.schema_arrow.names)
         if time_column not in self._columns:
             raise ClientError(

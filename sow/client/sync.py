@@ -210,13 +210,9 @@ class Client:
         """The records that match, decoded."""
         return self._bridge.wait(self._client.query(topic, **question))
 
-    @contextmanager
-    def rows(
-        self, topic: str, *, meta: bool = False, **question: Unpack[Question]
-    ) -> Iterator["Rows"]:
-        """The records that match as JSON texts, read as they arrive (`with`)."""
-        with self._bridge.entered(self._client.rows(topic, meta=meta, **question)) as rows:
-            yield Rows(self._bridge, rows)
+    def rows(self, topic: str, *, meta: bool = False, **question: Unpack[Question]) -> "Rows":
+        """The records that match as JSON texts, read as they arrive (`with` or `for`)."""
+        return Rows(self._bridge, self._client.rows(topic, meta=meta, **question))
 
     def explain(self, topic: str, **question: Unpack[Question]) -> dict[str, Any]:
         """How the server answers a query: its terms, their indexes, the rows it touched."""
@@ -272,26 +268,55 @@ class Http:
         """The decoded answer of a request."""
         return self._bridge.wait(self._http.json(method, path, asked, **more))
 
-    @contextmanager
-    def rows(self, topic: str, asked: Mapping[str, object]) -> Iterator["Rows"]:
+    def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
         """A query answer that is read as it arrives."""
-        with self._bridge.entered(self._http.rows(topic, asked)) as rows:
-            yield Rows(self._bridge, rows)
+        return Rows(self._bridge, self._http.rows(topic, asked))
 
 
 class Rows:
-    """A query answer while it arrives; iterate it for the rows as JSON texts."""
+    """A query answer while it arrives; iterate it for the rows as JSON texts.
 
-    def __init__(self, bridge: Bridge, rows: AsyncRows) -> None:
+    It is asked for when it is first read or entered, and given back at its end or that of `with`.
+    """
+
+    def __init__(self, bridge: Bridge, opening: AbstractAsyncContextManager[AsyncRows]) -> None:
         self._bridge = bridge
-        self._rows = rows
-        self.matches = rows.matches
-        self.index = rows.index
-        self.bookmark = rows.bookmark
+        self._opening = opening
+        self._rows: AsyncRows | None = None
+        self._open = False
+
+    def _opened(self) -> AsyncRows:
+        if self._rows is None:
+            self._rows = self._bridge.wait(_enter(self._opening))
+            self._open = True
+        return self._rows
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            self._bridge.wait(_leave(self._opening, None))
+
+    @property
+    def matches(self) -> int:
+        """How many records match, before paging."""
+        return self._opened().matches
+
+    @property
+    def index(self) -> str:
+        """What served the query."""
+        return self._opened().index
+
+    @property
+    def bookmark(self) -> str:
+        """The moment that it shows."""
+        return self._opened().bookmark
 
     def chunks(self) -> Iterator[list[bytes]]:
         """The rows in groups, as they come off the network."""
-        return self._bridge.each(self._rows.chunks())
+        try:
+            yield from self._bridge.each(self._opened().chunks())
+        finally:
+            self._close()
 
     def __iter__(self) -> Iterator[bytes]:
         for rows in self.chunks():
@@ -299,7 +324,22 @@ class Rows:
 
     def all(self) -> Answer:
         """Everything, decoded."""
-        return self._bridge.wait(self._rows.all())
+        try:
+            return self._bridge.wait(self._opened().all())
+        finally:
+            self._close()
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._close()
 
 
 class Publisher:

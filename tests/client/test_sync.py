@@ -244,6 +244,15 @@ def test_a_refusal_is_raised_as_the_same_error(client):
         pass
 
 
+def test_rows_may_be_gone_through_without_a_context(client):
+    client.publish("orders", [{"id": 1}, {"id": 2}])
+    assert list(client.rows("orders", order_by="/id")) == [b'{"id":1}', b'{"id":2}']
+    rows = client.rows("orders", order_by="/id")
+    assert (rows.matches, next(iter(rows))) == (2, b'{"id":1}')
+    with pytest.raises(UnknownTopic):
+        list(client.rows("nope"))
+
+
 def test_a_number_that_json_does_not_have_is_refused_before_anything_is_sent(client, server):
     bad = [{"id": 1}, {"id": 2, "legs": [{"px": float("nan")}]}]
     with client.publisher("orders") as publisher:
