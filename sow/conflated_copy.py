@@ -68,13 +68,19 @@ class ConflatedCopy:
             self.conflation.updates_in += len(changes)
             return
         if changes.news is not None:
-            updates = list(zip(changes.news, changes.seqs, changes.ts_us, strict=True))
             passes = None if self.condition is None else batch.new_focus(self.condition)
+            bodies = self._singles(changes.news)
+            updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
             self.conflation.offer(changes.identities, updates, now_us, passes)
             return
         bodies = changes.partings or [old or b"" for old in changes.olds]
         updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
         self.conflation.remove(changes.identities, updates, changes.reason or "deleted", now_us)
+
+    def _singles(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Messages of the underlying topic as a merge begins with them."""
+        merger = self.copy.folding.merger
+        return bodies if merger is None else list(map(merger.single, bodies))
 
     def fill(self, seq: int) -> list[Batch]:
         """Take over the underlying topic as it stands; returns it as changes of the copy."""
@@ -91,12 +97,9 @@ class ConflatedCopy:
             columns = self.underlying.decoder(self.condition.paths).columns(bodies)
             inside = self.condition.matches(columns, len(slots))
             slots = [slot for slot, hit in zip(slots, inside, strict=True) if hit]
-        updates = [
-            (table.bodies[slot] or b"", seq, ts_us)
-            for slot, seq, ts_us in zip(
-                slots, table.seqs[slots].tolist(), table.ts_us[slots].tolist(), strict=True
-            )
-        ]
+        singles = self._singles([table.bodies[slot] or b"" for slot in slots])
+        stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
+        updates = list(zip(singles, *stamps, strict=True))
         return [table.identities[slot] or "" for slot in slots], updates
 
     def due_us(self) -> int | None:
@@ -139,10 +142,7 @@ class ConflatedCopy:
         return self.copy.put(names, list(map(self._as_held, bodies)), {}, seqs, ts_us)
 
     def _as_held(self, body: bytes) -> bytes:
-        """A message of the underlying topic as it stands in the copy."""
-        merger = self.copy.folding.merger
-        if merger is not None:
-            body = merger.single(body)
+        """A message as it stands in the copy."""
         return body if self.enrichment is None else self._enriched(body, self.enrichment)
 
     def _enriched(self, body: bytes, enrichment: Fields) -> bytes:

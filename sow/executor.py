@@ -108,7 +108,7 @@ class Executor:
 
     def end(self, session: Session, reason: str) -> None:
         """Give a session up for a reason it is told."""
-        session.end(reason)
+        session.end(reason, self.engine.now_us)
         self.engine.touch(session)
         if not session.connected:
             self.close(session, f"closed for {reason}")
@@ -220,7 +220,8 @@ class Executor:
         dropped = self._dropped.pop(old, None)
         if dropped is not None:
             self.engine.agenda.remove(dropped)
-        old.say_resumed(replies.ack(command.cid, "processed", **_identity(old), resumed=True))
+        ack = replies.ack(command.cid, "processed", **_identity(old), resumed=True)
+        old.say_resumed(ack, self.engine.now_us)
         session.successor = old
         self._forget(session)
         self.engine.touch(old)

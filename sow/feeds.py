@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sow.batch import Batch, Kind
 from sow.expressions import Filter
-from sow.folding import Folding
+from sow.folding import Folding, Key, Verdict
 from sow.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
 from sow.sessions import Session
 from sow.strands import Columns, Strand
@@ -68,6 +68,8 @@ class Feed:
         self.told: set[str] | None = set() if key.accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
+        self.tells_records = key.oof or key.delta
+        """Subscribers are told of each record by itself: no other one's update may stand for it."""
         self._needs_old = self.wants_old and not key.accounts
         self._batched = not self.wants_old
         self._publish_head = topic.line_head("p", strand.name)
@@ -180,6 +182,15 @@ class Feed:
         self.strand.lines += self.encoding.records(
             "oof" if kind == "oof" else "p", [line], [update.seq]
         )
+
+    def keys(self, updates: Sequence[Update]) -> list[Key]:
+        """What queued updates are matched by."""
+        return self.folding.keys(updates, self.tells_records)
+
+    def fold(self, current: Update, new: Update) -> Update | Verdict:
+        """What two queued updates that match become. Deltas are composed, never merged: a copy
+        that is kept by them has to be the record."""
+        return self.folding.fold(current, new, merges=not self.key.delta)
 
     # Lines of single updates.
 

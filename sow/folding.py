@@ -12,10 +12,11 @@ outbox's business (`sow.outbox`).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from sow.keys import key_text
 from sow.merging import CachedMerger, make_merger
 from sow.messages.base import MessageType
-from sow.paths import Path, parse_path, value_at
-from sow.topics import BackPressure
+from sow.paths import Path, Value, parse_path, value_at
+from sow.topics import BackPressure, ConflatedTopic
 from sow.updates import Update, compose
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ Key = tuple[object, ...]
 Verdict = Literal["kept current", "kept both"]
 
 
+def key_of(values: Sequence[Value], identity: str) -> Key:
+    """What an update is matched by, from its values of the fields that say so. One that lacks any
+    of them is like nothing but its own record."""
+    texts = tuple(map(key_text, values))
+    return (None, identity) if None in texts else texts
+
+
 class Folding:
     """The back-pressure settings of one topic at work."""
 
@@ -36,39 +44,39 @@ class Folding:
         self.appends = settings.placement == "append"
         self.merger: CachedMerger | None = make_merger(settings, message_type)
         self._match: tuple[Path, ...] = tuple(map(parse_path, settings.match))
+        self._of_copy = isinstance(settings, ConflatedTopic)
         self._message_type = message_type
         self._decoder: Decoder | None = message_type.decoder(self._match) if self._match else None
 
-    @property
-    def matches_records(self) -> bool:
-        """Only updates of one record are folded into each other."""
-        return not self._match
+    def keys(self, updates: Sequence[Update], by_record: bool) -> list[Key]:
+        """What each update is matched by; equal ones match.
 
-    def keys(self, updates: Sequence[Update], by_record: bool) -> list[Key | None]:
-        """What each update is matched by; None for one that matches nothing.
-
-        `by_record`: whatever the topic says, match records, because deltas are about one each.
+        `by_record`: whatever the topic says, match records, because the subscriber is told of each.
         """
         if self._decoder is None or by_record:
             return [(update.identity,) for update in updates]
         return [self._key(update) for update in updates]
 
-    def _key(self, update: Update) -> Key | None:
-        if update.new is None:
-            return None
-        document = self._message_type.parse(update.new)
-        # Text, so that a number and the text that spells it are one, as in a SowKey.
-        return tuple(str(value_at(document, path)) for path in self._match)
+    def _key(self, update: Update) -> Key:
+        document = self._message_type.parse(update.new or b"")
+        return key_of([value_at(document, path) for path in self._match], update.identity)
 
-    def fold(self, current: Update, new: Update) -> Update | Verdict:
-        """What two updates that match become."""
-        if current.new is None or new.new is None or self.merger is None:
-            return compose(current, new) if current.identity == new.identity else new
-        body = self.merger.merge(current.new, new.new)
+    def _counted(self, update: Update, body: bytes) -> bytes:
+        """A body as it is merged. What a conflated copy holds says by itself what it stands for."""
+        if self.merger is None or update.merged or self._of_copy:
+            return body
+        return self.merger.single(body)
+
+    def fold(self, current: Update, new: Update, merges: bool = True) -> Update | Verdict:
+        """What two updates that match become; without `merges` the newer state stands."""
+        folded = compose(current, new)
+        if current.new is None or new.new is None or self.merger is None or not merges:
+            return folded
+        older, newer = self._counted(current, current.new), self._counted(new, new.new)
+        body = self.merger.merge(older, newer)
         if body is None:
             return "kept both"
-        if body is current.new:
+        if body is older:
             return "kept current"
         # A merged message is no state of the record: it is told whole.
-        folded = compose(current, new) if current.identity == new.identity else new
-        return folded if body is new.new else folded._replace(new=body, delta=None)
+        return folded if body is newer else folded._replace(new=body, delta=None, merged=True)

@@ -53,8 +53,8 @@ def _texts(path: Path, column: Sequence[Value]) -> list[str]:
     ]
 
 
-def _text(value: Value, path: Path, index: int) -> str:
-    """The text of a key value that is not a plain str; `path` and `index` are for the error."""
+def key_text(value: Value) -> str | None:
+    """The text that a value is in a key; None for one that can be no key: absent, or several."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -64,10 +64,17 @@ def _text(value: Value, path: Path, index: int) -> str:
             return repr(value)
         case str():
             return str(value)
-        case None:
-            why = "is missing, null or a container"
-        case _:
-            why = f"has {len(value)} values"
+    return None
+
+
+def _text(value: Value, path: Path, index: int) -> str:
+    """The text of a key value that is not a plain str; `path` and `index` are for the error."""
+    text = key_text(value)
+    if text is not None:
+        return text
+    why = "is missing, null or a container"
+    if isinstance(value, list):
+        why = f"has {len(value)} values"
     raise BadMessage(
         f"message {index}: key field {path} {why}; a key needs one string, number or boolean",
         index=index,

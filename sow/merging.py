@@ -4,6 +4,12 @@ A merge is either a list of operations on fields (`<Merge>`: the newer message, 
 summed, kept, counted …) or a callable of the user's (`<Merger>`). Pairs that were merged are
 remembered, so that a thousand sessions whose queues hold the same two messages cost one merge.
 
+A merged body says by itself how many messages stand behind it: a field that is counted holds
+their number. So that this goes for the first one too, every message is made a *single* before it is
+merged: the same, but with counts that say one. Two bodies are then merged alike, whether they are
+messages or what others were merged to, and whoever does it (a queue, a window, Spark) comes to the
+same counts.
+
 It is told bodies and answers with one; where the result is put is the queue's business.
 """
 
@@ -11,7 +17,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from sow.delta import merged
+from sow.delta import merged, same
 from sow.errors import ConfigError
 from sow.messages.base import MessageType
 from sow.paths import Path, Scalar, Value, parse_path, value_at
@@ -23,14 +29,16 @@ Callback = Callable[[Any, Any], Any]
 
 
 class Merger(Protocol):
-    """Makes one body of two."""
+    """Makes one body of two, which are singles or were merged. `counts`: singles are told apart."""
+
+    counts: bool
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """`current`, `new` (the same objects), another body, or None: keep both."""
         ...
 
     def single(self, body: bytes) -> bytes:
-        """What stands for one message that was merged with no other."""
+        """What stands for one message; the message itself where nothing is counted."""
         ...
 
 
@@ -41,6 +49,7 @@ class FieldMerger:
         self._type = message_type
         self._merges = [(parse_path(merge.field), merge.operation) for merge in merges]
         self._counted = [path for path, operation in self._merges if operation == "count"]
+        self.counts = bool(self._counted)
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """The newer message with the operations' results."""
@@ -55,20 +64,23 @@ class FieldMerger:
 
     def single(self, body: bytes) -> bytes:
         """The message itself, but with counts that say one."""
-        if not self._counted:
+        if not self.counts:
             return body
         document = self._type.parse(body)
         assert isinstance(document, dict)
         for path in self._counted:
-            document = merged(document, _nested(path, _counted(_scalar(document, path))))
+            document = merged(document, _nested(path, 1))
         return self._type.encode(document)
 
 
 class CallableMerger:
     """Merges by a callable that is given two parsed messages and returns one of four things.
 
-    One that raises, or returns what cannot be a message, merges nothing: both messages stay.
+    One that raises, or returns what cannot be a message, merges nothing: both messages stay. What
+    it was given is its own: changed in place and returned, it is a merged message.
     """
+
+    counts = False
 
     def __init__(self, message_type: MessageType, callback: Callback) -> None:
         self._type = message_type
@@ -81,11 +93,12 @@ class CallableMerger:
         before, after = self._type.parse(current), self._type.parse(new)
         try:
             result = self._callback(before, after)
-            if result is before:
-                return current
-            if result is after:
-                return new
-            return None if result is None else self._type.encode(result)
+            if result is None:
+                return None
+            for given, body in ((before, current), (after, new)):
+                if result is given and same(given, self._type.parse(body)):
+                    return body
+            return self._type.encode(result)
         except Exception:  # a user's code: whatever it raises must not stop the server
             self.errors += 1
             return None
@@ -111,6 +124,7 @@ class CachedMerger:
         self.hits = 0
         self.misses = 0
         self._pairs: dict[tuple[bytes, bytes], Verdict] = {}
+        self._singles: dict[bytes, bytes] = {}
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """As the merger does; the same pair is merged once."""
@@ -127,8 +141,15 @@ class CachedMerger:
         return current if verdict.is_current else new if verdict.is_new else verdict.body
 
     def single(self, body: bytes) -> bytes:
-        """As the merger does."""
-        return self.merger.single(body)
+        """As the merger does; the same body is made a single once."""
+        if not self.merger.counts:
+            return body
+        found = self._singles.get(body)
+        if found is None:
+            if len(self._singles) >= PAIRS_KEPT_MAX:
+                self._singles.clear()
+            found = self._singles[body] = self.merger.single(body)
+        return found
 
 
 def make_merger(settings: BackPressure, message_type: MessageType) -> CachedMerger | None:
@@ -222,14 +243,9 @@ def _latest(_current: Value, new: Value) -> Value:
     return new
 
 
-def _counted(value: Value) -> Scalar:
-    """How many messages stand behind a message: what its count says, else itself alone."""
-    number = _number(value)
-    return number if isinstance(number, int) else 1
-
-
 def _count(current: Value, new: Value) -> Value:
-    return int(_counted(current) or 0) + int(_counted(new) or 0)
+    """Both are singles or were merged, so that their counts say how many stand behind them."""
+    return sum(number for value in (current, new) if isinstance(number := _number(value), int))
 
 
 def _concat(current: Value, new: Value) -> Value:

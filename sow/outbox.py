@@ -6,17 +6,23 @@ by topic: entries that hold shared frames are taken apart into single updates, a
 become one. What must not be touched (acks, snapshots, topics with the policy `off`) keeps its
 place.
 
+Folding keeps within a *membership*, from a session's joining a strand to its leaving it: one that
+unsubscribes and comes back begins another, so that nothing is moved in front of its new snapshot.
+It takes an update to an earlier one that waits, or to the end, and never in front of another one of
+the same record: a record does not go backwards.
+
 Every entry carries the number of the commit group it was said in; it may leave once that group
 is durable, so that nothing a client has seen can be lost in a crash. Counts of messages and bytes
 are exact at all times. No I/O and no clock here.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
-from sow.folding import DISPLACEMENTS_MAX, Key
-from sow.topics import SessionSettings
+from sow.folding import DISPLACEMENTS_MAX, Folding, Key, Verdict
+from sow.topics import Policy, SessionSettings
 from sow.updates import Update
 
 if TYPE_CHECKING:
@@ -24,17 +30,28 @@ if TYPE_CHECKING:
     from sow.strands import Delivery, Strand
 
 Frames = Iterator[tuple[bytes, int]]
+Place = tuple[Folding, Key]
+"""What is folded into each other: updates that a topic's settings of the time call the same."""
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame."""
 DEAD_MIN = 64
 
 
+class Pulled(NamedTuple):
+    """A frame that leaves, how many lines it has, and since when it has waited."""
+
+    frame: bytes
+    messages: int
+    since_us: int
+
+
 class Entry:
     """One thing that waits. Exactly one of these, by what is set:
 
-    a frame of `messages` lines (`delivery` says of what, None: not to be touched); frames
-    still to be made (`frames`); or a single update of `feed`, whose line is `frame`.
+    a frame of `messages` lines (`delivery` says of what, None: not to be touched); frames still to
+    be made (`frames`); or a single `update` of a feed, whose line is `frame`. The single updates of
+    a membership are numbered in their order.
     """
 
     __slots__ = (
@@ -43,9 +60,11 @@ class Entry:
         "frame",
         "frames",
         "group",
-        "key",
+        "membership",
         "messages",
         "moved",
+        "number",
+        "place",
         "since_us",
         "update",
     )
@@ -55,31 +74,104 @@ class Entry:
         self.since_us = since_us
         self.frame = frame
         self.messages = messages
+        self.membership: Membership | None = None
         self.delivery: Delivery | None = None
         self.frames: Frames | None = None
         self.feed: Feed | None = None
-        self.key: Key | None = None
+        self.place: Place | None = None
         self.update: Update | None = None
         self.moved = 0
+        self.number = 0
 
     @property
-    def strand(self) -> "Strand | None":
-        """The subscription that it belongs to."""
+    def lives(self) -> bool:
+        """Whether it has not been folded into another."""
+        return bool(self.messages) or self.frames is not None
+
+    @property
+    def policy(self) -> Policy:
+        """What may be done with it under back-pressure."""
         if self.delivery is not None:
-            return self.delivery.strand
-        return None if self.feed is None else self.feed.strand
+            return self.delivery.policy
+        return "off" if self.feed is None else self.feed.folding.policy
+
+
+class Membership:
+    """What a session is told by one strand from joining it to leaving it.
+
+    `eager` counts the waiting frames of topics that are always conflated.
+    """
+
+    __slots__ = ("_number", "eager", "newest", "reached", "strand")
+
+    def __init__(self, strand: "Strand") -> None:
+        self.strand = strand
+        self.eager = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to go through what waits: nothing that comes is folded into what is behind it."""
+        self._number = 0
+        self.newest: dict[Place, Entry] = {}
+        """The newest single update of each place, into which later ones are folded."""
+        self.reached: dict[tuple[Feed, str], int] = {}
+        """The number of each record's last update: with Match it may wait in several places."""
+
+    def enter(self, entry: Entry) -> None:
+        """A single update stands at the end."""
+        assert entry.place is not None
+        self._number += 1
+        entry.number = self._number
+        self.newest[entry.place] = entry
+        self.reach(entry)
+
+    def reach(self, entry: Entry) -> None:
+        """An entry says another update than before."""
+        assert entry.feed is not None
+        assert entry.update is not None
+        record = entry.feed, entry.update.identity
+        # Put in anew, so that the numbers stand in order but for few.
+        self.reached.pop(record, None)
+        self.reached[record] = entry.number
+
+    def forget(self, entry: Entry) -> None:
+        """A single update has left."""
+        assert entry.place is not None
+        if self.newest.get(entry.place) is entry:
+            del self.newest[entry.place]
+        while self.reached:
+            record, number = next(iter(self.reached.items()))
+            if number > entry.number:
+                break
+            del self.reached[record]
+
+    def check(self, living: list[Entry]) -> None:
+        """Assert what folding relies on; `living` are its entries that wait, in their order."""
+        assert self.eager == sum(e.delivery is not None and e.policy == "always" for e in living)
+        singles = [entry for entry in living if entry.update is not None]
+        assert all(one.number < other.number for one, other in pairwise(singles))
+        last = {entry.place: entry for entry in singles}
+        assert all(last[place] is entry for place, entry in self.newest.items())
+        seqs: dict[tuple[Feed, str], int] = {}
+        for entry in singles:
+            assert entry.feed is not None
+            assert entry.update is not None
+            record, seq = (entry.feed, entry.update.identity), entry.update.seq
+            assert seqs.get(record, 0) < seq, f"{record[1]} goes backwards"
+            seqs[record] = seq
+            assert self.reached[record] >= entry.number
 
 
 class Outbox:
-    """What waits for one socket."""
+    """What waits for one socket. Entries have waited the longer the nearer they are to the head."""
 
     def __init__(self, settings: SessionSettings) -> None:
         self._settings = settings
         self._waiting: deque[Entry] = deque()
         self._dead = 0
         self._notice: Entry | None = None
-        self._singles: dict[tuple[Feed, Key], Entry] = {}
-        """The newest single update of each record, into which later ones are folded."""
+        self._memberships: dict[Strand, Membership] = {}
+        """Of strands that the session is a member of and has been told something by."""
         self.messages = 0
         self.bytes = 0
         self.folded = 0
@@ -104,8 +196,8 @@ class Outbox:
         )
 
     def oldest_us(self) -> int | None:
-        """Since when the head of the queue has waited."""
-        return next((entry.since_us for entry in self._waiting if _lives(entry)), None)
+        """Since when the head of the queue has waited; nothing has waited longer."""
+        return next((entry.since_us for entry in self._waiting if entry.lives), None)
 
     # In.
 
@@ -113,12 +205,10 @@ class Outbox:
         """Queue a frame that is not to be touched."""
         self._append(Entry(group, since_us, frame, messages))
 
-    def push_first(self, frames: Iterable[tuple[bytes, int]]) -> None:
+    def push_first(self, pulled: Iterable[Pulled]) -> None:
         """Put frames before all others; they have left once already."""
-        for frame, messages in reversed(list(frames)):
-            self._waiting.appendleft(Entry(0, 0, frame, messages))
-            self.messages += messages
-            self.bytes += len(frame)
+        for frame, messages, since_us in reversed(list(pulled)):
+            self._prepend(Entry(0, since_us, frame, messages))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
         """Queue a frame that stands for all of its kind: one that still waits is replaced."""
@@ -129,48 +219,79 @@ class Outbox:
             self.bytes += len(frame) - len(self._notice.frame)
             self._notice.frame = frame
 
-    def push_frames_first(self, frames: Frames) -> None:
+    def push_frames_first(self, frames: Frames, since_us: int) -> None:
         """Put frames that are made when they are pulled before all others."""
-        entry = Entry(0, 0, b"", 0)
+        entry = Entry(0, since_us, b"", 0)
         entry.frames = frames
-        self._waiting.appendleft(entry)
+        self._prepend(entry)
 
     def push_frames(self, frames: Frames, group: int, since_us: int) -> None:
         """Queue frames that are made when they are pulled, and so are not counted until then."""
         entry = Entry(group, since_us, b"", 0)
         entry.frames = frames
-        self._waiting.append(entry)
+        self._append(entry)
 
     def push_delivery(
         self, delivery: "Delivery", group: int, since_us: int, conflates: bool
     ) -> None:
         """Queue a strand's frame; may leave the queue over its bounds, which the session judges.
 
-        Where the topic wants it and something waits, its updates are folded at once.
+        Where the topic wants it, its updates are folded at once: among themselves, and into those
+        that wait.
         """
-        if conflates and delivery.policy == "always" and self:
-            before = self.messages + delivery.messages
-            self._take_apart(delivery.strand)
-            run = _Run(self, self._singles)
-            for feed, key, update in delivery.keyed():
-                run.fold(feed, key, update, group, since_us)
-            self._singles = run.newest
-            self._bury()
-            self.folded += before - self.messages
-            return
+        strand = delivery.strand
+        membership = self._memberships.get(strand)
+        if membership is None:
+            membership = self._memberships[strand] = Membership(strand)
+        eager = delivery.policy == "always"
+        if eager and conflates:
+            folded = delivery.folded()
+            self.folded += delivery.messages - folded.messages
+            delivery = folded
+            if self:
+                self._push_folded(membership, delivery, group, since_us)
+                return
+            if not delivery.messages:
+                return
         entry = Entry(group, since_us, delivery.frame, delivery.messages)
-        entry.delivery = delivery
+        entry.delivery, entry.membership = delivery, membership
+        membership.eager += eager
         self._append(entry)
 
+    def _push_folded(
+        self, membership: Membership, delivery: "Delivery", group: int, since_us: int
+    ) -> None:
+        before = self.messages + delivery.messages
+        if membership.eager:
+            self._spread_all(lambda e: e.membership is membership and e.policy == "always")
+        self._spread(membership, delivery, group, since_us)
+        self._bury()
+        self.folded += before - self.messages
+
     def _append(self, entry: Entry) -> None:
+        if self._waiting and entry.since_us < self._waiting[-1].since_us:
+            # A clock may be set back.
+            entry.since_us = self._waiting[-1].since_us
         self._waiting.append(entry)
         self.messages += entry.messages
         self.bytes += len(entry.frame)
 
+    def _prepend(self, entry: Entry) -> None:
+        oldest_us = self.oldest_us()
+        if oldest_us is not None:
+            entry.since_us = min(entry.since_us, oldest_us)
+        self._waiting.appendleft(entry)
+        self.messages += entry.messages
+        self.bytes += len(entry.frame)
+
+    def leave(self, strand: "Strand") -> None:
+        """The session has left a strand: what waits stays, and nothing is folded into it."""
+        self._memberships.pop(strand, None)
+
     # Out.
 
-    def pull(self, released: int) -> tuple[bytes, int] | None:
-        """The next frame of a group up to `released`, and its lines; None when none may leave.
+    def pull(self, released: int) -> Pulled | None:
+        """The next frame of a group up to `released`; None when none may leave.
 
         An empty frame says: ask again soon, there was work to do and nothing yet to show for it.
         """
@@ -179,20 +300,20 @@ class Outbox:
             if head.frames is not None:
                 made = next(head.frames, None)
                 if made is not None:
-                    return made
+                    return Pulled(*made, head.since_us)
                 self._waiting.popleft()
                 continue
             self._waiting.popleft()
-            if not _lives(head):
+            if not head.lives:
                 self._dead -= 1
                 continue
             self._forget(head)
-            if head.feed is None:
-                return head.frame, head.messages
+            if head.update is None:
+                return Pulled(head.frame, head.messages, head.since_us)
             return self._gather(head, released)
         return None
 
-    def _gather(self, head: Entry, released: int) -> tuple[bytes, int]:
+    def _gather(self, head: Entry, released: int) -> Pulled:
         """One frame of single updates that follow each other."""
         lines, waiting = [head.frame], self._waiting
         while waiting and len(lines) < GATHERED_MAX:
@@ -200,28 +321,29 @@ class Outbox:
             if entry.feed is None or entry.group > released:
                 break
             waiting.popleft()
-            if _lives(entry):
+            if entry.lives:
                 lines.append(entry.frame)
                 self._forget(entry)
             else:
                 self._dead -= 1
         assert head.feed is not None
-        return head.feed.encoding.frame(lines), len(lines)
+        return Pulled(head.feed.encoding.frame(lines), len(lines), head.since_us)
 
     def _forget(self, entry: Entry) -> None:
         self.messages -= entry.messages
         self.bytes -= len(entry.frame)
         if entry is self._notice:
             self._notice = None
-        if entry.feed is not None and entry.key is not None:
-            place = (entry.feed, entry.key)
-            if self._singles.get(place) is entry:
-                del self._singles[place]
+        elif entry.membership is not None:
+            if entry.delivery is not None:
+                entry.membership.eager -= entry.policy == "always"
+            else:
+                entry.membership.forget(entry)
 
     def clear(self) -> None:
         """Drop all that waits."""
         self._waiting.clear()
-        self._singles.clear()
+        self._memberships.clear()
         self._notice = None
         self.messages = self.bytes = self._dead = 0
 
@@ -230,50 +352,52 @@ class Outbox:
     def conflate(self) -> None:
         """Fold the whole queue, topic by topic, in one batch."""
         before = self.messages
-        run = _Run(self, self._singles)
-        for entry in self._take_all():
-            delivery = entry.delivery
-            if delivery is None or delivery.policy == "off":
-                # What was folded before is one update of each record already: it only has to
-                # stay where it is, and to be found.
-                if _lives(entry):
-                    self._append(entry)
-                continue
-            for feed, key, update in delivery.keyed():
-                run.fold(feed, key, update, entry.group, entry.since_us)
-        self._singles = run.newest
+        self._spread_all(lambda entry: entry.policy != "off")
         self._bury(always=True)
         self.folded += before - self.messages
 
-    def strands_to_give_up(self) -> list["Strand"]:
-        """Strands with a topic that says that under back-pressure it is given up."""
-        held = (entry.delivery for entry in self._waiting if entry.delivery is not None)
-        return list(dict.fromkeys(d.strand for d in held if d.policy == "unsubscribe"))
-
-    def drop(self, strand: "Strand") -> int:
-        """Drop what waits of one strand; returns how many messages that were."""
-        before = self.messages
-        self._singles = {
-            place: entry for place, entry in self._singles.items() if place[0].strand is not strand
+    def to_give_up(self) -> dict[Membership, bool]:
+        """Memberships with a topic that says that under back-pressure it is given up; and whether
+        the session is a member still."""
+        return {
+            entry.membership: self._memberships.get(entry.membership.strand) is entry.membership
+            for entry in self._waiting
+            if entry.membership is not None and entry.policy == "unsubscribe"
         }
+
+    def drop(self, memberships: Collection[Membership]) -> int:
+        """Drop what waits of memberships; returns how many messages that were."""
+        before = self.messages
         for entry in self._take_all():
-            if entry.strand is not strand and _lives(entry):
-                self._append(entry)
+            if entry.membership is None or entry.membership not in memberships:
+                if entry.lives:
+                    self._append(entry)
+            else:
+                entry.membership.eager = 0
+                entry.membership.restart()
         return before - self.messages
 
-    def _take_apart(self, strand: "Strand") -> None:
-        """Turn a strand's shared frames into single updates, so that they can be folded."""
-        if not any(_is_always(entry, strand) for entry in self._waiting):
-            return
-        run = _Run(self, self._singles)
+    def _spread_all(self, wanted: Callable[[Entry], bool]) -> None:
+        """Turn shared frames into single updates, and fold these into what stands before them."""
+        for entry in self._waiting:
+            if entry.membership is not None:
+                entry.membership.restart()
         for entry in self._take_all():
-            delivery = entry.delivery
-            if delivery is not None and _is_always(entry, strand):
-                for feed, key, update in delivery.keyed():
-                    run.fold(feed, key, update, entry.group, entry.since_us)
-            elif _lives(entry):
+            membership, delivery = entry.membership, entry.delivery
+            if membership is not None and delivery is not None and wanted(entry):
+                membership.eager -= entry.policy == "always"
+                self._spread(membership, delivery, entry.group, entry.since_us)
+            elif entry.lives:
+                # What was folded before only has to stay where it is, and to be found.
                 self._append(entry)
-        self._singles = run.newest
+                if membership is not None and delivery is None:
+                    membership.enter(entry)
+
+    def _spread(
+        self, membership: Membership, delivery: "Delivery", group: int, since_us: int
+    ) -> None:
+        for feed, place, update in delivery.keyed():
+            self._fold(membership, feed, place, update, group, since_us)
 
     def _take_all(self) -> deque[Entry]:
         """All entries, out of the queue and its counts, to be put back one by one."""
@@ -284,94 +408,91 @@ class Outbox:
     def _bury(self, always: bool = False) -> None:
         """Take out what was folded away, once it is most of the queue."""
         if always or (self._dead > DEAD_MIN and 2 * self._dead > len(self._waiting)):
-            self._waiting = deque(filter(_lives, self._waiting))
+            self._waiting = deque(entry for entry in self._waiting if entry.lives)
             self._dead = 0
 
-    def check(self) -> None:
-        """Assert that the counts are those of what is held."""
-        assert self.messages == sum(entry.messages for entry in self._waiting)
-        assert self.bytes == sum(len(entry.frame) for entry in self._waiting)
-        assert self._dead == sum(not _lives(entry) for entry in self._waiting)
-        assert all(_lives(entry) for entry in self._singles.values())
+    # Folding one update.
 
-
-class _Run:
-    """One pass of folding. `newest` finds the entry that a matching update is folded into."""
-
-    def __init__(self, outbox: Outbox, newest: dict[tuple["Feed", Key], Entry]) -> None:
-        self._outbox = outbox
-        self.newest = newest
-
-    def fold(
+    def _fold(
         self,
+        membership: Membership,
         feed: "Feed",
-        key: Key | None,
+        place: Place,
         update: Update,
         group: int,
         since_us: int,
     ) -> None:
         """Queue an update, or let an earlier one that matches take it in."""
-        current = None if key is None else self.newest.get((feed, key))
-        if key is None:
-            # Nothing that comes later may be moved before a record's leaving.
-            self.newest = {place: e for place, e in self.newest.items() if place[0] is not feed}
-        if current is None or current.update is None:
-            self._queue(feed, key, update, group, since_us, 0)
+        current = membership.newest.get(place)
+        folded: Update | Verdict = "kept both"
+        if current is not None and current.update is not None:
+            folded = feed.fold(current.update, update)
+        if folded == "kept current":
             return
-        folded = feed.folding.fold(current.update, update)
-        if folded == "kept both":
-            self._queue(feed, key, update, group, since_us, 0)
-        elif folded != "kept current":
-            assert isinstance(folded, Update)
-            if folded.is_void:
-                self._kill(current)
-                self.newest.pop((feed, current.key or ()))
-            elif feed.folding.appends and current.moved < DISPLACEMENTS_MAX:
-                self._kill(current)
-                # Its place is that of its newest change, and so is its bookmark.
-                folded = folded._replace(first_seq=folded.seq)
-                self._queue(feed, key, folded, group, current.since_us, current.moved + 1)
-            else:
-                # Whosever update stands there now, the place is still that of the first one.
-                folded = folded._replace(first_seq=current.update.first_seq)
-                self._rewrite(current, folded, group)
+        entry = Entry(group, since_us, b"", 1)
+        entry.membership, entry.feed, entry.place, entry.update = membership, feed, place, update
+        if current is None or not isinstance(folded, Update):
+            self._queue(entry)
+            return
+        overtakes = membership.reached.get((feed, folded.identity), 0) > current.number
+        starved = current.moved >= DISPLACEMENTS_MAX
+        if folded.is_void:
+            self._kill(current)
+            del membership.newest[place]
+        elif not overtakes and (starved or not feed.folding.appends):
+            self._rewrite(current, folded, group)
+        elif starved:
+            self._queue(entry)
+        else:
+            self._kill(current)
+            # Its place is that of its newest change, and so is its bookmark.
+            entry.update = folded._replace(first_seq=folded.seq)
+            entry.moved = current.moved + 1
+            self._queue(entry)
 
-    def _queue(
-        self,
-        feed: "Feed",
-        key: Key | None,
-        update: Update,
-        group: int,
-        since_us: int,
-        moved: int,
-    ) -> None:
-        entry = Entry(group, since_us, feed.shortest_line(update), 1)
-        entry.feed, entry.key, entry.update, entry.moved = feed, key, update, moved
-        self._outbox._append(entry)
-        if key is not None:
-            self.newest[feed, key] = entry
+    def _queue(self, entry: Entry) -> None:
+        assert entry.membership is not None
+        assert entry.feed is not None
+        assert entry.update is not None
+        entry.frame = entry.feed.shortest_line(entry.update)
+        self._append(entry)
+        entry.membership.enter(entry)
 
     def _rewrite(self, entry: Entry, update: Update, group: int) -> None:
+        assert entry.membership is not None
         assert entry.feed is not None
         line = entry.feed.shortest_line(update)
-        self._outbox.bytes += len(line) - len(entry.frame)
+        self.bytes += len(line) - len(entry.frame)
         entry.frame, entry.update = line, update
         entry.group = max(entry.group, group)
+        entry.membership.reach(entry)
 
     def _kill(self, entry: Entry) -> None:
-        outbox = self._outbox
-        outbox.messages -= entry.messages
-        outbox.bytes -= len(entry.frame)
-        outbox._dead += 1
+        self.messages -= entry.messages
+        self.bytes -= len(entry.frame)
+        self._dead += 1
         entry.messages, entry.frame, entry.update = 0, b"", None
 
+    def check(self) -> None:
+        """Assert what everything above relies on."""
+        entries, living = list(self._waiting), [e for e in self._waiting if e.lives]
+        assert self.messages == sum(entry.messages for entry in entries)
+        assert self.bytes == sum(len(entry.frame) for entry in entries)
+        assert self._dead == len(entries) - len(living)
+        assert self._notice is None or self._notice in living
+        assert all(one.since_us <= other.since_us for one, other in pairwise(living))
+        assert all(one.strand is strand for strand, one in self._memberships.items())
+        memberships = {e.membership for e in living if e.membership is not None}
+        for membership in memberships | {*self._memberships.values()}:
+            membership.check([entry for entry in living if entry.membership is membership])
 
-def _lives(entry: Entry) -> bool:
-    """Whether an entry has not been folded into another."""
-    return bool(entry.messages) or entry.frames is not None
 
-
-def _is_always(entry: Entry, strand: "Strand") -> bool:
-    """Whether an entry is a frame of a strand's topics that are always conflated."""
-    delivery = entry.delivery
-    return delivery is not None and delivery.strand is strand and delivery.policy == "always"
+def folded(delivery: "Delivery") -> list[tuple["Feed", Update]]:
+    """What a queue in which nothing else waits makes of a delivery that it folds."""
+    outbox = Outbox(SessionSettings())
+    outbox._spread(Membership(delivery.strand), delivery, 0, 0)
+    return [
+        (entry.feed, entry.update)
+        for entry in outbox._waiting
+        if entry.feed is not None and entry.update is not None
+    ]

@@ -17,7 +17,8 @@ from conflated_topics import Conflator, OnDemand, PerKey
 from sow.batch import Batch
 from sow.expressions import Filter
 from sow.feeds import Feed, FeedKey
-from sow.folding import Key
+from sow.folding import Key, key_of
+from sow.paths import value_at
 from sow.sessions import Session
 from sow.strands import Part, Strand
 from sow.updates import Update, compose
@@ -182,12 +183,24 @@ class PacedFeed(Feed):
     ) -> None:
         super().__init__(strand, topic, key, condition)
         self._batched = False
-        self._conflation_key = conflation_key
+        # The topic's own key is the record, which a delete has too.
+        self._conflation_key = () if {*conflation_key} == {*topic.keys} else conflation_key
+
+    def keys(self, updates: Sequence[Update]) -> list[Key]:
+        """What queued updates are matched by: as in windows, if the subscription has said so."""
+        if not self._conflation_key:
+            return super().keys(updates)
+        parse, paths = self.topic.message_type.parse, self._conflation_key
+        documents = [parse(update.new or b"") for update in updates]
+        return [
+            key_of([value_at(document, path) for path in paths], update.identity)
+            for document, update in zip(documents, updates, strict=True)
+        ]
 
     def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
         key: Key = (update.identity,)
         if self._conflation_key:
-            key = tuple(str(value) for value in batch.row(self._conflation_key, at))
+            key = key_of(batch.row(self._conflation_key, at), update.identity)
         self.strand.conflator.offer(((self, key),), (update,), now_us)
 
     def hears_more(self) -> bool:

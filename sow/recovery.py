@@ -8,6 +8,7 @@ and by age: what it no longer holds cannot be made up for, and the client is tol
 from collections import deque
 from collections.abc import Callable
 
+from sow.outbox import Pulled
 from sow.topics import SessionSettings
 
 Skip = Callable[[bytes, int], bytes]
@@ -22,7 +23,7 @@ class Recovery:
     def __init__(self, settings: SessionSettings) -> None:
         self._messages_max = settings.recovery_messages_max
         self._bytes_max = settings.queue_bytes_max
-        self._frames: deque[tuple[bytes, int, int]] = deque()
+        self._frames: deque[tuple[Pulled, int]] = deque()
         self._messages = 0
         self._bytes = 0
         self.sent = 0
@@ -32,39 +33,43 @@ class Recovery:
         self._frames.clear()
         self._messages = self._bytes = self.sent = 0
 
-    def add(self, frame: bytes, messages: int, now_us: int) -> None:
+    def add(self, pulled: Pulled, now_us: int) -> None:
         """A frame was handed to the socket."""
-        self.sent += messages
-        self._frames.append((frame, messages, now_us))
-        self._messages += messages
-        self._bytes += len(frame)
+        self.sent += pulled.messages
+        self._frames.append((pulled, now_us))
+        self._messages += pulled.messages
+        self._bytes += len(pulled.frame)
         frames = self._frames
         while len(frames) > 1 and (
-            self._messages - frames[0][1] >= self._messages_max
+            self._messages - frames[0][0].messages >= self._messages_max
             or self._bytes > self._bytes_max
-            or frames[0][2] < now_us - AGE_US_MAX
+            or frames[0][1] < now_us - AGE_US_MAX
         ):
-            old, count, _ = frames.popleft()
-            self._messages -= count
-            self._bytes -= len(old)
+            old, _ = frames.popleft()
+            self._messages -= old.messages
+            self._bytes -= len(old.frame)
 
-    def after(self, seen: int, skip: Skip) -> list[tuple[bytes, int]] | None:
-        """Frames with the lines after line `seen`, taken back; None if some are not held.
+    def after(self, seen: int, skip: Skip) -> list[Pulled] | None:
+        """Frames with the lines after line `seen`, taken back; None if some are not held any more.
 
-        `skip(frame, n)` is the frame without its first n lines. Afterwards `sent` is `seen`.
+        `seen` is at most `sent`, and not below 0. `skip(frame, n)` is the frame without its first
+        n lines. Afterwards `sent` is `seen`.
         """
         first = self.sent - self._messages
-        if not first <= seen <= self.sent:
+        if seen < first:
             return None
-        frames: list[tuple[bytes, int]] = []
-        for frame, messages, _ in self._frames:
+        frames: list[Pulled] = []
+        for pulled, _ in self._frames:
             known = max(0, seen - first)
-            if known < messages:
-                frames.append(
-                    (skip(frame, known), messages - known) if known else (frame, messages)
-                )
-            first += messages
+            if known < pulled.messages:
+                frames.append(_rest(pulled, known, skip) if known else pulled)
+            first += pulled.messages
         self._frames.clear()
         self._messages = self._bytes = 0
         self.sent = seen
         return frames
+
+
+def _rest(pulled: Pulled, known: int, skip: Skip) -> Pulled:
+    """A frame without the lines that are known already."""
+    return Pulled(skip(pulled.frame, known), pulled.messages - known, pulled.since_us)

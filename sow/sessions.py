@@ -104,10 +104,10 @@ class Session:
         # Reached when the frame has left.
         self.recovery.restart()
 
-    def say_resumed(self, reply: Reply) -> None:
+    def say_resumed(self, reply: Reply, now_us: int) -> None:
         """Say, before all that waits, that the session was taken up; this line is not counted."""
         frame = self.encoding.frame([self.encoding.reply(reply)])
-        self.outbox.push_frames_first(iter([(frame, 0)]))
+        self.outbox.push_frames_first(iter([(frame, 0)]), now_us)
 
     def say_unsubscribed(self, name: str, reason: str, now_us: int) -> None:
         """Say at once that a subscription was ended by the server."""
@@ -127,13 +127,17 @@ class Session:
         if self.ended is None:
             self.outbox.push_delivery(delivery, group, now_us, self.conflates)
 
+    def leave(self, strand: "Strand") -> None:
+        """The session is no member of a strand any more: nothing is folded into what it said."""
+        self.outbox.leave(strand)
+
     def stream(self, frames: Frames, group: int, now_us: int) -> None:
         """Queue frames that are made as the socket takes them."""
         self.seal(group, now_us)
         if self.ended is None:
             self.outbox.push_frames(frames, group, now_us)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, now_us: int) -> None:
         """Give the session up: drop what waits and say why as the last line."""
         if self.ended is None:
             self.ended = reason
@@ -141,7 +145,7 @@ class Session:
             self.outbox.clear()
             line = self.encoding.reply(replies.close(reason))
             # Group 0: there is nothing this line would have to wait for.
-            self.outbox.push(self.encoding.frame([line]), 1, 0, 0)
+            self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
     # Writing.
 
@@ -150,10 +154,9 @@ class Session:
         pulled = self.outbox.pull(released)
         if pulled is None:
             return None
-        frame, messages = pulled
-        if self.named and messages:
-            self.recovery.add(frame, messages, now_us)
-        return frame
+        if self.named and pulled.messages:
+            self.recovery.add(pulled, now_us)
+        return pulled.frame
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
         """Queue again what was sent after line `seen`; False if that is not held any more."""
@@ -190,14 +193,17 @@ class Session:
             self._full_since_us = now_us
         patient = self.connected and now_us - self._full_since_us <= PATIENCE_US
         if not patient or self._bursts():
-            self.end(SLOW)
+            self.end(SLOW, now_us)
 
     def conflate(self, now_us: int) -> None:
         """Give up what may be given up, and fold the whole queue if the session allows it."""
-        for strand in self.outbox.strands_to_give_up():
-            self.on_give_up(strand)
-            # After its end, which hands out what has gathered: nothing is told beyond a gap.
-            self.dropped += self.outbox.drop(strand)
+        given_up = self.outbox.to_give_up()
+        for membership, lasts in given_up.items():
+            if lasts:
+                self.on_give_up(membership.strand)
+        if given_up:
+            # After their end, which hands out what has gathered: nothing is told beyond a gap.
+            self.dropped += self.outbox.drop(given_up)
         if self.conflates:
             self.outbox.conflate()
         self._folded_to = (self.outbox.messages, self.outbox.bytes)

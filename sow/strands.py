@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from sow.folding import Key
+from sow.outbox import Place, folded
 from sow.sessions import Session
 from sow.topics import Policy
 from sow.updates import Update
@@ -35,26 +35,55 @@ class Delivery:
     """What a strand says at one time: a frame, and what it was made of should it have to be folded.
 
     Shared by all sessions that have it in their outbox. Its topics have one `policy` towards that.
+    Each of its forms is made once, when somebody wants it.
     """
 
-    __slots__ = ("_keyed", "_parts", "frame", "messages", "policy", "strand")
+    __slots__ = (
+        "_folded",
+        "_frame",
+        "_keyed",
+        "_lines",
+        "_parts",
+        "messages",
+        "policy",
+        "strand",
+    )
 
     def __init__(self, strand: "Strand", lines: list[bytes], parts: list[Part]) -> None:
         self.strand = strand
-        self.frame = strand.encoding.frame(lines)
         self.messages = len(lines)
-        self.policy: Policy = parts[0][0].folding.policy
+        self.policy: Policy = parts[0][0].folding.policy if parts else "always"
+        self._lines = lines
         self._parts = parts
-        self._keyed: list[tuple[Feed, Key | None, Update]] | None = None
+        self._frame: bytes | None = None
+        self._folded: Delivery | None = None
+        self._keyed: list[tuple[Feed, Place, Update]] | None = None
 
-    def keyed(self) -> list[tuple["Feed", Key | None, Update]]:
+    @property
+    def frame(self) -> bytes:
+        """The lines as one frame."""
+        if self._frame is None:
+            self._frame = self.strand.encoding.frame(self._lines)
+            self._lines = []
+        return self._frame
+
+    def folded(self) -> "Delivery":
+        """The same with its updates folded, for sessions that conflate as they queue; without
+        lines if what came and went at once leaves nothing to say."""
+        if self._folded is None:
+            self._folded = _folded(self)
+        return self._folded
+
+    def keyed(self) -> list[tuple["Feed", Place, Update]]:
         """Each update, made only when somebody needs them, with what it is matched by."""
         if self._keyed is None:
             self._keyed = []
             for feed, run in groupby(self._parts, lambda part: part[0]):
                 updates = [update for _, said in run for update in _updates(said)]
-                keys = feed.folding.keys(updates, feed.key.delta)
-                self._keyed += zip([feed] * len(updates), keys, updates, strict=True)
+                self._keyed += [
+                    (feed, (feed.folding, key), update)
+                    for key, update in zip(feed.keys(updates), updates, strict=True)
+                ]
             self._parts = []
         return self._keyed
 
@@ -99,6 +128,7 @@ class Strand:
     def leave(self, session: Session) -> None:
         """Take a member out; what gathered was handed out."""
         self.members.pop(session, None)
+        session.leave(self)
 
     def flush(self, group: int, now_us: int) -> None:
         """Hand the gathered lines to every member."""
@@ -123,44 +153,31 @@ class Strand:
     ) -> None:
         """One shared frame, or one for each run of topics of one policy."""
         if len(self.feeds) <= 1 or len({feed.folding.policy for feed, _ in parts}) == 1:
-            self._deliver(sessions, Delivery(self, lines, parts), group, now_us)
-            return
-        start = 0
+            deliveries = [Delivery(self, lines, parts)]
+        else:
+            deliveries = self._pieces(lines, parts)
+        for delivery in deliveries:
+            for session in sessions:
+                session.deliver(delivery, group, now_us)
+
+    def _pieces(self, lines: list[bytes], parts: list[Part]) -> list[Delivery]:
+        pieces, start = [], 0
         for _, run in groupby(parts, lambda part: part[0].folding.policy):
             piece = list(run)
             stop = start + sum(_count(said) for _, said in piece)
-            self._deliver(sessions, Delivery(self, lines[start:stop], piece), group, now_us)
+            pieces.append(Delivery(self, lines[start:stop], piece))
             start = stop
-
-    def _deliver(
-        self, sessions: Sequence[Session], delivery: Delivery, group: int, now_us: int
-    ) -> None:
-        said = _folded(delivery) if delivery.policy == "always" else delivery
-        if said is not None:
-            for session in sessions:
-                session.deliver(said, group, now_us)
+        return pieces
 
 
 def _count(said: Update | Columns) -> int:
     return 1 if isinstance(said, Update) else len(said[0])
 
 
-def _folded(delivery: Delivery) -> Delivery | None:
-    """The same with at most one update of each record, for topics that are always conflated.
-
-    None: what came and went at once leaves nothing to say.
-    """
+def _folded(delivery: Delivery) -> Delivery:
     keyed = delivery.keyed()
-    places = {(feed, key) for feed, key, _ in keyed}
-    if len(places) == len(keyed) or not all(feed.folding.matches_records for feed, _ in places):
+    if len({place for _, place, _ in keyed}) == len(keyed):
         return delivery
-    newest: dict[tuple[Feed, Key | None], Update] = {}
-    for feed, key, update in keyed:
-        place = feed, key
-        folded = feed.folding.fold(newest[place], update) if place in newest else update
-        if isinstance(folded, str):
-            return delivery
-        newest[place] = folded
-    left = [(feed, update) for (feed, _), update in newest.items() if not update.is_void]
+    left = folded(delivery)
     lines = [feed.shortest_line(update) for feed, update in left]
-    return Delivery(delivery.strand, lines, [*left]) if left else None
+    return Delivery(delivery.strand, lines, [*left])

@@ -26,8 +26,9 @@ class Update(NamedTuple):
     then says why and `parting` is the body to say it with. `delta` holds what the subscriber sees
     of the fields that changed since the state it holds, and those that changed and changed back;
     None where the whole record has to say it: it is new to the subscriber, came back after it had
-    left, or lost a field. `seq` and `ts_us` are of the newest change, the `first_` ones of the
-    oldest one that is folded in.
+    left, or lost a field. `merged`: `new` is no state of the record but what several were merged
+    to. `seq` and `ts_us` are of the newest change, the `first_` ones of the oldest one that is
+    folded in.
     """
 
     identity: str
@@ -40,6 +41,7 @@ class Update(NamedTuple):
     reason: Reason | None = None
     parting: bytes | None = None
     delta: Document | None = None
+    merged: bool = False
 
     @property
     def is_void(self) -> bool:

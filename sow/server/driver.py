@@ -190,7 +190,7 @@ class Driver:
         self._groups.clear()
         for group in groups:
             for session in group.sessions:
-                session.end(error.reason)
+                session.end(error.reason, self.now_us())
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():

@@ -48,7 +48,8 @@ class SparkConflation:
     def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the log with a column more: whether they take their record away.
 
-        `op` says why; a row that does not pass the filter becomes a ``match``.
+        `op` says why; a row that does not pass the filter becomes a ``match``. Bodies are made what
+        the merge of the topic begins with.
         """
         op = batch.column("op")
         gone = pc.is_in(op, pa.array(["delete", "expire"]))
@@ -58,7 +59,20 @@ class SparkConflation:
             op = pc.if_else(outside, pa.scalar("match"), op)
             gone = pc.or_(gone, outside)
         batch = batch.set_column(batch.schema.get_field_index("op"), "op", op)
+        if any(merge.operation == "count" for merge in self.definition.merges):
+            at = batch.schema.get_field_index("value")
+            batch = batch.set_column(at, "value", self._singles(batch.column("value")))
         return batch.append_column(GONE, gone)
+
+    def _singles(self, values: pa.StringArray) -> pa.StringArray:
+        """The bodies with counts that say one."""
+        kind = _kind(self.definition.message_type, self._kinds)
+        merger = _merger(self.definition, self._kinds)
+        texts = [
+            None if text is None else _text(kind, merger.single(_body(kind, text)))
+            for text in values.to_pylist()
+        ]
+        return pa.array(texts, values.type)
 
     def _inside(self, values: pa.StringArray) -> "np.typing.NDArray[np.bool_]":
         """Which bodies pass the filter."""

@@ -1,6 +1,8 @@
 """Full queues: policies, placement, matching, merging, giving a session up (S12, S13)."""
 
 import json
+from collections import deque
+from dataclasses import replace
 
 import pytest
 
@@ -193,6 +195,71 @@ def test_always_folds_within_one_batch_too():
     assert client.data() == [("p", {"id": 1, "px": 2})]
 
 
+def test_a_batch_is_folded_for_some_sessions_and_not_for_others_and_both_forms_are_shared():
+    world = world_of(topic(conflation_policy="always"))
+    clients = [slow(world) for _ in range(4)]
+    for client in clients[2:]:
+        client.session.conflates = False
+    world.publish("t", {"id": 1, "px": 1}, {"id": 1, "px": 2})
+    frames = [client.session.outbox._waiting[0].frame for client in clients]
+    assert frames[0] is frames[1]
+    assert frames[2] is frames[3]
+    assert [client.session.outbox.folded for client in clients] == [1, 1, 0, 0]
+    assert [len(client.data()) for client in clients] == [1, 1, 2, 2]
+
+
+def test_a_session_can_be_switched_while_updates_wait():
+    world = world_of(topic(conflation_policy="always"))
+    client = slow(world)
+    for px in range(6):
+        client.session.conflates = px < 2 or px > 3
+        world.publish("t", {"id": 1, "px": 2 * px}, {"id": 1, "px": 2 * px + 1})
+        world.check()
+        if px == 3:
+            # What was folded before is one update; what came while it was off is all there.
+            assert client.session.outbox.messages == 5
+    assert client.data() == [("p", {"id": 1, "px": 11})]
+
+
+def test_what_comes_and_goes_within_a_batch_is_nothing_to_a_session_that_conflates():
+    world = world_of(topic(conflation_policy="always"))
+    client = slow(world, c="sow_and_subscribe", opts="oof")
+    client.lines()
+    world.engine.publish("t", [b'{"id":1}'], world.now)
+    world.delete("t", "/id = 1")
+    assert client.session.outbox.messages == 0
+    assert client.lines() == []
+
+
+class Counted(deque):
+    """A queue that counts how often it is gone through."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_what_is_folded_as_it_is_queued_costs_the_same_however_much_waits():
+    world = world_of(
+        topic(conflation_policy="off"),
+        topic("a", conflation_policy="always"),
+        queue_messages_max=1000,
+    )
+    client = slow(world, {"c": "subscribe", "t": "t"}, {"c": "subscribe", "t": "a"})
+    for number in range(100):
+        world.publish("t", {"id": number})
+    world.publish("a", {"id": 0})
+    outbox = client.session.outbox
+    outbox._waiting = waiting = Counted(outbox._waiting)
+    for number in range(50):
+        world.publish("a", {"id": number % 5})
+    assert outbox._waiting is waiting
+    assert waiting.walks == 0
+    assert outbox.messages == 105
+
+
 def test_a_session_that_was_switched_off_is_not_conflated():
     world = world_of(topic(), topic("a", conflation_policy="always"), queue_messages_max=1000)
     client = slow(world, {"c": "subscribe", "t": "t"}, {"c": "subscribe", "t": "a"})
@@ -201,6 +268,89 @@ def test_a_session_that_was_switched_off_is_not_conflated():
         world.publish("t", {"id": 1, "px": px})
         world.publish("a", {"id": 1, "px": px})
     assert len(client.data()) == 40
+
+
+# Leaving and coming back: what waited before is not touched by what comes after.
+
+
+def resubscribed(again, **more):
+    """A session that shares its feed with another and leaves and joins it while updates wait."""
+    world = world_of(topic(**more), queue_messages_max=1000)
+    slow(world, c="sow_and_subscribe", opts="oof")
+    client = slow(world, c="sow_and_subscribe", opts="oof")
+    world.publish("t", {"id": 1, "v": 1})
+    world.publish("t", {"id": 2, "v": 1})
+    if again == "conflated before":
+        client.session.conflate(world.now)
+    (name,) = client.session.subscriptions
+    client.execute(b'{"c":"unsubscribe","s":"%b"}' % name.encode())
+    client.execute(b'{"c":"sow_and_subscribe","t":"t","opts":"oof"}')
+    assert [*client.session.subscriptions] == [name], "the feed is shared, so its name is the same"
+    world.publish("t", {"id": 1, "v": 2})
+    world.delete("t", "/id = 2")
+    world.publish("t", {"id": 1, "v": 3})
+    client.session.conflate(world.now)
+    world.check()
+    return client.data()
+
+
+@pytest.mark.parametrize("again", ["conflated before", "conflated once"])
+@pytest.mark.parametrize("policy", ["conflate", "always"])
+@pytest.mark.parametrize("placement", ["replace", "append"])
+def test_nothing_is_folded_in_front_of_a_later_snapshot(again, policy, placement):
+    lines = resubscribed(again, conflation_policy=policy, placement=placement)
+    assert lines[:4] == [
+        ("p", {"id": 1, "v": 1}),
+        ("p", {"id": 2, "v": 1}),
+        ("sow", {"id": 1, "v": 1}),
+        ("sow", {"id": 2, "v": 1}),
+    ]
+    assert sorted(lines[4:]) == [("deleted", {"id": 2, "v": 1}), ("p", {"id": 1, "v": 3})]
+
+
+def test_a_record_born_in_an_earlier_membership_is_born_again_in_the_next():
+    world = world_of(topic(conflation_policy="always"), queue_messages_max=1000)
+    client = slow(world, c="subscribe", opts="oof")
+    world.publish("t", {"id": 1, "v": 1})
+    world.publish("t", {"id": 1, "v": 2})
+    (name,) = client.session.subscriptions
+    client.execute(b'{"c":"unsubscribe","s":"%b"}' % name.encode())
+    client.execute(b'{"c":"subscribe","t":"t","opts":"oof"}')
+    world.delete("t", "/id = 1")
+    world.publish("t", {"id": 1, "v": 3})
+    client.session.conflate(world.now)
+    world.check()
+    assert client.data() == [("p", {"id": 1, "v": 2}), ("p", {"id": 1, "v": 3})]
+
+
+def test_a_subscription_that_was_replaced_is_not_given_up_for_what_the_old_one_left_behind():
+    world = world_of(topic(conflation_policy="unsubscribe"), topic("u"))
+    client = slow(world)
+    (name,) = client.session.subscriptions
+    for number in range(8):
+        world.publish("t", {"id": number})
+    client.execute(b'{"c":"subscribe","t":"u","s":"%b","opts":"replace"}' % name.encode())
+    for number in range(4):
+        world.publish("u", {"id": number})
+    lines = client.lines()
+    assert short(lines) == [("p", {"id": number}) for number in range(4)]
+    assert {"c": "heartbeat", "conflated": 0, "dropped": 8} in lines
+    assert [*client.session.subscriptions] == [name]
+
+
+def test_what_was_given_up_can_be_followed_again_from_its_snapshot_on():
+    world = world_of(topic(conflation_policy="unsubscribe"))
+    slow(world, c="sow_and_subscribe").session.conflates = False
+    client = slow(world, c="sow_and_subscribe")
+    for number in range(12):
+        world.publish("t", {"id": number % 3, "n": number})
+    client.execute(b'{"c":"sow_and_subscribe","t":"t"}')
+    world.publish("t", {"id": 0, "n": 12})
+    lines = client.lines()
+    kinds_left = [line["c"] for line in lines]
+    assert kinds_left.index("unsubscribed") < kinds_left.index("group_begin")
+    assert short(lines)[-1] == ("p", {"id": 0, "n": 12})
+    assert [line["c"] for line in lines].count("p") == 1
 
 
 # Placement, in the figures of the seeds: A1, B1, C1, A2, C2.
@@ -304,7 +454,7 @@ def test_a_merger_that_keeps_both_leaves_everything_in_order(merger, placement):
 
 @pytest.mark.parametrize(
     ("operation", "left"),
-    [("sum", 12), ("min", 3), ("max", 5), ("first", 4), ("latest", 5), ("count", 12)],
+    [("sum", 12), ("min", 3), ("max", 5), ("first", 4), ("latest", 5), ("count", 3)],
 )
 def test_operations(operation, left):
     world = world_of(topic(merges=(Merge("/v", operation),)), queue_messages_max=2)
@@ -320,6 +470,83 @@ def test_counting_counts_updates():
     for _ in range(5):
         world.publish("t", {"id": 1})
     assert client.data() == [("p", {"id": 1, "n": 5})]
+
+
+def test_counting_goes_on_in_a_later_fold_and_begins_anew_with_the_next_message():
+    world = world_of(topic(merges=(Merge("/n", "count"),), conflation_policy="always"))
+    client = slow(world)
+    for n in (3, 1, 2):
+        world.publish("t", {"id": 1, "n": n})
+    client.session.conflate(world.now)
+    world.publish("t", {"id": 1, "n": 7}, {"id": 1, "n": 7})
+    assert client.data() == [("p", {"id": 1, "n": 5})]
+    world.publish("t", {"id": 1, "n": 9}, {"id": 1, "n": "many"})
+    assert client.data() == [("p", {"id": 1, "n": 2})]
+    world.publish("t", {"id": 1, "n": 4})
+    assert client.data() == [("p", {"id": 1, "n": 4})], "with nothing folded, as it was published"
+
+
+def test_a_queue_of_a_copy_that_counts_adds_up_what_its_windows_counted():
+    copy = ConflatedTopic("c", "json", "t", interval_us=SECOND, merges=(Merge("/n", "count"),))
+    world = World(topic(), copy)
+    client = slow(world, t="c")
+    for updates in (3, 1, 2):
+        for _ in range(updates):
+            world.publish("t", {"id": 1, "n": 100})
+        world.advance(2 * SECOND)
+    client.session.conflate(world.now)
+    assert client.data() == [("p", {"id": 1, "n": 6})]
+
+
+def in_place(current, new):
+    current["v"] += new["v"]
+    return current
+
+
+def into_the_newer(current, new):
+    new["v"] += current["v"]
+    return new
+
+
+def numbers(current, new):
+    return current if new > 5 else current + new
+
+
+@pytest.mark.parametrize("merger", ["in_place", "into_the_newer"])
+@pytest.mark.parametrize("placement", ["replace", "append"])
+def test_a_merger_may_change_what_it_was_given(merger, placement):
+    left = ["A5", "B2", "C8"] if placement == "replace" else ["B2", "A5", "C8"]
+    assert figure(placement, merger=f"{HERE}:{merger}") == left
+
+
+def test_a_merger_of_numbers_is_heard_as_one_of_documents():
+    numeric = Topic("t", "int64", merger=f"{HERE}:numbers", conflation_policy="always")
+    world = world_of(numeric)
+    client = slow(world)
+    for value in (1, 2, 6, 0):
+        world.engine.publish("t", [b"%d" % value], world.now, key="k")
+        world.settle()
+    assert client.data() == [("p", "3")]
+
+
+@pytest.mark.parametrize("setting", [{"merges": (Merge("/q", "sum"),)}, {"merger": f"{HERE}:one"}])
+def test_a_copy_that_is_kept_by_deltas_is_the_record_whatever_merges(setting):
+    world = world_of(topic(conflation_policy="always", **setting))
+    wide = {"text": "x" * 100}
+    world.publish("t", {"id": 1, "q": 0, "px": 0, **wide})
+    client, copy = slow(world, c="sow_and_delta_subscribe"), world.records("t")[0]
+    for q, px in ((1, 1), (2, 2), (2, 3)):
+        world.publish("t", {"id": 1, "q": q, "px": px, **wide})
+    for _, document in client.data():
+        copy |= document
+    world.publish("t", {"id": 1, "q": 2, "px": 4, **wide})
+    for _, document in client.data():
+        copy |= document
+    assert copy == world.records("t")[0]
+
+
+def one(current, _new):
+    return current
 
 
 def test_concatenation():
@@ -350,18 +577,72 @@ def test_updates_are_matched_by_other_fields_if_the_topic_says_so():
     assert [document["id"] for _, document in client.data()] == [3, 2]
 
 
-def test_nothing_is_moved_before_the_leaving_of_a_record_by_such_a_match():
+def test_a_field_that_is_absent_matches_nothing_of_another_record():
+    world = world_of(topic(match=("/symbol",)))
+    client = slow(world)
+    world.publish(
+        "t",
+        *({"id": 1, "n": n} for n in range(3)),
+        {"id": 2, "symbol": None},
+        {"id": 3, "symbol": "None"},
+        {"id": 4, "symbol": {"x": 1}},
+        {"id": 5, "symbol": ["A", "B"]},
+    )
+    client.session.conflate(world.now)
+    assert [document["id"] for _, document in client.data()] == [1, 2, 3, 4, 5]
+
+
+def test_match_fields_are_compared_as_key_fields_are():
+    world = world_of(topic(match=("/a", "/b")))
+    client = slow(world)
+    world.publish(
+        "t",
+        {"id": 1, "a": 1, "b": True},
+        {"id": 2, "a": 1.0, "b": "true"},
+        {"id": 3, "a": "1", "b": False},
+        {"id": 4, "b": "1"},
+    )
+    client.session.conflate(world.now)
+    assert [document["id"] for _, document in client.data()] == [2, 3, 4]
+
+
+def test_who_hears_of_leavings_is_told_of_each_record_whatever_matches():
     world = world_of(topic(match=("/symbol",)))
     client = slow(world, c="sow_and_subscribe", opts="oof")
-    world.publish("t", {"id": 1, "symbol": "A"})
-    world.delete("t", "/id = 1")
-    world.publish("t", {"id": 1, "symbol": "A", "again": True})
+    world.publish("t", {"id": 1, "symbol": "A"}, {"id": 2, "symbol": "A"})
+    world.publish("t", {"id": 3, "symbol": "A"})
     client.session.conflate(world.now)
+    world.delete("t", "/id = 1")
+    client.session.conflate(world.now)
+    assert client.data() == [("p", {"id": 2, "symbol": "A"}), ("p", {"id": 3, "symbol": "A"})]
+    world.delete("t", "/id = 2")
+    assert client.data() == [("deleted", {"id": 2, "symbol": "A"})]
+
+
+@pytest.mark.parametrize("placement", ["replace", "append"])
+def test_a_record_whose_match_changes_does_not_go_backwards(placement):
+    world = world_of(topic(match=("/symbol",), placement=placement))
+    client = slow(world)
+    for n, symbol in enumerate("ABABA"):
+        world.publish("t", {"id": 1, "symbol": symbol, "n": n})
+    client.session.conflate(world.now)
+    world.check()
     assert client.data() == [
-        ("p", {"id": 1, "symbol": "A"}),
-        ("deleted", {"id": 1, "symbol": "A"}),
-        ("p", {"id": 1, "symbol": "A", "again": True}),
+        ("p", {"id": 1, "symbol": "B", "n": 3}),
+        ("p", {"id": 1, "symbol": "A", "n": 4}),
     ]
+
+
+def test_another_match_from_now_on_folds_nothing_into_what_was_matched_before():
+    world = world_of(topic(match=("/symbol",), conflation_policy="always"))
+    client = slow(world)
+    world.publish("t", {"id": "A", "symbol": "B"})
+    world.publish("t", {"id": "B", "symbol": "A"})
+    changed = replace(world.configuration, topics=(topic(conflation_policy="always"),))
+    world.executor.reconfigure(changed, world.now)
+    world.publish("t", {"id": "A", "symbol": "C"})
+    world.check()
+    assert [document["id"] for _, document in client.data()] == ["A", "B", "A"]
 
 
 def test_matching_by_other_fields_leaves_deltas_alone():

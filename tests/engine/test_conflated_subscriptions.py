@@ -203,3 +203,39 @@ def test_a_thousand_keys_are_one_frame_at_their_release(world, client):
     world.advance(2 * SECOND)
     (frame,) = client.raw()
     assert len({json.loads(line)["d"]["id"] for line in frame.split(b"\n")}) == 1000
+
+
+def test_a_conflation_key_that_is_the_topics_own_goes_with_deletes_and_oof(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders", opts="oof,conflation=1s,conflation_key=[/id]")
+    world.publish("orders", {"id": 1}, {"id": 2})
+    world.advance(2 * SECOND)
+    assert len(client.data()) == 2
+    world.delete("orders", "/id = 1")
+    world.advance(2 * SECOND)
+    assert client.data() == [("deleted", {"id": 1})]
+
+
+def test_messages_that_lack_the_conflation_key_are_not_the_same(world):
+    client = world.client()
+    client.say(c="subscribe", t="orders", opts="conflation=1s,conflation_key=[/symbol]")
+    world.publish(
+        "orders",
+        {"id": 1, "n": 1},
+        {"id": 2, "symbol": None},
+        {"id": 3, "symbol": "None"},
+        {"id": 1, "n": 2},
+    )
+    world.advance(2 * SECOND)
+    assert sorted(document["id"] for _, document in client.data()) == [1, 2, 3]
+
+
+def test_a_full_queue_keeps_to_the_conflation_key(world):
+    client = world.client()
+    client.say(c="subscribe", t="orders", opts="conflation=100ms,conflation_key=[/symbol]")
+    for n, symbol in enumerate("ABAB"):
+        world.publish("orders", {"id": 1, "symbol": symbol, "n": n})
+        world.advance(SECOND)
+    client.session.conflate(world.now)
+    world.check()
+    assert [(d["symbol"], d["n"]) for _, d in client.data()] == [("A", 2), ("B", 3)]

@@ -199,6 +199,29 @@ def test_merges_fold_what_falls_into_one_window(make):
     assert client.data() == [("p", {"id": 1, "qty": 10, "low": 9, "n": 1})]
 
 
+def test_a_count_is_of_updates_whatever_their_fields_say(make):
+    merges = (Merge("/n", "count"),)
+    copy = ConflatedTopic(
+        "counts", "json", "orders", interval_us=SECOND, merges=merges, filter="/n > 1"
+    )
+    world = make(ORDERS, copy)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="counts", opts="oof")
+    for n in (30, 10, 20):
+        world.publish("orders", {"id": 1, "n": n})
+        world.advance(100 * MS)
+    world.advance(2 * SECOND)
+    assert world.records("counts") == [{"id": 1, "n": 3}]
+    world.publish("orders", {"id": 1, "n": 40})
+    world.advance(2 * SECOND)
+    assert world.records("counts") == [{"id": 1, "n": 1}]
+    world.publish("orders", {"id": 1, "n": 1})
+    world.advance(2 * SECOND)
+    assert client.data()[-1] == ("match", {"id": 1, "n": 1})
+    world.publish("orders", {"id": 2, "n": 50})
+    assert world.restart().records("counts") == [{"id": 2, "n": 1}]
+
+
 def test_messages_of_other_types_are_copied_as_they_are(make):
     topic = Topic("fix", "nvfix", keys=("/id",))
     copy = ConflatedTopic("fix-C", "nvfix", "fix", interval_us=SECOND, filter="/px > 5")
