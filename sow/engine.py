@@ -276,6 +276,10 @@ class Engine:
         """When `advance` next has something to do."""
         return self.agenda.due_us()
 
+    def reach(self, now_us: int) -> None:
+        """It is so late now; what is due is carried out by `advance`."""
+        self.now_us = max(self.now_us, now_us)
+
     def advance(self, now_us: int) -> None:
         """Carry out what is due: records expire, conflated updates are released."""
         self.agenda.run(self._moment(now_us))

@@ -9,6 +9,7 @@ take up again with a logon.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -19,12 +20,17 @@ from sow.engine import Engine
 from sow.errors import ClientError, SowError
 from sow.query import Query
 from sow.reconfiguration import Reconfiguration
-from sow.sessions import Session
+from sow.sessions import BACK_PRESSURE, SLOW, Session
 from sow.store.protocols import Journal
+from sow.strands import Strand
 from sow.subscriptions import Subscriptions, acknowledge, sow_keys
 from sow.topics import Configuration
 from sow.wire import ACKS, Encoding, Refused, quoted, skip_lines
 
+CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
+NAMED_MAX = 100
+"""So much of a client's name is repeated to an operator."""
+OPERATOR = "closed by an operator"
 FORGOTTEN_MAX = 1000
 """Of so many sessions that are gone it is remembered why."""
 
@@ -61,6 +67,22 @@ class Executor:
         self._dropped: dict[Session, Dropped] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
+        self.notice: Callable[[str], None] = lambda _line: None
+        """Called with what an operator should be able to read of slow clients."""
+        self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
+        """Sessions that are gone, by why."""
+        self._folded_before = 0
+        self._dropped_before = 0
+
+    @property
+    def folded(self) -> int:
+        """Messages that folding has saved all sessions that there ever were."""
+        return self._folded_before + sum(s.outbox.folded for s in self.sessions.values())
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped with subscriptions that sessions gave up, ever."""
+        return self._dropped_before + sum(s.dropped for s in self.sessions.values())
 
     # Sessions.
 
@@ -69,7 +91,8 @@ class Executor:
         settings = self.engine.configuration.sessions
         session_id = f"s{self._boot}{next(self._numbers)}"
         session = Session(session_id, self._new_name(), encoding, settings, now_us)
-        session.on_give_up = lambda strand: self.subscriptions.give_up(session, strand)
+        session.on_give_up = lambda strand: self._give_up(session, strand)
+        session.on_end = lambda: self._report(session, f"is closed: {session.ended}")
         self.sessions[session_id] = self._by_name[session.name] = session
         return session
 
@@ -77,6 +100,17 @@ class Executor:
         """The session can be found no more; False if it could not before."""
         self._by_name.pop(session.name, None)
         return self.sessions.pop(session.id, None) is not None
+
+    def _give_up(self, session: Session, strand: Strand) -> None:
+        self._report(session, f"gives up its subscription {strand.name}: {BACK_PRESSURE}")
+        self.subscriptions.give_up(session, strand)
+
+    def _report(self, session: Session, what: str) -> None:
+        box = session.outbox
+        self.notice(
+            f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
+            f"{box.messages} messages, {box.bytes} bytes waited"
+        )
 
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.
@@ -86,7 +120,7 @@ class Executor:
         timeout_us = session.settings.reconnect_timeout_us
         kept = session.named and session.subscriptions and timeout_us
         if session.ended is not None or not kept:
-            self.close(session, session.ended or "disconnected")
+            self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
             return False
         session.connected = False
         dropped = self._dropped[session] = Dropped(session, now_us + timeout_us)
@@ -97,10 +131,14 @@ class Executor:
         """A session is gone for good; its subscriptions end with it."""
         for subscription in list(session.subscriptions.values()):
             self.subscriptions.end(subscription)
-        if self._forget(session) and session.named:
-            self._gone[session.name] = why
-            if len(self._gone) > FORGOTTEN_MAX:
-                del self._gone[next(iter(self._gone))]
+        if self._forget(session):
+            self.closed[_because(session, why)] += 1
+            self._folded_before += session.outbox.folded
+            self._dropped_before += session.dropped
+            if session.named:
+                self._gone[session.name] = why
+                if len(self._gone) > FORGOTTEN_MAX:
+                    del self._gone[next(iter(self._gone))]
         self._lagging.pop(session, None)
         dropped = self._dropped.pop(session, None)
         if dropped is not None:
@@ -174,6 +212,7 @@ class Executor:
 
     def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
         """Carry out one command; whatever is wrong with it is answered with a failure ack."""
+        self.engine.reach(now_us)
         self.engine.touch(session)
         if isinstance(command, Refused):
             session.say(replies.failure(command.cid, command.error))
@@ -211,6 +250,16 @@ class Executor:
         if old is None or old is session or old.encoding is not session.encoding:
             self._refuse_resume(session, command, self._gone.get(name, "unknown session"))
             return
+        if old.ended is not None:
+            self._refuse_resume(session, command, f"closed for {old.ended}")
+            return
+        sent = old.recovery.sent
+        if command.seen is not None and not 0 <= command.seen <= sent:
+            raise ClientError(
+                f"seen is {command.seen}, and {sent} lines were sent on this session; count them "
+                "from the ack that named it, or leave seen out if all have arrived",
+                reason="invalid seen",
+            )
         if not old.take_back(command.seen, skip_lines):
             self.close(old, "recovery buffer exceeded")
             self._refuse_resume(session, command, "recovery buffer exceeded")
@@ -320,6 +369,13 @@ class Executor:
 def _identity(session: Session) -> dict[str, object]:
     """What an ack tells the client of its session: its secret name, and what others call it."""
     return {"session": session.name, "id": session.id, "version": __version__}
+
+
+def _because(session: Session, why: str) -> str:
+    """Why a session is gone, in one word of `CLOSED_BECAUSE`."""
+    if session.ended is not None:
+        return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
+    return "recovery" if why == "recovery buffer exceeded" else why
 
 
 def runs_of(commands: Iterable[Command | Refused]) -> Iterator[list[Command | Refused]]:

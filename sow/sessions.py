@@ -72,6 +72,8 @@ class Session:
         self.dropped = 0
         """Messages given up with their subscriptions."""
         self.on_give_up: Callable[[Strand], None] = lambda _strand: None
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when the server gives the session up, while what waits is still there."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called when another socket takes the session up."""
         self._lines: list[bytes] = []
@@ -141,6 +143,7 @@ class Session:
         """Give the session up: drop what waits and say why as the last line."""
         if self.ended is None:
             self.ended = reason
+            self.on_end()
             self._lines.clear()
             self.outbox.clear()
             line = self.encoding.reply(replies.close(reason))

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,8 @@ from sow.server.routes import Doors, open_doors, routes
 from sow.store.protocols import Entry, Journal
 from sow.store.staging import Staging
 from sow.topics import Configuration, Topic, authority, with_system_topics
+
+log = logging.getLogger("sow")
 
 STOP_S_MAX = 2.0
 SESSION_NAME_BYTES = 16
@@ -82,6 +85,7 @@ class Server:
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
             )
+            self.executor.notice = log.warning
             self.driver.idle_work.append(self.executor.conflate_in_background)
             self.checkpointer = Checkpointer(
                 self.driver, opening.checkpoints, journal.trim, self._replayed_bytes

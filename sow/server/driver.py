@@ -100,6 +100,7 @@ class Driver:
 
     def _turn(self) -> None:
         self._turning = False
+        self.engine.reach(self.now_us())
         group = self.engine.flush()
         if self.failure is not None:
             # The disk refuses; reads go on. Entries can only be expirations: the door is shut.

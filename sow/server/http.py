@@ -14,7 +14,7 @@ from aiohttp import web
 
 from sow.catalog import RunningTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
-from sow.executor import Executor
+from sow.executor import OPERATOR, Executor
 from sow.expressions import parse_order_by
 from sow.paths import value_at
 from sow.query import Query
@@ -220,7 +220,7 @@ class HttpDoor:
     async def end_session(self, request: web.Request) -> web.Response:
         """Close a session."""
         session = self._session(request)
-        self._executor.end(session, "closed by an operator")
+        self._executor.end(session, OPERATOR)
         self._driver.wake()
         return json_response({"closed": session.id})
 

@@ -83,15 +83,19 @@ class EngineCollector(Collector):
             "Sessions whose sockets have gone, kept for their clients to return.",
             sum(not session.connected for session in sessions),
         )
-        yield GaugeMetricFamily(
-            "sow_queue_folded",
-            "Messages that folding has saved the sessions that there are.",
-            sum(session.outbox.folded for session in sessions),
+        closed = CounterMetricFamily(
+            "sow_sessions_closed", "Sessions that are gone, by why.", labels=["reason"]
         )
-        yield GaugeMetricFamily(
+        for reason, count in self._executor.closed.items():
+            closed.add_metric([reason], count)
+        yield closed
+        yield CounterMetricFamily(
+            "sow_queue_folded", "Messages that folding has saved.", self._executor.folded
+        )
+        yield CounterMetricFamily(
             "sow_queue_dropped",
-            "Messages dropped with subscriptions that these sessions gave up.",
-            sum(session.dropped for session in sessions),
+            "Messages dropped with subscriptions that were given up.",
+            self._executor.dropped,
         )
         yield GaugeMetricFamily(
             "sow_queue_messages",

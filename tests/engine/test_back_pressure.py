@@ -353,6 +353,35 @@ def test_what_was_given_up_can_be_followed_again_from_its_snapshot_on():
     assert [line["c"] for line in lines].count("p") == 1
 
 
+def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_good():
+    world = world_of(topic(), topic("u", conflation_policy="unsubscribe"))
+    notices = []
+    world.executor.notice = notices.append
+    client = slow(
+        world,
+        {"c": "logon", "client": "sleepy"},
+        {"c": "subscribe", "t": "t"},
+        {"c": "subscribe", "t": "u"},
+    )
+    world.publish("u", *({"id": number} for number in range(3)))
+    for px in range(12):
+        world.publish("t", {"id": 1, "px": px})
+    (given_up,) = notices
+    assert "sleepy" in given_up
+    assert "BACK_PRESSURE" in given_up
+    before = world.executor.folded, world.executor.dropped
+    assert before[0] > 0
+    assert before[1] == 3
+    world.publish("t", *({"id": number} for number in range(20)))
+    world.advance(2 * SECOND)
+    world.publish("t", {"id": 99})
+    assert "slow client" in notices[-1]
+    assert "23 messages" in notices[-1], "21 records and two notices"
+    world.executor.drop(client.session, world.now)
+    assert world.executor.closed["slow"] == 1
+    assert (world.executor.folded, world.executor.dropped) >= before
+
+
 # Placement, in the figures of the seeds: A1, B1, C1, A2, C2.
 
 

@@ -228,3 +228,54 @@ def test_lines_before_the_logon_are_not_counted(world):
     again = world.client()
     (ack, update) = again.say(c="logon", session=lines[1]["session"], seen=1)
     assert (ack["resumed"], update["d"]) == (True, {"id": 1})
+
+
+@pytest.mark.parametrize("seen", [-1, 4, 10**30])
+def test_a_seen_that_cannot_be_is_refused_and_costs_the_session_nothing(world, seen):
+    client = Resuming(world, SUBSCRIBE)
+    world.publish("orders", {"id": 1})
+    client.read()
+    client.drop()
+    world.publish("orders", {"id": 2})
+    ack = client.back(seen=seen)
+    assert (ack["status"], ack["reason"]) == ("failure", "invalid seen")
+    assert f"seen is {seen}, and 2 lines were sent" in ack["detail"]
+    assert client.back()["resumed"] is True
+    assert ids(client.lines)[-1] == 2
+
+
+def test_a_session_that_followed_nothing_is_said_to_have_disconnected(world):
+    client = Resuming(world)
+    client.drop()
+    ack = client.back()
+    assert (ack["resumed"], ack["reason"]) == (False, "disconnected")
+
+
+def test_a_session_that_was_closed_says_why_whether_it_had_a_socket_or_not(world):
+    client = Resuming(world, SUBSCRIBE)
+    world.executor.end(client.client.session, "closed by an operator")
+    assert client.back()["reason"] == "closed for closed by an operator"
+    world.executor.drop(world.executor._by_name[client.name], world.now)
+    assert client.back()["reason"] == "closed for closed by an operator"
+
+
+def test_what_waits_is_as_old_as_when_it_was_said(world):
+    client = Resuming(world, SUBSCRIBE)
+    start = world.now
+    world.publish("orders", {"id": 1})
+    outbox = client.client.session.outbox
+    world.advance(SECOND)
+    client.client.execute(b'{"c":"heartbeat","cid":"1"}')
+    assert outbox.oldest_us() == start
+    client.client.lines()
+    assert outbox.oldest_us() is None
+    world.advance(SECOND)
+    client.client.execute(b'{"c":"heartbeat","cid":"2"}')
+    assert outbox.oldest_us() == start + 2 * SECOND
+    client.drop()
+    again = world.client()
+    again.execute(b'{"c":"logon","session":"%b","seen":1}' % client.name.encode())
+    assert outbox.oldest_us() == start, "sent again, and as old as it is"
+    world.check()
+    world.executor.end(again.session, "closed by an operator")
+    assert outbox.oldest_us() == world.now
