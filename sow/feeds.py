@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sow.batch import Batch, Kind
+from sow.delta import difference
 from sow.expressions import Filter
 from sow.folding import Folding, Key, Verdict
 from sow.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
@@ -71,6 +72,9 @@ class Feed:
         self.tells_records = key.oof or key.delta
         """Subscribers are told of each record by itself: no other one's update may stand for it."""
         self._needs_old = self.wants_old and not key.accounts
+        self._hears_leaving = key.oof
+        self.knows_what_is_held = True
+        """An update that waits says what each client was told of its record before."""
         self._batched = not self.wants_old
         self._publish_head = topic.line_head("p", strand.name)
         self._oof_heads = {
@@ -155,19 +159,21 @@ class Feed:
             if was and self.key.no_empties and batch.is_empty(self.shape, at):
                 return
             self._take(batch, at, self._update(batch, at, was), now_us)
-        elif was and self.key.oof:
+        elif was and self._hears_leaving:
             self._take(batch, at, self._update(batch, at, was, left=True), now_us)
 
     def _update(self, batch: Batch, at: int, was: bool, left: bool = False) -> Update:
         changes = batch.changes
         seq, ts_us, identity = changes.seqs[at], changes.ts_us[at], changes.identities[at]
+        old = changes.olds[at] if was else None
         if left:
             reason = changes.reason or "match"
-            parting = batch.parting(at)
-            return Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting)
+            parting = batch.parting(at) if reason == "match" else None
+            return Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting, old=old)
         assert changes.news is not None
         delta = batch.delta(self.shape, at) if was and self.key.delta else None
-        return Update(identity, was, changes.news[at], seq, ts_us, seq, ts_us, delta=delta)
+        new = changes.news[at]
+        return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old)
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
         """An update that this feed has to say."""
@@ -199,12 +205,21 @@ class Feed:
         if update.is_void:
             return None
         if update.new is None:
-            return self._oof_line(update)
-        if update.delta is None:
-            return self._whole_line(update)
-        if self.key.no_empties and not update.delta:
+            return self._oof_line(update) if self.key.oof else None
+        if self.key.no_empties and update.told and self._is_unseen(update):
             return None
-        return self._delta_line(update)
+        return self._whole_line(update) if update.delta is None else self._delta_line(update)
+
+    def _is_unseen(self, update: Update) -> bool:
+        """Whether the subscriber holds what it would be told."""
+        if update.delta is not None:
+            return not update.delta
+        if update.old is None or update.new is None:
+            return False
+        if update.old == update.new or not self.topic.message_type.structured:
+            return update.old == update.new
+        old, new = (document_of(self.topic, body) for body in (update.old, update.new))
+        return difference(self.shape.shown(old), self.shape.shown(new)) == {}
 
     def shortest_line(self, update: Update) -> bytes:
         """The line of one update; of a delta and the whole record the one with fewer bytes."""
@@ -217,7 +232,7 @@ class Feed:
         return delta if len(delta) < len(whole) else whole
 
     def _oof_line(self, update: Update) -> bytes:
-        (body,) = shown_bodies(self.topic, self.shape, [update.parting or b""])
+        (body,) = shown_bodies(self.topic, self.shape, [update.last])
         return self._line("oof", self._oof_heads[update.reason or "match"], update, body)
 
     def _whole_line(self, update: Update) -> bytes:

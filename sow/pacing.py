@@ -5,6 +5,10 @@ their window ends or, with `auto`, until its client has taken what was sent befo
 wait. Windows end in the order in which they opened, whatever their topics, so lines come in the
 order of the first changes that they stand for.
 
+What is said of a window is what has changed from its beginning to its end. So a paced feed hears
+what records were before, whatever its clients asked for: one that came and went is not mentioned,
+and what each client holds is known at all times.
+
 Who joins late shares the windows that are open already. Its snapshot holds what waits in them, so
 until those windows have ended it is a *newcomer*: it is told what changed since its snapshot, and
 no more.
@@ -56,7 +60,7 @@ class Newcomer:
                 # Of what it stands for, the snapshot holds all up to its own bookmark.
                 first_seq = max(update.first_seq, self.seq)
                 told = held.new is not None
-                fixed = update._replace(told=told, delta=None, first_seq=first_seq)
+                fixed = update._replace(told=told, old=held.new, delta=None, first_seq=first_seq)
                 updates.append((place[0], fixed))
         return updates
 
@@ -68,7 +72,7 @@ class PacedStrand(Strand):
         super().__init__(name, encoding)
         self._demand = OnDemand[Place]() if interval_us is None else None
         self.conflator: Conflator[Place, Update] = Conflator(
-            self._demand or PerKey(interval_us or 1), compose
+            self._demand or PerKey(interval_us or 1), _folded
         )
         self._released: list[tuple[Place, Update]] = []
         self._newcomers: dict[Session, Newcomer] = {}
@@ -168,6 +172,13 @@ class PacedStrand(Strand):
         return lines, parts
 
 
+def _folded(current: Update, new: Update) -> Update:
+    """Two updates of one place; with a conflation key they may be of different records."""
+    if current.identity == new.identity:
+        return compose(current, new)
+    return new._replace(first_seq=current.first_seq, first_ts_us=current.first_ts_us)
+
+
 class PacedFeed(Feed):
     """A feed of a paced strand."""
 
@@ -183,8 +194,13 @@ class PacedFeed(Feed):
     ) -> None:
         super().__init__(strand, topic, key, condition)
         self._batched = False
-        # The topic's own key is the record, which a delete has too.
-        self._conflation_key = () if {*conflation_key} == {*topic.keys} else conflation_key
+        # Oofs and deltas are about one record each, whatever the topics of a pattern have for keys.
+        by_record = key.oof or key.delta or set(conflation_key) in (set(), set(topic.keys))
+        self._conflation_key = () if by_record else conflation_key
+        self.knows_what_is_held = by_record
+        if by_record:
+            self.wants_old = self._hears_leaving = True
+            self._needs_old = not key.accounts
 
     def keys(self, updates: Sequence[Update]) -> list[Key]:
         """What queued updates are matched by: as in windows, if the subscription has said so."""

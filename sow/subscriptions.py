@@ -11,7 +11,7 @@ is the executor's.
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTop
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.feeds import Feed, FeedKey
+from sow.keyed_topic import KeyedTopic
 from sow.pacing import PacedStrand
 from sow.paths import parse_member
 from sow.query import Query
@@ -74,9 +75,13 @@ class Subscription:
 
 
 class Held(NamedTuple):
-    """Records of a topic that a session was told of; `waiting` are updates it was not told yet."""
+    """Records of a topic that a session was told of: all of them, and those as they stand now.
+
+    `waiting` are updates that it was not told yet.
+    """
 
     known: set[str]
+    current: set[str]
     waiting: dict[str, Update]
 
 
@@ -139,7 +144,9 @@ class Subscriptions:
             return
         self._check_room(session, command)
         taken = [self._take(topic, command) for topic in self._topics(command)[0]]
-        complete = all(matches == len(snapshot) for snapshot, matches in taken)
+        complete = sow_keys(command) is None and all(
+            matches == len(snapshot) for snapshot, matches in taken
+        )
         subscription, topics = self._begin(session, command, complete, shares=complete)
         for topic, (snapshot, _) in zip(topics, taken, strict=True):
             self._follow(subscription, topic, () if complete else snapshot.identities)
@@ -307,73 +314,114 @@ class Subscriptions:
         condition = self._condition(command)
         # Whatever is wrong is found before anything is changed.
         self.check(command, session.encoding)
-        pending = old.strand.pending_for(session) if isinstance(old.strand, PacedStrand) else {}
-        held = {
-            name: self._held(old, feed, pending.get(feed, ()))
-            for name, feed in old.strand.feeds.items()
-        }
+        held = self._all_held(old)
         self.end(old)
-        complete = with_snapshot and command.options.top_n is None
+        partly = command.options.top_n is not None or command.options.skip_n
+        complete = with_snapshot and not partly and sow_keys(command) is None
         new, topics = self._begin(session, command, complete, name=old.name)
-        taken: list[tuple[Snapshot, int]] = []
-        lost: list[tuple[Feed, Held, set[str]]] = []
-        for topic in topics:
-            had = held.pop(topic.definition.name, None) or Held(set(), {})
-            focus = Snapshot.take(
-                topic.records,
-                self._engine.query(topic.definition.name, Query(filter=condition)).slots.tolist(),
-            )
-            inside = set(focus.identities)
-            same_shape = old.key.shape == new.key.shape
-            current = had.known - had.waiting.keys() if same_shape else set()
-            rows = focus.without(current) if with_snapshot else None
-            if rows is not None:
-                top_n = command.options.top_n
-                matches = len(rows)
-                rows = rows if top_n is None else rows.first(top_n)
-                taken.append((rows, matches))
-            told = (had.known & inside) | set(() if rows is None else rows.identities)
-            lost.append((self._follow(new, topic, told), had, had.known - inside))
-        self._join(new)
+        same_shape = old.key.shape == new.key.shape
         acknowledge(session, command, "processed", s=new.name)
-        if new.key.oof:
-            for feed, had, names in lost:
-                self._say_lost(session, feed, had, names)
+        taken: list[tuple[Snapshot, int]] = []
+        late: list[tuple[Feed, Update]] = []
+        for topic in topics:
+            had = held.pop(topic.definition.name, None) or Held(set(), set(), {})
+            current = had.current if same_shape else set()
+            focus = self._focus(topic, condition, had)
+            rows: set[str] = set()
+            if with_snapshot:
+                taken.append(self._not_held(topic, command, current))
+                rows.update(taken[-1][0].identities)
+            outdated = [
+                name
+                for name in focus
+                if name not in rows and _is_outdated(name, had, current, new.key.delta)
+            ]
+            # Of records that are not stored nothing is known but who was told of them.
+            lost = had.known.difference(focus) if topic.records.retains else set()
+            feed = self._follow(new, topic, (had.known - lost) | rows.union(outdated))
+            self._say_lost(session, feed, had, lost)
+            late += [(feed, _late(feed.topic, had, name)) for name in outdated]
+        for name, had in held.items():
+            router = self._engine.topic(name).router
+            feed = router.make(new.strand, new.key, new.condition)
+            self._say_lost(session, feed, had, had.known if feed.topic.retains else ())
+        self._join(new)
+        late.sort(key=lambda one: one[1].first_seq)
+        session.say_lines([line for feed, update in late if (line := feed.line(update))])
         if with_snapshot:
             self._say_group(session, taken, new.name, shape)
         acknowledge(session, command, *ACKS[1:], s=new.name, **_counts(taken))
 
-    def _held(self, subscription: Subscription, feed: Feed, pending: Iterable[Update]) -> "Held":
+    def _all_held(self, subscription: Subscription) -> dict[str, Held]:
+        """What the session holds of each topic, having been told what has gathered."""
+        strand = subscription.strand
+        self._engine.flush_strand(strand)
+        pending: dict[Feed, list[Update]] = {}
+        if isinstance(strand, PacedStrand):
+            pending = strand.pending_for(subscription.session)
+        return {
+            name: self._held(subscription, feed, pending.get(feed, ()))
+            for name, feed in strand.feeds.items()
+        }
+
+    def _held(self, subscription: Subscription, feed: Feed, pending: Iterable[Update]) -> Held:
         """What the session holds of a topic, while some of it waits to be said."""
+        waiting = {update.identity: update for update in pending}
         if feed.told is not None:
             known = set(feed.told)
         elif subscription.complete:
-            query = Query(filter=subscription.condition)
-            slots = self._engine.query(feed.topic.name, query).slots.tolist()
-            known = {feed.topic.table.identities[slot] or "" for slot in slots}
+            known = set(self._names(feed.topic, subscription.condition))
         else:
-            known = set()
-        waiting: dict[str, Update] = {}
-        for update in pending:
-            waiting[update.identity] = update
+            return Held(set(), set(), waiting)
+        if not feed.knows_what_is_held:
+            return Held(known, set(), waiting)
+        for update in waiting.values():
             if update.told:
                 known.add(update.identity)
             else:
                 known.discard(update.identity)
-        return Held(known, waiting)
+        return Held(known, known - waiting.keys(), waiting)
 
-    def _say_lost(self, session: Session, feed: Feed, held: "Held", names: Iterable[str]) -> None:
+    def _names(self, topic: KeyedTopic, condition: Filter | None) -> list[str]:
+        """The records of a topic that pass a filter."""
+        slots = self._engine.query(topic.name, Query(filter=condition)).slots.tolist()
+        return [topic.table.identities[slot] or "" for slot in slots]
+
+    def _focus(self, topic: RunningTopic, condition: Filter | None, had: Held) -> list[str]:
+        """The records in focus; where none are stored, those of the updates that wait."""
+        records = topic.records
+        if records.retains:
+            return self._names(records, condition)
+        waiting = [(name, update.new) for name, update in had.waiting.items() if update.new]
+        if condition is None:
+            return [name for name, _ in waiting]
+        columns = records.decoder(condition.paths).columns([body for _, body in waiting])
+        inside = condition.matches(columns, len(waiting))
+        return [name for (name, _), hit in zip(waiting, inside, strict=True) if hit]
+
+    def _not_held(
+        self, topic: RunningTopic, command: Command, current: set[str]
+    ) -> tuple[Snapshot, int]:
+        """The part of a snapshot that the session does not hold as it stands."""
+        options = command.options
+        whole = replace(self._query(command), top_n=None, skip_n=0)
+        slots = self._engine.query(topic.definition.name, whole).slots.tolist()
+        rows = Snapshot.take(topic.records, slots).without(current)
+        first = options.skip_n or 0
+        last = len(rows) if options.top_n is None else min(first + options.top_n, len(rows))
+        return rows.at(range(first, last)), len(rows)
+
+    def _say_lost(self, session: Session, feed: Feed, held: Held, names: Iterable[str]) -> None:
         """Say of records that they are out of focus now, because the focus has changed."""
-        table = feed.topic.table
+        if not feed.key.oof:
+            return
         for name in sorted(names):
-            slot = table.slots.get(name)
-            if slot is None:
-                # It has left the topic, and the oof that says so was still waiting.
-                update = held.waiting[name]._replace(told=True, new=None, reason="deleted")
+            update = _standing(feed.topic, name)
+            if update is not None:
+                update = update._replace(new=None, reason="match", parting=update.new)
             else:
-                body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
-                ts_us = int(table.ts_us[slot])
-                update = Update(name, True, None, seq, ts_us, seq, ts_us, "match", body)
+                # It has left the topic, and the oof that says so was still waiting.
+                update = held.waiting[name]
             line = feed.line(update)
             assert line is not None
             session.say_lines([line])
@@ -444,7 +492,7 @@ class Subscriptions:
 
     def check(self, command: Command, encoding: Encoding) -> None:
         """Raise what speaks against a subscription; nothing is changed."""
-        self._condition(command)
+        self._query(command)
         feed_key(command, encoding, complete=False)
         topics, _ = self._topics(command)
         for topic in topics:
@@ -505,15 +553,18 @@ class Subscriptions:
 
     def _take(self, topic: RunningTopic, command: Command) -> tuple[Snapshot, int]:
         self._check_fields(topic, command)
-        query = Query(
+        answer = self._engine.query(topic.definition.name, self._query(command))
+        return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
+
+    def _query(self, command: Command) -> Query:
+        """The query of a command; raises ClientError."""
+        return Query(
             filter=self._condition(command),
             keys=sow_keys(command),
             order_by=parse_order_by(command.order_by) if command.order_by else (),
             top_n=command.options.top_n,
             skip_n=command.options.skip_n or 0,
         )
-        answer = self._engine.query(topic.definition.name, query)
-        return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
 
     def _say_group(
         self, session: Session, taken: list[tuple[Snapshot, int]], name: str, shape: Shape
@@ -529,6 +580,33 @@ class Subscriptions:
                 frames = snapshot.frames(session.encoding, head, shape)
                 session.stream(frames, engine.group, engine.now_us)
         session.say(replies.group_end(name, engine.seq))
+
+
+def _is_outdated(name: str, held: Held, current: set[str], by_deltas: bool) -> bool:
+    """Whether a session has to be told of a record in focus that it does not hold as it stands:
+    an update waited for it, or deltas could not be merged into what it holds."""
+    update = held.waiting.get(name)
+    if update is not None and update.new is not None:
+        return True
+    return name in held.known - current and (update is not None or by_deltas)
+
+
+def _standing(topic: KeyedTopic, name: str) -> Update | None:
+    """A record as it stands, as an update of what a session holds; None if it is not there."""
+    table = topic.table
+    slot = table.slots.get(name)
+    if slot is None:
+        return None
+    body, seq, ts_us = table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot])
+    return Update(name, True, body, seq, ts_us, seq, ts_us)
+
+
+def _late(topic: KeyedTopic, held: Held, name: str) -> Update:
+    """A record in focus as it stands, to be told whole in the place of what waited for it."""
+    standing, update = _standing(topic, name), held.waiting.get(name)
+    if standing is None or update is None:
+        return standing or held.waiting[name]._replace(delta=None)
+    return standing._replace(first_seq=update.first_seq, first_ts_us=update.first_ts_us)
 
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:

@@ -22,8 +22,9 @@ from sow.delta import Document, composed
 class Update(NamedTuple):
     """A change of one record.
 
-    `told`: the subscriber holds an earlier state. `new` is None when the record leaves, `reason`
-    then says why and `parting` is the body to say it with. `delta` holds what the subscriber sees
+    `told`: the subscriber holds an earlier state, `old`, as far as that is known. `new` is None
+    when the record leaves; `reason` then says why, and `parting` is the state that no longer
+    matches, if that is the reason. `delta` holds what the subscriber sees
     of the fields that changed since the state it holds, and those that changed and changed back;
     None where the whole record has to say it: it is new to the subscriber, came back after it had
     left, or lost a field. `merged`: `new` is no state of the record but what several were merged
@@ -42,6 +43,13 @@ class Update(NamedTuple):
     parting: bytes | None = None
     delta: Document | None = None
     merged: bool = False
+    old: bytes | None = None
+
+    @property
+    def last(self) -> bytes:
+        """What an oof carries: the state that no longer matches, or of a record that is gone the
+        last one that the subscriber was told."""
+        return (self.parting if self.reason == "match" else self.old) or b""
 
     @property
     def is_void(self) -> bool:
@@ -55,5 +63,9 @@ def compose(current: Update, new: Update) -> Update:
     if current.delta is not None and new.delta is not None:
         delta = composed(current.delta, new.delta)
     return new._replace(
-        told=current.told, delta=delta, first_seq=current.first_seq, first_ts_us=current.first_ts_us
+        told=current.told,
+        old=current.old,
+        delta=delta,
+        first_seq=current.first_seq,
+        first_ts_us=current.first_ts_us,
     )

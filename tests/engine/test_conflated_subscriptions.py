@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sow.topics import Topic
 from tests.engine.harness import MS, SECOND, World, short
 
 
@@ -159,6 +160,29 @@ def test_another_key_goes_with_neither_oof_nor_deltas(world, client, opts):
     )
     assert "conflation_key" in ack["detail"]
     assert client.say(c=command, t="orders", opts=f"{opts}conflation=1s,conflation_key=/id") == []
+
+
+def test_the_topics_own_key_as_conflation_key_takes_deletes(world, client):
+    world.publish("orders", {"id": 1})
+    client.say(c="sow_and_subscribe", t="orders", opts="oof,conflation=1s,conflation_key=/id")
+    world.delete("orders", "/id = 1")
+    world.advance(2 * SECOND)
+    assert client.data() == [("deleted", {"id": 1})]
+
+
+def test_a_topic_with_another_key_that_comes_later_is_conflated_by_record():
+    world = World(
+        Topic("a", "json", keys=("/id",)),
+        Topic("as", "json", keys=("/name",), pattern="^/a/"),
+    )
+    client = world.client()
+    client.say(c="subscribe", t="a", opts="oof,conflation=1s,conflation_key=/id", cid="1")
+    client.say(c="subscribe", t="^/?a", opts="oof,conflation=1s,conflation_key=/id", cid="2")
+    world.publish("/a/1", {"name": "x", "id": 1}, {"name": "y", "id": 1})
+    world.advance(2 * SECOND)
+    world.delete("/a/1", "/name = 'x'")
+    world.advance(2 * SECOND)
+    assert [(k, d["name"]) for k, d in client.data()] == [("p", "x"), ("p", "y"), ("deleted", "x")]
 
 
 def test_auto_gives_a_client_that_keeps_up_everything(world, client):

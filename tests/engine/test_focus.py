@@ -116,9 +116,116 @@ def test_a_replaced_conflated_subscription_catches_up_with_what_waited(world, cl
     assert client.data() == []
 
 
+CONFLATED = ("conflation=1s", "conflation=auto")
+FOLLOWS = ("sow_and_subscribe", "sow_and_delta_subscribe")
+
+
+def busy(world, client):
+    """Something that the client has not read, so that `auto` holds back what follows."""
+    world.publish("orders", {"id": 99, "px": 3})
+    world.advance(2 * SECOND)
+
+
+@pytest.mark.parametrize("opts", ["", "oof"])
+@pytest.mark.parametrize("pace", CONFLATED)
+@pytest.mark.parametrize("follows", FOLLOWS)
+@pytest.mark.parametrize("command", [*FOLLOWS, "subscribe", "delta_subscribe"])
+def test_a_replacement_knows_what_a_conflated_client_holds(
+    world, client, opts, pace, follows, command
+):
+    world.publish("orders", {"id": 1, "px": 3}, {"id": 2, "px": 3}, {"id": 3, "px": 3})
+    asked = {"c": follows, "t": "orders", "filter": "/px < 9", "cid": "1"}
+    name = client.say(opts=f"{opts},{pace}".strip(","), **asked)[0]["s"]
+    busy(world, client)
+    # One changes out of the new filter, one within it, one leaves, one comes, one comes and goes.
+    world.publish("orders", {"id": 1, "px": 8}, {"id": 2, "px": 4}, {"id": 4, "px": 4})
+    world.publish("orders", {"id": 5, "px": 4})
+    world.publish("orders", {"id": 5, "px": 8})
+    world.delete("orders", "/id = 3")
+    client.lines() if pace == "conflation=1s" else None
+    lines = replace(client, name, command, opts="oof", filter="/px < 5")
+    behind = [line for line in lines if line["c"] in ("sow", "p", "oof")]
+    if pace == "conflation=auto":
+        assert behind.pop(0)["d"]["id"] == 99
+    oofs = [one for one in short(behind) if one[0] in ("match", "deleted")]
+    assert oofs == [("match", {"id": 1, "px": 8}), ("deleted", {"id": 3, "px": 3})]
+    new = [document for kind, document in short(behind) if kind in ("sow", "p")]
+    assert sorted(document["id"] for document in new) == [2, 4]
+    assert not any("delta" in line for line in behind)
+    world.publish("orders", {"id": 2, "px": 1, "q": 1}, {"id": 5, "px": 9})
+    assert client.data()[-1][1]["q"] == 1
+
+
+def test_a_replacement_knows_what_a_newcomers_snapshot_held(world):
+    early, late = world.client(), world.client()
+    asked = {"c": "sow_and_subscribe", "t": "orders", "opts": "conflation=1s", "cid": "1"}
+    early.say(**asked)
+    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1})
+    name = late.say(**asked)[0]["s"]
+    world.publish("orders", {"id": 1, "px": 7}, {"id": 3, "px": 7})
+    world.delete("orders", "/id = 2")
+    said = {client: short(replace(client, name, opts="oof", filter="/px < 5"))
+            for client in (early, late)}  # fmt: skip
+    assert said[early] == []
+    assert said[late] == [("match", {"id": 1, "px": 7}), ("deleted", {"id": 2, "px": 1})]
+
+
+def test_a_replacement_by_another_topic_takes_back_the_records_of_the_first(world, client):
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(2 * SECOND)
+    name = client.say(c="sow_and_subscribe", t="orders", opts="oof", cid="1")[0]["s"]
+    lines = replace(client, name, t="orders-C", opts="oof")
+    assert [(line["c"], line["t"]) for line in lines if "t" in line] == [
+        ("oof", "orders"),
+        ("sow", "orders-C"),
+    ]
+
+
+def test_a_replacement_with_another_select_list_never_merges_into_the_old_one(world, client):
+    world.publish("orders", {"id": 1, "px": 1, "q": 1})
+    asked = {"c": "sow_and_delta_subscribe", "t": "orders", "cid": "1"}
+    name = client.say(select="/id,/px", **asked)[0]["s"]
+    lines = replace(client, name, "delta_subscribe", select="/id,/q")
+    assert short(lines) == [("p", {"id": 1, "q": 1})]
+    world.publish("orders", {"id": 1, "px": 2, "q": 2})
+    assert [line["delta"] for line in client.lines()] == [True]
+
+
+def test_a_replacement_of_what_is_not_stored_keeps_who_was_told_of_it():
+    world = World(Topic("t", "json", keys=("/id",), retain=False))
+    client = world.client()
+    asked = {"c": "subscribe", "t": "t", "cid": "1"}
+    name = client.say(opts="oof,conflation=1s", **asked)[0]["s"]
+    world.publish("t", {"id": 1, "px": 1})
+    world.advance(2 * SECOND)
+    world.publish("t", {"id": 1, "px": 2}, {"id": 2, "px": 2}, {"id": 3, "px": 9})
+    client.lines()
+    lines = replace(client, name, "subscribe", t="t", opts="oof", filter="/px < 5")
+    assert short(lines) == [("p", {"id": 1, "px": 2}), ("p", {"id": 2, "px": 2})]
+    world.publish("t", {"id": 1, "px": 9})
+    assert client.data() == [("match", {"id": 1, "px": 9})]
+
+
+@pytest.mark.parametrize(("part", "left"), [("top_n=2", [5, 4]), ("skip_n=3", [2, 1])])
+def test_a_replacement_is_ordered_and_limited_as_it_asks(world, client, part, left):
+    world.publish("orders", *({"id": i, "px": -i} for i in range(1, 6)))
+    name = client.say(c="subscribe", t="orders", cid="1")[0]["s"]
+    lines = replace(client, name, opts=f"oof,{part}", order_by="/px")
+    assert [document["id"] for _, document in short(lines)] == left
+    world.delete("orders", "1=1")
+    assert sorted(document["id"] for _, document in client.data()) == sorted(left)
+
+
+def test_a_snapshot_of_some_keys_loses_only_what_it_held(world, client):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    client.say(c="sow_and_subscribe", t="orders", opts="oof", keys=world.sow_key("orders", "1"))
+    world.delete("orders", "1=1")
+    assert client.data() == [("deleted", {"id": 1})]
+
+
 def test_a_bad_replacement_changes_nothing(world, client):
     name = client.say(c="subscribe", t="orders", cid="1")[0]["s"]
-    for wrong in ({"filter": "/a >"}, {"t": "nope"}, {"opts": "no_empties"}):
+    for wrong in ({"filter": "/a >"}, {"t": "nope"}, {"opts": "no_empties"}, {"order_by": "/"}):
         (ack,) = replace(client, name, "subscribe", **wrong)
         assert ack["status"] == "failure"
     world.publish("orders", {"id": 1})

@@ -64,8 +64,14 @@ MUTATIONS = (
     Mutation(
         "folding takes the newer `told`",
         "sow/updates.py",
-        "told=current.told, delta=delta",
-        "delta=delta",
+        "told=current.told,",
+        "",
+    ),
+    Mutation(
+        "an oof carries a state that was never told",
+        "sow/updates.py",
+        "old=current.old,",
+        "",
     ),
     Mutation(
         "a folded delta forgets the first one",
@@ -154,8 +160,8 @@ MUTATIONS = (
     Mutation(
         "an oof of a delete says nothing",
         "sow/feeds.py",
-        "elif was and self.key.oof:",
-        "elif was and self.key.oof and batch.changes.news is not None:",
+        "elif was and self._hears_leaving:",
+        "elif was and self._hears_leaving and batch.changes.news is not None:",
     ),
     Mutation(
         "newcomers are told what their snapshot held",
@@ -166,7 +172,7 @@ MUTATIONS = (
     Mutation(
         "a newcomer's own state is not corrected",
         "sow/pacing.py",
-        "fixed = update._replace(told=told, delta=None, first_seq=first_seq)",
+        "fixed = update._replace(told=told, old=held.new, delta=None, first_seq=first_seq)",
         "fixed = update",
     ),
     Mutation(
