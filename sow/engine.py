@@ -338,10 +338,22 @@ class Engine:
         """A conflated topic less, or all those of a pattern."""
         for topic in self.catalog.members(name):
             assert topic.copy is not None
+            self._empty(topic)
             end_topic(topic)
             self.agenda.remove(topic.copy)
             self._untidy.pop(topic, None)
         self.catalog.remove(name)
+
+    def _empty(self, topic: RunningTopic) -> None:
+        """Let a topic that is going take its records along, where somebody wants to know."""
+        if any(feed.wants_old for feed in topic.router.feeds()):
+            batch = topic.records.drop(
+                list(topic.records.table.slots),
+                "deleted",
+                lambda count: ([self.seq] * count, [self.now_us] * count),
+            )
+            if batch is not None:
+                self._route(topic, batch)
 
     # Queries.
 

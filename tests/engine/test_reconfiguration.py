@@ -61,6 +61,53 @@ def test_a_conflated_topic_that_is_removed_ends_its_subscriptions(world, client)
     world.advance(5 * SECOND)
 
 
+@pytest.mark.parametrize("pace", ["", "conflation=1s", "conflation=auto"])
+@pytest.mark.parametrize("command", ["sow_and_subscribe", "sow_and_delta_subscribe", "subscribe"])
+def test_a_topic_that_is_removed_takes_its_records_along(world, client, command, pace):
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(2 * SECOND)
+    client.say(c=command, t="^orders", opts=f"oof,{pace}".rstrip(","))
+    world.publish("orders", {"id": 1, "px": 2})
+    world.advance(3 * SECOND)
+    client.lines()
+    world.publish("orders", {"id": 2, "px": 2})
+    world.advance(1100 * MS)
+    reconfigure(world, ORDERS, DESKS, COPIES)
+    world.advance(2 * SECOND)
+    left = {("orders-C", 1): 0}
+    for line in client.lines():
+        place = line["t"], line["d"]["id"]
+        if line["c"] == "oof":
+            assert (line["reason"], line["d"]["px"]) == ("deleted", 2)
+            del left[place]
+        else:
+            left[place] = line["d"]
+    assert left.keys() == {("orders", 2)}
+    world.publish("orders", {"id": 3})
+    world.advance(2 * SECOND)
+    assert [line["t"] for line in client.lines()] == ["orders"]
+
+
+def test_a_removed_topic_says_nothing_of_its_records_to_those_without_oof(world, client):
+    world.publish("orders", {"id": 1})
+    world.advance(2 * SECOND)
+    client.say(c="sow_and_subscribe", t="^orders", opts="conflation=1s")
+    world.publish("orders", {"id": 2})
+    world.advance(1100 * MS)
+    client.lines()
+    reconfigure(world, ORDERS, DESKS, COPIES)
+    world.advance(2 * SECOND)
+    assert client.lines() == []
+
+
+def test_the_last_words_of_a_removed_topic_come_before_its_end(world, client):
+    world.publish("orders", {"id": 1})
+    world.advance(2 * SECOND)
+    client.say(c="sow_and_subscribe", t="orders-C", opts="oof")
+    reconfigure(world, ORDERS, DESKS, COPIES)
+    assert [line["c"] for line in client.lines()] == ["oof", "unsubscribed"]
+
+
 def test_a_new_interval_holds_from_now_on(world):
     world.publish("orders", {"id": 1, "px": 1})
     world.advance(500 * MS)
