@@ -461,6 +461,7 @@ class Engine:
         self.seq = last_seq
         for topic in list(self.catalog):
             topic.records.table.settle()
+            self._moment(int(topic.records.table.ts_us.max()))
             topic.records.indexes.refresh()
             if topic.expirations is not None:
                 topic.expirations.restore(topic.records.table.slots)

@@ -232,7 +232,7 @@ MUTATIONS = (
     Mutation(
         "a restart forgets the newest time of the log",
         "sow/engine.py",
-        "        self._moment(entry.ts_us)\n",
+        "            self._moment(entry.ts_us)\n",
         "",
     ),
     Mutation(
