@@ -71,6 +71,21 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
     return Span(_kept(min(starts), journal, newest, not_found))
 
 
+def going_on(text: str, bookmark: str) -> str:
+    """What to ask for in place of `text` when everything up to `bookmark` has come: a range keeps
+    its end."""
+    found = RANGE.fullmatch(text.strip())
+    for start, end in _halves(found[2]) if found is not None else ():
+        if all(map(_is_place, (start, end))):
+            assert found is not None
+            return f"({bookmark}:{end}{found[3]}"
+    return bookmark
+
+
+def _is_place(text: str) -> bool:
+    return not text or text in NOW or text.isdigit() or _time_us(text) is not None
+
+
 def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
     assert span.until is not None
     if span.until > newest:

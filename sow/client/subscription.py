@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from sow.bookmarks import going_on
 from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
 from sow.client.retry import Retry
@@ -21,6 +22,8 @@ from sow.client.socket import Socket
 from sow.errors import SowError
 
 ACK = "ack"
+NOT_LOGGED = ("invalid bookmark", "invalid topic")
+"""Why a subscription that began at `now` may not be able to go on from a bookmark."""
 
 
 class Connect(Protocol):
@@ -67,6 +70,9 @@ class Subscription:
     async def _begin(self, socket: Socket, fields: Mapping[str, object]) -> None:
         """Subscribe on a new session."""
         self._socket, self._session, self._seen = socket, socket.session, 0
+        await self._ask(socket, fields)
+
+    async def _ask(self, socket: Socket, fields: Mapping[str, object]) -> None:
         self.name = ""
         self._cid = await socket.command(self._command, **fields)
         while not self.name:
@@ -127,14 +133,25 @@ class Subscription:
         raise error
 
     async def _begin_anew(self, socket: Socket) -> None:
+        """Follow again on a new session, from the last bookmark where one was asked for at first.
+
+        Every line's bookmark will do, whatever its topic: the server keeps them in order.
+        """
         snapshot = self._command.startswith("sow_and_")
         fields = dict(self._fields)
-        replayed = not snapshot and "bm" in fields and bool(self.bookmark)
-        if replayed:
-            fields["bm"] = self.bookmark
-        self._ready.append(Message("gap", reason=socket.reason, exact=snapshot or replayed))
+        goes_on = not snapshot and "bm" in fields and bool(self.bookmark)
+        if goes_on:
+            fields["bm"] = going_on(str(fields["bm"]), self.bookmark)
         self.gaps += 1
-        await self._begin(socket, fields)
+        self._ready.append(Message("gap", reason=socket.reason, exact=snapshot or goes_on))
+        try:
+            await self._begin(socket, fields)
+        except SowError as error:
+            if not goes_on or error.reason not in NOT_LOGGED:
+                raise
+            # What was missed is not kept any more, or never was: go on with what comes.
+            self._ready[-1] = Message("gap", reason=socket.reason, exact=False)
+            await self._ask(socket, self._fields)
 
     async def close(self) -> None:
         """End the subscription and its connection."""

@@ -10,6 +10,8 @@ from tests.edge.serving import Running, configuration
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>/my/orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>passing</Name><MessageType>json</MessageType><Key>/id</Key>
+<Durability>transient</Durability></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """
 

@@ -108,6 +108,40 @@ def test_a_bookmark_subscription_goes_on_from_the_log(server, using):
     assert using(work) == ([2, 3], True)
 
 
+def test_a_subscription_of_several_topics_goes_on_in_the_order_of_the_changes(server, using):
+    async def work(client):
+        async with client.subscribe("^(orders|/my/orders)$", bookmark="now") as messages:
+            found = []
+            for number in range(3):
+                for topic in ("/my/orders", "orders"):
+                    await client.publish(topic, {"id": number})
+                found += [(await anext(messages)).t for _ in range(2)]
+                await cut(messages)
+                end_sessions(server)
+                for topic in ("/my/orders", "orders"):
+                    await client.publish(topic, {"id": -number})
+                gap = await anext(messages)
+                assert (gap.c, gap.exact) == ("gap", True)
+                found += [(await anext(messages)).t for _ in range(2)]
+            return found
+
+    assert using(work) == ["/my/orders", "orders"] * 6
+
+
+def test_what_has_no_log_goes_on_with_what_comes_and_says_so(server, using):
+    async def work(client):
+        async with client.subscribe("passing", bookmark="now") as messages:
+            await client.publish("passing", {"id": 1})
+            found = await take(messages, 1)
+            await cut(messages)
+            end_sessions(server)
+            gap = await anext(messages)
+            await client.publish("passing", {"id": 2})
+            return gap.c, gap.exact, found + await take(messages, 1)
+
+    assert using(work) == ("gap", False, [1, 2])
+
+
 def test_a_server_that_stays_away_ends_the_subscription(server):
     async def nobody(*_):
         raise Disconnected("gone")

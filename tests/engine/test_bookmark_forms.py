@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from sow.bookmarks import parse_bookmark
+from sow.bookmarks import going_on, parse_bookmark
 from sow.errors import ClientError
 from sow.store.protocols import Entry
 from sow.store.volatile import MemoryJournal
@@ -141,3 +141,18 @@ def test_microseconds_are_not_rounded():
         made.append([Entry("publish", "t", seq, at_us + seq, None, [b"{}"])])
     for text, seq in (("2026-11-21T09:30:00.000777Z", 776), ("20261121T093000.000312", 311)):
         assert parse_bookmark(text, made, 1000).after == seq - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("0", "7"),
+        ("now", "7"),
+        ("1,2", "7"),
+        ("[1:9]", "(7:9]"),
+        ("(1:)", "(7:)"),
+        ("[1970-01-01T00:01:00:1970-01-01T00:04:00)", "(7:1970-01-01T00:04:00)"),
+    ],
+)
+def test_who_goes_on_asks_for_the_rest(text, asked):
+    assert going_on(text, "7") == asked
