@@ -173,12 +173,12 @@ class Engine:
     def put(self, topic: RunningTopic, messages: Messages, now_us: int, expires_us: int = 0) -> int:
         """Store messages that were found good; returns the bookmark of the last one."""
         now_us = self._moment(now_us)
-        name, (stored, names, columns) = topic.definition.name, messages
+        stored, names, columns = messages
         self.catalog.enter(topic)
-        seqs = self._sequence(len(stored))
+        seqs = self._sequence(topic, len(stored))
         kept = stored if self._is_stored(topic) else [b""] * len(stored)
-        known = None if topic.records.keys else names
-        self._log("publish", name, seqs, now_us, known, kept, expires_us)
+        known = names if topic.is_system or not topic.records.keys else None
+        self._log("publish", topic, seqs, now_us, known, kept, expires_us)
         stamps = [now_us] * len(stored)
         batch = topic.records.put(names, stored, columns, seqs, stamps, expires_us)
         if topic.expirations is not None:
@@ -225,11 +225,10 @@ class Engine:
     def remove(self, topic: RunningTopic, names: Sequence[str], op: Op, now_us: int) -> int:
         """Remove the records of these names that are there; returns how many there were."""
         now_us = self._moment(now_us)
-        name = topic.definition.name
 
         def stamp(count: int) -> tuple[Sequence[int], Sequence[int]]:
-            seqs = self._sequence(count)
-            self._log(op, name, seqs, now_us, names, (), 0)
+            seqs = self._sequence(topic, count)
+            self._log(op, topic, seqs, now_us, names, (), 0)
             return seqs, [now_us] * count
 
         names = [identity for identity in dict.fromkeys(names) if identity in topic.records.table]
@@ -243,7 +242,10 @@ class Engine:
         self.now_us = max(self.now_us, now_us)
         return self.now_us
 
-    def _sequence(self, count: int) -> range:
+    def _sequence(self, topic: RunningTopic, count: int) -> Sequence[int]:
+        """Numbers for changes. The server's own accounts take none: they bear the last one."""
+        if topic.is_system:
+            return [self.seq] * count
         seqs = range(self.seq + 1, self.seq + 1 + count)
         self.seq += count
         return seqs
@@ -251,14 +253,17 @@ class Engine:
     def _log(
         self,
         op: Op,
-        name: str,
-        seqs: range,
+        topic: RunningTopic,
+        seqs: Sequence[int],
         now_us: int,
         names: Sequence[str] | None,
         bodies: Sequence[bytes],
         expires_us: int,
     ) -> None:
-        self._group.entries.append(Entry(op, name, seqs.start, now_us, names, bodies, expires_us))
+        name, own = topic.definition.name, topic.is_system
+        first = seqs[0] if seqs else self.seq + 1
+        entry = Entry(op, name, first, now_us, names, bodies, expires_us, own)
+        self._group.entries.append(entry)
 
     def _route(self, topic: RunningTopic, batch: Batch) -> None:
         topic.updates += len(batch)
@@ -430,11 +435,47 @@ class Engine:
             self._in_flight.popleft()
 
     def in_flight(self) -> Iterator[Entry]:
-        """Log entries that are not known to be durable yet, in order."""
+        """Log entries that are not known to be durable yet, in order; no accounts."""
         for group in (*self._in_flight, self._group):
-            yield from group.entries
+            yield from (entry for entry in group.entries if not entry.account)
 
     # Restart.
+
+    def restore_accounts(self, accounts: Iterable[Entry] | None) -> None:
+        """Let the server's own topics hold what the journal keeps as accounts, and nothing else.
+
+        Where it keeps none (None), an earlier version may have numbered them: what `restore` has
+        found is then handed to the journal as accounts.
+        """
+        own = {topic.definition.name: topic for topic in self.catalog if topic.is_system}
+        kept = self._numbered_accounts(own) if accounts is None else accounts
+        for topic in own.values():
+            records = topic.records
+            records.indexes.drop(records.table.drop(list(records.table.slots))[1])
+        for entry in kept:
+            self._moment(entry.ts_us)
+            topic = own[entry.topic]
+            stamp = [entry.seq], [entry.ts_us]
+            names = list(entry.identities or ())
+            topic.records.put(names, entry.bodies, {}, *stamp, entry.expires_us)
+        for topic in own.values():
+            if topic.expirations is not None:
+                topic.expirations.restore(topic.records.table.slots)
+                self.agenda.note(topic.expirations)
+
+    def _numbered_accounts(self, own: Mapping[str, RunningTopic]) -> list[Entry]:
+        """What an earlier version has left of its accounts; stored with the next group."""
+        found: list[Entry] = []
+        for name, topic in own.items():
+            table = topic.records.table
+            part = table.slice(0, len(table.bodies))
+            columns = zip(part.identities, part.bodies, part.ts_us, part.expires_us, strict=True)
+            found += [
+                Entry("publish", name, self.seq, ts_us, [identity], [body], expires_us, True)
+                for identity, body, ts_us, expires_us in columns
+            ]
+        self._group.entries += found
+        return found
 
     def restore(
         self,

@@ -57,7 +57,7 @@ class KeyedTopic:
         """Log entries of its name up to here are another topic's, or of another time."""
         self.table = Table(
             (lambda identity: sow_key(domain, identity)) if self.keys else None,
-            by_arrival=not isinstance(definition, Topic),
+            by_arrival=not isinstance(definition, Topic) or definition.system,
         )
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = self._make_indexes(definition)

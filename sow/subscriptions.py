@@ -629,7 +629,8 @@ def sow_keys(command: Command) -> tuple[str, ...] | None:
 def is_logged(topic: RunningTopic) -> bool:
     """Whether the log holds what is published to a topic."""
     definition = topic.definition
-    return isinstance(definition, Topic) and definition.durability == "persistent"
+    stored = isinstance(definition, Topic) and definition.durability == "persistent"
+    return stored and not topic.is_system
 
 
 def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:

@@ -81,6 +81,7 @@ class Server:
         try:
             opening = self._open_store()
             journal = opening.journal
+            self.engine.restore_accounts(journal.accounts())
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"

@@ -128,7 +128,8 @@ class HttpDoor:
         if slot is None:
             raise UnknownRecord(f"topic {topic.definition.name} has no record {shown(sow_key)}")
         body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
-        etag = f'"{seq}"'
+        # Accounts of the server's own bear the number of what they came after.
+        etag = f'"{seq}.{int(table.ts_us[slot])}"' if topic.is_system else f'"{seq}"'
         headers = {"ETag": etag, "SOW-Bookmark": str(seq)}
         await self._settled()
         if is_known(request, etag):

@@ -25,7 +25,7 @@ from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.responses import json_response
-from sow.topics import Topic
+from sow.subscriptions import is_logged
 from sow.wire import comma_list, timestamp
 
 NDJSON = "application/x-ndjson"
@@ -136,7 +136,7 @@ class LogDoor:
         logged: Topics = {}
         for topic in found:
             definition = topic.definition
-            if isinstance(definition, Topic) and definition.durability == "persistent":
+            if is_logged(topic):
                 logged[definition.name] = topic.records
             elif must_be_logged and names is not None:
                 raise InvalidTopic(

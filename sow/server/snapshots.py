@@ -27,7 +27,7 @@ from sow.server.driver import Driver
 from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
 from sow.snapshot import Snapshot
-from sow.topics import Topic
+from sow.subscriptions import is_logged
 from sow.wire import comma_list
 
 KEPT_US = 600_000_000
@@ -104,8 +104,7 @@ class SnapshotDoor:
         self, name: str, moment: str, condition: Filter | None, keys: tuple[str, ...] | None
     ) -> tuple[Snapshot, int]:
         topic, journal = self._engine.topic(name), self._driver.journal
-        definition = topic.definition
-        if not isinstance(definition, Topic) or definition.durability != "persistent":
+        if not is_logged(topic):
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
         topic.records.check_filter(condition)
         table = topic.records.table

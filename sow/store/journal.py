@@ -4,13 +4,18 @@ A group is what one `append` makes durable. Its key is the sequence number of it
 so groups are only ever added at the end and removed at the front. Key 0 holds the *base*: the
 last record that retention has removed. Each block carries the checksum of the one before it.
 
+Accounts of the server's own have no numbers and no history: the last state of each is a block under
+a key between the base and the first group, replaced in the transaction of what it tells about.
+
 Only the writer thread appends and trims; any thread reads. Repairing is `sow.store.repair`.
 """
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 from sow.errors import Damaged, StoreError
@@ -26,6 +31,7 @@ from sow.store.environment import (
     used_bytes,
 )
 from sow.store.layout import (
+    ACCOUNT,
     BASE,
     GROUP,
     Header,
@@ -38,7 +44,7 @@ from sow.store.layout import (
 )
 from sow.store.newest import Newest, read_newest
 from sow.store.private import make_directory
-from sow.store.protocols import Entry
+from sow.store.protocols import Entry, accounts_of
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
@@ -46,6 +52,8 @@ GROUP_BYTES = 1024**2
 READ_BYTES = 1024**2
 TRIM_GROUPS = 64
 BASE_KEY = bytes(8)
+ACCOUNTS_KEY = BASE_KEY + b"\0"
+"""Stands before the accounts, and says that they are all there are."""
 
 
 def key_of(seq: int) -> bytes:
@@ -112,6 +120,8 @@ class LmdbJournal:
             first: bytes | None = txn.get(BASE_KEY)
             cursor = txn.cursor()
             newest: bytes | None = cursor.value() if cursor.last() else None
+            if newest is not None and cursor.key().startswith(BASE_KEY):
+                newest = first  # there is no group
         if newest is None:
             self._env.write(partial(_put_base, seq=0, chain=0))
         elif first is None:
@@ -155,10 +165,14 @@ class LmdbJournal:
         """
         blocks: list[tuple[bytes, bytes]] = []
         last_seq, chain = self._last_seq, self._chain
-        for group in split(entries, self._group_bytes):
+        accounts = [change for entry in entries if entry.account for change in _accounts(entry)]
+        numbered = [entry for entry in entries if not entry.account]
+        for group in split(numbered, self._group_bytes):
             block, last_seq, chain = _seal_group(group, last_seq, chain)
             blocks.append((key_of(group[0].seq), block))
-        self._env.write(partial(_put_groups, after_seq=self._last_seq, blocks=blocks))
+        self._env.write(
+            partial(_put_groups, after_seq=self._last_seq, blocks=blocks, accounts=accounts)
+        )
         self._last_seq, self._chain = last_seq, chain
         self._newest.mark(self._last_seq)
 
@@ -183,6 +197,22 @@ class LmdbJournal:
         finally:
             with self._lock:
                 del self._replays[replay]
+
+    def accounts(self) -> list[Entry] | None:
+        """The last state of each account; None in a journal that never held one; raises Damaged."""
+        blocks: list[bytes] = []
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            found = cursor.set_range(ACCOUNTS_KEY)
+            while found and cursor.key().startswith(BASE_KEY):
+                blocks.append(cursor.value())
+                found = cursor.next()
+        if not blocks:
+            return None
+        for block in blocks:
+            self._unseal(block, ACCOUNT)
+        kept = [replace(e, account=True) for block in blocks for e in decode_entries(block)]
+        return sorted(kept, key=lambda entry: (entry.seq, entry.ts_us))
 
     def _groups(self, after_seq: int) -> Iterator[tuple[Header, bytes]]:
         """Verified groups from the one holding `after_seq + 1` to the newest."""
@@ -295,13 +325,37 @@ def _put_base(txn: Transaction, seq: int, chain: int) -> None:
     txn.put(BASE_KEY, block)
 
 
-def _put_groups(txn: Transaction, after_seq: int, blocks: Sequence[tuple[bytes, bytes]]) -> None:
+def _accounts(entry: Entry) -> Iterator[tuple[bytes, bytes | None]]:
+    """Keys and blocks of what an account entry changes; None: the account is gone."""
+    yield ACCOUNTS_KEY, seal(ACCOUNT, b"", seq=entry.seq, count=0)[0]
+    for name, record in accounts_of(entry):
+        block = None
+        if record is not None:
+            payload = encode_entries([record])
+            block, _ = seal(ACCOUNT, payload, seq=entry.seq, count=1, ts_us=entry.ts_us)
+        yield account_key(entry.topic, name), block
+
+
+def account_key(topic: str, name: str) -> bytes:
+    """The key of an account, of bounded length whatever it is called."""
+    text = f"{topic}\0{name}".encode("utf-8", "surrogatepass")
+    return BASE_KEY + blake2b(text, digest_size=16).digest()
+
+
+def _put_groups(
+    txn: Transaction,
+    after_seq: int,
+    blocks: Sequence[tuple[bytes, bytes]],
+    accounts: Sequence[tuple[bytes, bytes | None]],
+) -> None:
     cursor = txn.cursor()
     # A commit that was reported as failed may be there all the same; it was not acknowledged.
-    while cursor.last() and bytes(cursor.key()) > key_of(after_seq):
+    while cursor.last() and bytes(cursor.key())[: len(BASE_KEY)] > key_of(after_seq):
         cursor.delete()
     for key, block in blocks:
         txn.put(key, block, append=True)
+    for key, account in accounts:
+        txn.delete(key) if account is None else txn.put(key, account)
 
 
 def _drop_groups(txn: Transaction, up_to_seq: int) -> None:

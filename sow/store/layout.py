@@ -20,7 +20,7 @@ from typing import get_args
 from sow.store.protocols import Entry, Op, Slice
 
 MAGIC = b"SOW1"
-GROUP, BASE, SLICE, CONTENTS = 1, 2, 3, 4
+GROUP, BASE, SLICE, CONTENTS, ACCOUNT = 1, 2, 3, 4, 5
 
 # magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
 _HEADER = struct.Struct("=4sIIB3xIqqq")

@@ -7,7 +7,7 @@ of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 Op = Literal["publish", "delete", "expire"]
@@ -21,6 +21,10 @@ class Entry:
     `identities` are the records' identities within the topic (see `sow.keys`); None for a
     publish whose identities follow from its bodies. `bodies` is empty unless `op` is publish.
     `expires_us` is the absolute time at which the batch's records expire, or 0 for never.
+
+    An `account` is of a topic of the server's own: it takes no numbers (`seq` is the last one that
+    was given), so that the log of everybody else's records has no holes. It names its records, and
+    of each only the last state is kept.
     """
 
     op: Op
@@ -30,6 +34,7 @@ class Entry:
     identities: Sequence[str] | None
     bodies: Sequence[bytes]
     expires_us: int = 0
+    account: bool = False
 
     def __len__(self) -> int:
         return len(self.bodies) if self.op == "publish" else len(self.identities or ())
@@ -38,6 +43,14 @@ class Entry:
         """Bytes of its bodies and identities. Works on every record."""
         texts = sum(len(text.encode(errors="replace")) for text in self.identities or ())
         return texts + sum(map(len, self.bodies))
+
+
+def accounts_of(entry: Entry) -> Iterator[tuple[str, Entry | None]]:
+    """What an account entry says of each record: an entry of its own, or None if it is gone."""
+    for at, name in enumerate(entry.identities or ()):
+        gone = entry.op != "publish"
+        bodies = entry.bodies[at : at + 1]
+        yield name, None if gone else replace(entry, identities=[name], bodies=bodies)
 
 
 @dataclass(slots=True)
@@ -74,7 +87,14 @@ class Journal(Protocol):
         ...
 
     def read(self, after_seq: int) -> Iterator[Entry]:
-        """Entries in order from the one holding record `after_seq + 1`; raises Damaged."""
+        """Entries in order from the one holding record `after_seq + 1`; raises Damaged.
+
+        Accounts are not among them.
+        """
+        ...
+
+    def accounts(self) -> Sequence[Entry] | None:
+        """The last state of each account, an entry each; None where none was ever kept so."""
         ...
 
     @property

@@ -13,7 +13,7 @@ import argparse
 import mmap
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,15 +29,25 @@ from sow.store.checkpoint import (
 )
 from sow.store.directory import DataDirectory
 from sow.store.environment import Environment, Transaction, sync_directory
-from sow.store.journal import BASE_KEY, DATA_FILE, NEWEST_FILE, LmdbJournal, key_of
+from sow.store.journal import (
+    ACCOUNTS_KEY,
+    BASE_KEY,
+    DATA_FILE,
+    NEWEST_FILE,
+    LmdbJournal,
+    account_key,
+    key_of,
+)
 from sow.store.kept import Kept, file_name
 from sow.store.layout import (
+    ACCOUNT,
     BASE,
     CONTENTS,
     GROUP,
     MAGIC,
     SLICE,
     Header,
+    decode_entries,
     decode_slice,
     read_header,
     seal,
@@ -107,8 +117,8 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
     run = unbroken_run(groups, max(after_seq, base_seq))
     fresh = directory.with_name(directory.name + ".repairing")
     base = run[0][0].seq - 1 if run else max(after_seq, base_seq)
-    _write_journal(fresh, base, data_file, run)
     last_seq = run[-1][0].last_seq if run else base
+    _write_journal(fresh, base, data_file, run, _accounts(data_file, last_seq))
     newest_seq = max([read_newest(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)])
     aside = _replace(directory, fresh)
     return Report(
@@ -148,12 +158,37 @@ def unbroken_run(groups: Sequence[Found], after_seq: int) -> list[Found]:
     return history[::-1] + run
 
 
-def _write_journal(directory: Path, base_seq: int, data_file: Path, run: Sequence[Found]) -> None:
+def _accounts(data_file: Path, last_seq: int) -> dict[bytes, bytes]:
+    """The newest whole block of each account that is not ahead of what is kept, by key.
+
+    Pages that are free may hold accounts that were removed: they come back.
+    """
+    found = [found for found in scan(data_file) if found[0].kind == ACCOUNT]
+    found = sorted(
+        (found for found in found if found[0].seq <= last_seq),
+        key=lambda found: (found[0].seq, found[0].ts_us),
+    )
+    kept: dict[bytes, bytes] = {}
+    for header, block in _read_blocks(data_file, found):
+        if not header.count:
+            kept[ACCOUNTS_KEY] = block
+        for entry in decode_entries(block):
+            kept |= {account_key(entry.topic, name): block for name in entry.identities or ()}
+    return kept
+
+
+def _write_journal(
+    directory: Path,
+    base_seq: int,
+    data_file: Path,
+    run: Sequence[Found],
+    accounts: Mapping[bytes, bytes],
+) -> None:
     _clear(directory)
     make_directory(directory)
     env = Environment(directory, subdir=True)
     base, _ = seal(BASE, b"", seq=base_seq, count=0, chain=run[0][0].chain if run else 0)
-    env.write(partial(_put, blocks=[(BASE_KEY, base)]))
+    env.write(partial(_put, blocks=[(BASE_KEY, base), *accounts.items()]))
     for start in range(0, len(run), COPY_BLOCKS):
         blocks = list(_read_blocks(data_file, run[start : start + COPY_BLOCKS]))
         env.write(partial(_put, blocks=[(key_of(h.seq), block) for h, block in blocks]))

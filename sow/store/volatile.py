@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
-from sow.store.protocols import Entry, Slice
+from sow.store.protocols import Entry, Slice, accounts_of
 
 Hook = Callable[[Sequence[Entry]], None]
 
@@ -30,6 +30,7 @@ class MemoryJournal:
         self._retention_age_us = retention_age_us
         self._before_append = before_append
         self._entries: list[Entry] = []
+        self._accounts: dict[tuple[str, str], Entry] | None = None
         self._base_seq = self._last_seq = self._size_bytes = 0
 
     @property
@@ -63,10 +64,13 @@ class MemoryJournal:
         if self._before_append is not None:
             self._before_append(entries)
         seq = self._last_seq
-        for entry in entries:
+        numbered = [entry for entry in entries if not entry.account]
+        for entry in numbered:
             assert entry.seq == seq + 1, f"record {entry.seq} does not follow {seq}"
             seq += len(entry)
-        self._entries += (_copy(entry) for entry in entries if len(entry))
+        self._entries += (_copy(entry) for entry in numbered if len(entry))
+        for entry in entries:
+            self._keep_accounts(entry)
         self._size_bytes += size_bytes
         self.reserve_bytes -= size_bytes if self.full else 0
         self._last_seq = seq
@@ -78,6 +82,20 @@ class MemoryJournal:
                 f"record {after_seq + 1} is no longer kept; the oldest is {self.first_seq}"
             )
         yield from (_copy(e) for e in tuple(self._entries) if e.seq + len(e) - 1 > after_seq)
+
+    def _keep_accounts(self, entry: Entry) -> None:
+        if not entry.account:
+            return
+        self._accounts = self._accounts or {}
+        for name, record in accounts_of(entry):
+            if record is None:
+                self._accounts.pop((entry.topic, name), None)
+            else:
+                self._accounts[entry.topic, name] = record
+
+    def accounts(self) -> list[Entry] | None:
+        """The last state of each account; None where there never was one."""
+        return None if self._accounts is None else list(self._accounts.values())
 
     def trim(self, now_us: int, keep_from_seq: int) -> bool:
         """Remove the oldest entries that retention no longer wants; never more to do after."""

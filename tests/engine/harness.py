@@ -54,6 +54,7 @@ class World:
         after = min((c.seq for c in checkpoints.values()), default=0)
         after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
         self.engine.restore(checkpoints, self.journal.read(after), self.journal.last_seq)
+        self.engine.restore_accounts(self.journal.accounts())
         self.clock.go_on_from(self.engine.now_us)
 
     @property

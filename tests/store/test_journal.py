@@ -6,6 +6,7 @@ import pytest
 
 from sow.errors import DiskFull, StoreError
 from sow.store.journal import LmdbJournal
+from sow.store.protocols import Entry
 from sow.store.volatile import MemoryJournal
 from tests.store.entries import group, publish, records
 
@@ -111,6 +112,52 @@ def test_an_open_reader_never_meets_a_gap(make):
     seen = records([next(reader)])
     journal.trim(0, 31)
     assert [r[2] for r in seen + records(reader)] == list(range(1, 31))
+
+
+def account(seq, *names, body=b"x", op="publish"):
+    bodies = [body] * len(names) if op == "publish" else []
+    return Entry(op, "/sow/own", seq, 1_000 + seq, list(names), bodies, 7, account=True)
+
+
+def kept(journal):
+    accounts = journal.accounts()
+    return accounts and {e.identities[0]: (e.bodies[0], e.seq, e.expires_us) for e in accounts}
+
+
+def test_accounts_take_no_numbers_and_only_their_last_state_is_kept(make):
+    journal = make()
+    assert journal.accounts() is None
+    journal.append([account(0, "first", "é" * 1000)])
+    assert (journal.last_seq, journal.first_seq) == (0, 1)
+    fill(journal, 1)
+    journal.append([account(10, "first", body=b"new"), *group(11, 10), account(20, "last")])
+    fill(journal, 1)
+    journal.append([account(30, "é" * 1000, op="delete")])
+    assert seqs(journal, 0) == list(range(1, 31))
+    assert kept(journal) == {"first": (b"new", 10, 7), "last": (b"x", 20, 7)}
+    journal.append([account(30, "first", "last", op="expire")])
+    assert journal.accounts() == []
+
+
+def test_accounts_outlive_the_process_and_the_log(tmp_path):
+    for number in range(3):
+        journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+        assert kept(journal) == ({"a": (b"%d" % (number - 1), 10 * number, 7)} if number else None)
+        assert journal.last_seq == 10 * number
+        fill(journal, 1)
+        journal.append([account(10 * number + 10, "a", body=b"%d" % number)])
+        while journal.trim(0, 10 * number + 11):
+            pass
+        assert journal.first_seq == 10 * number + 11
+        journal.close()
+
+
+def test_a_refused_commit_keeps_no_account_either():
+    journal = MemoryJournal()
+    refuse(journal)
+    with pytest.raises(DiskFull):
+        journal.append([account(0, "a")])
+    assert journal.accounts() is None
 
 
 def test_a_full_disk_is_seen_before_a_message_is_taken_and_passes(make):

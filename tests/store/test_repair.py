@@ -10,6 +10,7 @@ from sow.store import repair as module
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
+from sow.store.protocols import Entry
 from sow.store.repair import main, repair_checkpoint, repair_journal
 from tests.store.entries import group, part, records
 
@@ -180,3 +181,17 @@ def test_a_path_that_was_mistyped_is_refused(tmp_path, capsys):
     assert main([str(tmp_path), str(tmp_path / "jurnal")]) == 1
     assert "there is no file" in capsys.readouterr().err
     assert not (tmp_path / "jurnal").exists()
+
+
+def test_a_repair_keeps_the_accounts_that_are_not_ahead_of_the_log(tmp_path):
+    journal = LmdbJournal(tmp_path / "j")
+    journal.append(group(1, 10))
+    for ts_us, name, body in ((1, "a", b"old"), (2, "b", b"b"), (3, "a", b"new")):
+        journal.append([Entry("publish", "/sow/own", 10, ts_us, [name], [body], 0, account=True)])
+    journal.close()
+    repair_journal(tmp_path / "j")
+    mended = LmdbJournal(tmp_path / "j")
+    found = {entry.identities[0]: entry.bodies[0] for entry in mended.accounts()}
+    assert found == {"a": b"new", "b": b"b"}
+    assert mended.last_seq == 10
+    mended.close()

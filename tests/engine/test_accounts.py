@@ -1,0 +1,130 @@
+"""The server's own accounts: exact and durable, and no holes in the log of everybody else."""
+
+import pytest
+
+from sow.consumers import Consumers
+from sow.errors import ClientError
+from sow.log_rows import extent, log_rows
+from sow.staged_writes import Rows, StagedWrites
+from sow.store.protocols import Entry
+from sow.topics import CONSUMERS, WRITES
+from tests.engine.harness import ORDERS, SECOND, World
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS, WRITES, CONSUMERS)
+
+
+def write(world, epoch, *ids):
+    writes, orders = StagedWrites(world.engine), world.engine.topics["orders"]
+    bodies = [b'{"id":%d}' % n for n in ids]
+    steps, _ = writes.read(orders, Rows(["publish"] * len(ids), [None] * len(ids), bodies))
+    bookmark = writes.apply("w", epoch, "orders", steps, world.now)
+    world.settle()
+    return bookmark
+
+
+def logged(world):
+    topics = {"orders": world.engine.topics["orders"].records}
+    part = extent(world.journal, 0, None, 10**6, topics)
+    return [seq for rows in log_rows(world.journal, part, topics) for seq in rows.seqs]
+
+
+def test_neither_commits_nor_consumers_leave_holes_in_the_log(world):
+    world.publish("orders", {"id": 1})
+    assert write(world, 1, 2, 3) == 3
+    Consumers(world.engine).move("reader", 2, world.now)
+    world.settle()
+    assert write(world, 2) == 3
+    assert world.publish("orders", {"id": 4}) == 4
+    Consumers(world.engine).remove("reader", world.now)
+    world.settle()
+    assert world.publish("orders", {"id": 5}) == 5
+    assert logged(world) == [1, 2, 3, 4, 5]
+    world.check()
+
+
+def test_accounts_are_exact_after_a_restart(world):
+    for n in range(5):
+        write(world, n, n)
+        Consumers(world.engine).move("reader", n, world.now)
+        Consumers(world.engine).move(f"other {n}", n, world.now)
+    Consumers(world.engine).remove("other 2", world.now)
+    world.settle()
+    again = world.restart()
+    assert Consumers(again.engine).positions() == {
+        "reader": 4, "other 0": 0, "other 1": 1, "other 3": 3, "other 4": 4
+    }  # fmt: skip
+    assert StagedWrites(again.engine).applied("w", 4) == "5"
+    assert StagedWrites(again.engine).applied("w", 5) is None
+    again.check()
+    assert again.publish("orders", {"id": 9}) == 6
+
+
+def test_a_commit_that_a_crash_took_back_is_not_known(world):
+    write(world, 1, 1)
+    writes, orders = StagedWrites(world.engine), world.engine.topics["orders"]
+    steps, _ = writes.read(orders, Rows(["publish"], [None], [b'{"id":2}']))
+    writes.apply("w", 2, "orders", steps, world.now)
+    again = world.restart()
+    assert StagedWrites(again.engine).applied("w", 2) is None
+    assert write(again, 2, 2) == 2
+
+
+def test_a_writers_account_expires_for_good(world):
+    write(world, 1, 1)
+    again = world.restart()
+    again.clock.advance(31 * 86_400 * SECOND)
+    again.engine.advance(again.now)
+    again.settle()
+    assert StagedWrites(again.engine).applied("w", 1) is None
+    assert StagedWrites(again.restart().engine).applied("w", 1) is None
+
+
+def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
+    now, applied = world.now, b'{"writer":"w","epoch":7,"bookmark":"1"}'
+    world.journal.append(
+        [
+            Entry("publish", "orders", 1, now, None, [b'{"id":1}']),
+            Entry("publish", CONSUMERS.name, 2, now, None, [b'{"name":"a","bookmark":"1"}']),
+            Entry("publish", CONSUMERS.name, 3, now, None, [b'{"name":"b","bookmark":"1"}']),
+            Entry("publish", WRITES.name, 4, now, None, [applied], now + 60 * SECOND),
+            Entry("delete", CONSUMERS.name, 5, now, ["b"], []),
+        ]
+    )  # fmt: skip
+    older = world.restart()
+    assert Consumers(older.engine).positions() == {"a": 1}
+    older.settle()
+    Consumers(older.engine).remove("a", older.now)
+    assert older.publish("orders", {"id": 2}) == 6
+    again = older.restart()
+    assert Consumers(again.engine).positions() == {}
+    assert StagedWrites(again.engine).applied("w", 7) == "1"
+    again.advance(61 * SECOND)
+    assert StagedWrites(again.engine).applied("w", 7) is None
+    again.check()
+
+
+def test_what_has_no_log_is_not_replayed_but_can_be_followed(world):
+    client = world.client()
+    (ack,) = client.say(c="subscribe", t=CONSUMERS.name, bm="0", cid="1")
+    assert "not in the log" in ack["detail"]
+    client.say(c="sow_and_subscribe", t=CONSUMERS.name, cid="2", opts="oof")
+    replay = world.client()
+    replay.say(c="subscribe", t="orders", bm="0", cid="3")
+    consumers = Consumers(world.engine)
+    for position in (0, 1):
+        world.publish("orders", {"id": position})
+        consumers.move("reader", position, world.now)
+        world.settle()
+    consumers.remove("reader", world.now)
+    world.settle()
+    told = [line["c"] for line in client.lines() if line["c"] in ("p", "oof")]
+    assert told == ["p", "p", "oof"]
+    assert [d for _, d in replay.data()] == [{"id": 0}, {"id": 1}]
+
+
+def test_a_consumer_cannot_be_ahead_of_the_log(world):
+    with pytest.raises(ClientError, match="not there yet"):
+        Consumers(world.engine).move("reader", 1, world.now)
