@@ -82,6 +82,7 @@ class Server:
             opening = self._open_store()
             journal = opening.journal
             self.engine.restore_accounts(journal.accounts())
+            self._clock.go_on_from(self.engine.now_us)
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
@@ -118,7 +119,6 @@ class Server:
             gc.enable()
             gc.set_threshold(*GC_THRESHOLDS)
         self.engine = opening.engine
-        self._clock.go_on_from(self.engine.now_us)
         return opening
 
     def _new_engine(self, journal: Journal) -> Engine:
