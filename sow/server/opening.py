@@ -28,6 +28,7 @@ from sow.store.environment import repair_command, sync_directory
 from sow.store.journal import DATA_FILE, LmdbJournal
 from sow.store.kept import Kept, Past, file_name, kept_of, persistent_topics
 from sow.store.manifest import Manifest, ManifestFile, write_file
+from sow.store.private import close_to_others, make_directory
 from sow.store.protocols import Entry
 from sow.topics import Configuration
 
@@ -371,6 +372,7 @@ def _move(path: Path, target: Path) -> None:
     try:
         if path.exists():
             _make(target.parent)
+            close_to_others(path)
             path.rename(target)
             path.with_name(path.name + "-lock").unlink(missing_ok=True)
             sync_directory(path.parent)
@@ -383,7 +385,7 @@ def _make(directory: Path) -> None:
     """A directory that is there after a loss of power, too."""
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         for one in missing:
             sync_directory(one.parent)
     except OSError as error:

@@ -21,6 +21,7 @@ from typing import Any
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
 from sow.store.kept import Kept
+from sow.store.private import close_to_others, write_anew
 from sow.topics import MessageTypeOptions, Topic
 
 MANIFEST_FILE = "manifest.json"
@@ -63,6 +64,7 @@ class ManifestFile:
         for name in (MANIFEST_FILE, COPY_FILE):
             try:
                 whole.append(_parse((directory / name).read_bytes(), directory / name))
+                close_to_others(directory / name)
             except FileNotFoundError:
                 self.missing.append(f"{name} is missing")
             except OSError as error:
@@ -92,7 +94,7 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
     """Replace a file in one step, durably: it is there as it was, or as it is now."""
     unfinished = path.with_name(path.name + ".writing")
     try:
-        with unfinished.open("wb") as file:
+        with write_anew(unfinished) as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())

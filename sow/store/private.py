@@ -9,6 +9,7 @@ import logging
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 log = logging.getLogger("sow")
 
@@ -27,18 +28,16 @@ def make_directory(path: Path) -> None:
     path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 
-def open_file(path: Path) -> int:
+def open_file(path: Path, flags: int = 0) -> int:
     """A file to read and write, made if it is not there, as a descriptor of the system's."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, FILE_MODE)
     close_to_others(path)
     return descriptor
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+def write_anew(path: Path) -> BinaryIO:
+    """A file to write from its beginning, whatever is there."""
+    return os.fdopen(open_file(path, os.O_TRUNC), "wb")
 
 
 def is_open_to_others(path: Path) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sow.errors import DiskFull, StoreError
-from sow.store.private import close_to_others, make_directory, write_file
+from sow.store.private import close_to_others, make_directory, write_anew
 
 CHECKSUM_BYTES = 4
 
@@ -51,7 +51,8 @@ class Staging:
         unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
         try:
             make_directory(path.parent)
-            write_file(unfinished, zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
+            with write_anew(unfinished) as file:
+                file.write(zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
             unfinished.rename(path)
         except OSError as error:
             with suppress(OSError):

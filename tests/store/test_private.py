@@ -7,7 +7,8 @@ import pytest
 
 from sow.store import repair
 from sow.store.directory import DataDirectory
-from sow.store.private import close_to_others, make_directory, open_file, write_file
+from sow.store.manifest import Manifest, ManifestFile
+from sow.store.private import close_to_others, make_directory, open_file
 from sow.store.staging import Attempt, Batch, Staging
 from sow.topics import JournalSettings, Topic
 from tests.store.entries import group, part
@@ -40,6 +41,7 @@ def open_to_others(directory):
 def live(path):
     """One life of a data directory: everything that is written in one is written."""
     data = DataDirectory(path)
+    ManifestFile(path).write(Manifest())
     checkpoint = data.checkpoint(ORDERS)
     journal = data.journal(JournalSettings(), at_least_seq=checkpoint.seq)
     journal.append(group(journal.last_seq + 1, 2))
@@ -105,7 +107,7 @@ def test_an_empty_directory_is_taken_over(tmp_path):
 
 def test_what_cannot_be_closed_is_told(tmp_path, monkeypatch, caplog):
     path = tmp_path / "file"
-    write_file(path, b"")
+    path.write_text("")
     path.chmod(0o644)
 
     def refuse(*_arguments, **_named):
