@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz cluster bench bench-spark serve clean help
+.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz cluster browser bench bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -44,6 +44,9 @@ fuzz: $(INSTALLED)  ## a long run of every fuzz test
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, about a minute
 	$(BIN)/python -m pytest tests/cluster
+
+browser: $(INSTALLED)  ## pages of other sites in a real browser are refused everything (needs Chromium)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 bench: $(INSTALLED)  ## measure, each figure beside its floor, and rewrite docs/performance.md
 	$(BIN)/python -m tests.benchmarks --write
