@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
+from sow import topic_patterns
 from sow.conflated_copy import ConflatedCopy
 from sow.errors import (
     ClientError,
@@ -377,14 +378,10 @@ def _slices(table: Table, count: int) -> Iterator[Slice]:
 def copy_name(definition: Definition, underlying: str) -> str:
     """What the conflated topic of one topic of a pattern is called."""
     assert isinstance(definition, ConflatedTopic)
-    return (definition.topic_format or "%n").replace("%n", underlying)
+    return topic_patterns.copy_name(definition.topic_format or "%n", underlying)
 
 
 def copied_from(definition: Definition, copy: str) -> str | None:
     """The topic whose copy by this definition has the name `copy`; None if it is no copy's."""
     assert isinstance(definition, ConflatedTopic)
-    parts = (definition.topic_format or "%n").split("%n")
-    left, times = len(copy) - sum(map(len, parts)), len(parts) - 1
-    start = len(parts[0])
-    source = copy[start : start + left // times]
-    return source if source and copy_name(definition, source) == copy else None
+    return topic_patterns.copied_from(definition.topic_format or "%n", copy)

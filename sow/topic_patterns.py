@@ -22,3 +22,17 @@ def topic_search(pattern: str) -> Search:
     except BadFilter as error:
         detail = error.detail.removeprefix("LIKE ")
         raise ClientError(f"topic {detail}", reason="bad regex topic") from None
+
+
+def copy_name(topic_format: str, underlying: str) -> str:
+    """What the copy of a topic is called: the format, with the topic's name for each %n."""
+    return topic_format.replace("%n", underlying)
+
+
+def copied_from(topic_format: str, copy: str) -> str | None:
+    """The topic whose copy has the name `copy` by this format; None if no copy has it."""
+    parts = topic_format.split("%n")
+    left, times = len(copy) - sum(map(len, parts)), len(parts) - 1
+    start = len(parts[0])
+    source = copy[start : start + left // times]
+    return source if source and copy_name(topic_format, source) == copy else None

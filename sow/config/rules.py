@@ -7,6 +7,7 @@ read is absent here and already reported. What one element can get wrong alone i
 from collections.abc import Mapping
 
 from sow.config.conflation_rules import check_conflation
+from sow.config.copy_names import check_copy_names
 from sow.config.files import check_files
 from sow.config.findings import Findings, halves
 from sow.config.logged import check_logged_topics
@@ -31,6 +32,7 @@ def check(root: Section, findings: Findings) -> None:
             _key_domain(topic, findings)
             _transient(topic, findings)
     check_conflation(root, findings)
+    check_copy_names(root, findings)
     check_underlying_topics(root, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)

@@ -63,7 +63,9 @@ def test_copies_can_be_copied_by_their_format(sow):
 
 
 def test_two_copies_called_by_the_same_format_are_told_to_take_names(sow, only):
-    xml = orders("a", "<Pattern>^/a/</Pattern>") + orders("b", "<Pattern>^/b/</Pattern>")
+    xml = orders("a", "<Pattern>^/a/[0-9]$</Pattern>") + orders(
+        "b", "<Pattern>^/b/[0-9]$</Pattern>"
+    )
     xml += copy("<TopicFormat>%n-C</TopicFormat>", "a", name="")
     text = only(sow(xml + copy("\n<TopicFormat>%n-C</TopicFormat>", "b", name="")))
     assert "config.xml:2: TopicFormat: the name '%n-C' is already used in line 1" in text
@@ -71,21 +73,25 @@ def test_two_copies_called_by_the_same_format_are_told_to_take_names(sow, only):
 
 
 def test_two_patterns_may_have_copies_of_one_format(sow):
-    xml = orders("a", "<Pattern>^/a/</Pattern>") + orders("b", "<Pattern>^/b/</Pattern>")
+    xml = orders("a", "<Pattern>^/a/[0-9]$</Pattern>") + orders(
+        "b", "<Pattern>^/b/[0-9]$</Pattern>"
+    )
     xml += copy("<TopicFormat>%n-C</TopicFormat>", "a", name="<Name>ac</Name>")
     xml += copy("<TopicFormat>%n-C</TopicFormat>", "b", name="<Name>bc</Name>")
     assert not sow(xml).findings
 
 
 def test_a_topic_of_a_pattern_never_has_two_copies_of_one_name(sow, only):
-    xml = orders(more="<Pattern>^/desk/</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
+    xml = orders(more="<Pattern>^/desk/[0-9]$</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
     xml += copy("<TopicFormat>%n-D</TopicFormat>", "c", "<Name>d</Name>")
     text = only(sow(xml + copy("<TopicFormat>%n-C-D</TopicFormat>", name="<Name>e</Name>")))
     assert "gives the copies of 'orders' the names that 'd' in line 1 gives them: %n-C-D" in text
 
 
 def test_a_copy_of_copies_of_a_pattern_needs_a_format_too(sow, only):
-    pattern = orders(more="<Pattern>^/desk/</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
+    pattern = orders(more="<Pattern>^/desk/[0-9]$</Pattern>") + copy(
+        "<TopicFormat>%n-C</TopicFormat>"
+    )
     assert "add <TopicFormat>" in only(sow(pattern + copy("", "c", "<Name>d</Name>")))
 
 
