@@ -147,3 +147,23 @@ def test_it_does_not_listen_beyond_loopback_unless_that_is_meant(command, tmp_pa
     # What counts is where it listens in the end.
     with started([*command, "--host", "localhost"]) as (_, line):
         assert line.startswith("sow: listening on http://")
+
+
+def test_a_start_that_would_lose_records_is_refused_until_it_may(command, tmp_path):
+    with started(command) as (process, line):
+        publish = [sys.executable, "-m", "sow.cli", "publish", "orders", "--url", line.split()[3]]
+        subprocess.run(publish, input='{"id":1}', text=True, check=True, capture_output=True)
+        process.terminate()
+        assert process.wait(timeout=STOP_S_MAX) == 0
+    renamed = [part.replace("TOPIC=orders", "TOPIC=trades") for part in command]
+    done = subprocess.run(renamed, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "orders (1 record; orders is not defined any more)" in done.stderr
+    assert "start with --allow-loss" in done.stderr
+    assert done.stderr.count("\n") == 1
+    with started([*renamed, "--allow-loss"]) as (process, line):
+        assert line.startswith("sow: listening")
+        process.terminate()
+        assert "given up: topic orders, 1 records" in process.communicate(timeout=STOP_S_MAX)[1]
+    (found,) = (tmp_path / "data" / "removed").glob("*/orders.ndjson")
+    assert json.loads(found.read_bytes()) == {"id": 1}

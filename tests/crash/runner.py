@@ -1,7 +1,8 @@
-"""A server to be killed: ``python -m tests.crash.runner DATA GROWTH_BYTES PORT``.
+"""A server to be killed: ``python -m tests.crash.runner DATA GROWTH_BYTES PORT [CONFIGURATION]``.
 
 Serves the topics of the crash tests on a port (0: a free one) and says its address. Checkpoints
-are written after `GROWTH_BYTES` of messages, so that kills fall into them too.
+are written after `GROWTH_BYTES` of messages, so that kills fall into them too. CONFIGURATION is one
+of `ALLOWED` or `REFUSED`: others than the one that the data was written for.
 """
 
 import asyncio
@@ -9,27 +10,51 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from sow.errors import SowError
 from sow.server import app, checkpointer
 from sow.topics import Configuration, ConflatedTopic, Topic
 
-CONFIGURATION = Configuration(
-    "crash",
-    (
-        Topic("orders", "json", keys=("/id",), hash_indexes=(("/batch",),)),
-        Topic("trades", "json", keys=("/id",)),
-        ConflatedTopic("orders-C", "json", "orders", interval_us=100_000),
+ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/batch",),))
+TRADES = Topic("trades", "json", keys=("/id",))
+DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
+COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=100_000)
+
+ALLOWED = {
+    "as it was": (ORDERS, TRADES, DESKS, COPY),
+    "indexes": (replace(ORDERS, hash_indexes=(), indexes=("/of",)), TRADES, DESKS, COPY),
+    "a topic more": (Topic("new", "json", keys=("/id",)), ORDERS, TRADES, DESKS, COPY),
+    "a wider pattern": (ORDERS, TRADES, replace(DESKS, pattern="^/d"), COPY),
+    "another interval": (ORDERS, TRADES, DESKS, replace(COPY, interval_us=200_000)),
+    "copies of desks": (
+        ORDERS,
+        TRADES,
+        DESKS,
+        COPY,
+        ConflatedTopic("copies", "json", "desks", interval_us=100_000, topic_format="%n-C"),
     ),
-)
+}
+REFUSED = {
+    "no trades": (ORDERS, DESKS, COPY),
+    "another key": (replace(ORDERS, keys=("/batch",)), TRADES, DESKS, COPY),
+    "another file": (ORDERS, replace(TRADES, file_name="t.sow"), DESKS, COPY),
+    "transient": (ORDERS, replace(TRADES, durability="transient"), DESKS, COPY),
+    "a narrower pattern": (ORDERS, TRADES, replace(DESKS, pattern="^/desk/1"), COPY),
+}
+CONFIGURATION = Configuration("crash", ALLOWED["as it was"])
 
 
-async def serve(data, growth_bytes, port):
+async def serve(data, growth_bytes, port, configuration="as it was"):
     checkpointer.GROWTH_BYTES_MIN = growth_bytes
     checkpointer.CHECK_S = 0.02
     app.Checkpointer.__init__.__defaults__ = (0, growth_bytes)
-    server = app.Server(replace(CONFIGURATION, port=port), Path(data))
-    print(await server.start(), flush=True)
+    topics = (ALLOWED | REFUSED)[configuration]
+    server = app.Server(replace(CONFIGURATION, topics=topics, port=port), Path(data))
+    try:
+        print(await server.start(), flush=True)
+    except SowError as error:
+        sys.exit(error.detail)
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))

@@ -16,9 +16,12 @@ import random
 import aiohttp
 import pytest
 
-from tests.crash.victim import Victim
+from tests.crash.runner import ALLOWED, REFUSED
+from tests.crash.victim import Victim, refusal
 
 KILLS = int(os.environ.get("SOW_KILLS", "25"))
+CHANGES = max(2, KILLS // 10)
+"""So many lives are followed by one under another configuration."""
 KILLS_A_LIFE = 25
 """After so many a new data directory begins, since each check reads the whole log."""
 SEED = int(os.environ.get("SOW_SEED", "20240808"))
@@ -146,3 +149,37 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_there(tmp_path, life):
     asyncio.run(check(survivor.url, story))
     survivor.kill()
     assert len(story.acknowledged) > KILLS_A_LIFE
+
+
+async def publish_to_desks(url):
+    async with aiohttp.ClientSession() as http:
+        for name in ("1", "2"):
+            address = f"{url}/v1/topics/%2Fdesk%2F{name}/records"
+            async with http.post(address, json={"id": name}) as response:
+                assert response.status == 200
+
+
+def test_lives_under_other_configurations_lose_nothing_either(tmp_path):
+    """What may be changed is, between two kills; what would lose records is refused, and loses
+    none."""
+    rng, story = random.Random(SEED), Story()
+    names = [rng.choice(list(ALLOWED)) for _ in range(CHANGES)]
+    for name in ["as it was", *names]:
+        victim = Victim(tmp_path, configuration=name)
+        asyncio.run(check(victim.url, story))
+        asyncio.run(publish_until_killed(victim, story, rng))
+    victim = Victim(tmp_path)
+    asyncio.run(publish_to_desks(victim.url))
+    victim.kill()
+    for name in rng.sample(list(REFUSED), min(len(REFUSED), CHANGES)):
+        assert "have no place in this configuration" in refusal(tmp_path, name), name
+    survivor = Victim(tmp_path)
+    asyncio.run(check_desks(survivor.url))
+    survivor.kill()
+
+
+async def check_desks(url):
+    async with aiohttp.ClientSession() as http:
+        for name in ("1", "2"):
+            found = await get(http, f"{url}/v1/topics/%2Fdesk%2F{name}/records")
+            assert json.loads(found) == [{"id": name}]

@@ -4,8 +4,10 @@ No sockets: a `Life` opens the directory as a server does, publishes straight in
 stores what that gives.
 """
 
+import errno
 import json
 import logging
+import os
 import re
 from contextlib import contextmanager
 from dataclasses import replace
@@ -579,3 +581,32 @@ def test_an_ordinary_start_writes_nothing(live):
         pass
     assert (live.path / MANIFEST_FILE).read_bytes() == before
     assert not re.search(r'"generation": [^1]', before.decode())
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir", "rename", "fsync", "truncate"])
+@pytest.mark.parametrize("how", ["first", "again", "removal"])
+def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(
+    live, monkeypatch, call, how
+):
+    if how != "first":
+        with live(ORDERS, TRADES) as life:
+            life.publish("trades", {"id": 1})
+            life.checkpoint()
+    topics = (ORDERS,) if how == "removal" else (ORDERS, TRADES)
+
+    def refuse(*_arguments, **_options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, call, refuse)
+    said = "Read-only file system"
+    try:
+        with live(*topics, allow_loss=True):
+            pass
+    except StoreError as error:
+        said = error.detail
+    monkeypatch.undo()
+    assert "Read-only file system" in said
+    with live(*topics, allow_loss=True) as life:
+        assert life.records("orders") == []
+        if how == "again":
+            assert life.records("trades") == [{"id": 1}]
