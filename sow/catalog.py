@@ -8,7 +8,7 @@ configuration. All of them are `RunningTopic`s: records, a router, and what hang
 What is done to a topic's records is the engine's business.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
@@ -150,24 +150,79 @@ class Catalog:
         self._enter(topic)
         return topic
 
-    def check(self, definition: Definition, is_new: bool = True) -> None:
-        """Raise what would keep a definition from being run beside those that there are."""
+    def homeless(self, new: Configuration) -> dict[RunningTopic, str]:
+        """Topics of patterns that have no place in another configuration, and why.
+
+        Those over a pattern's limit, and those whose names conflated topics would have.
+        """
+        found: dict[RunningTopic, str] = {}
+        limit = new.limits.pattern_topics_max
+        for pattern in self.patterns.values():
+            if pattern.matches is not None:
+                held = [topic for topic in pattern.members.values() if len(topic.records.table)]
+                reason = f"Limits/PatternTopics of {limit} is less than the {len(held)} there are"
+                found |= dict.fromkeys(held[limit:], reason)
+        patterns = dict(self.patterns)
+        for definition in new.topics:
+            if not isinstance(definition, ConflatedTopic) or definition.name in patterns:
+                continue
+            underlying = patterns.get(definition.underlying)
+            if underlying is not None:
+                patterns[definition.name] = PatternTopic(definition, None, underlying)
+            for topic in self.topics.values():
+                name = topic.definition.name
+                takes = (
+                    definition.name == name
+                    if underlying is None
+                    else patterns[definition.name].may_hold(name)
+                )
+                if takes and topic.pattern is not None and topic.copy is None:
+                    found[topic] = f"{name} is the name of a copy of {definition.name} now"
+        return found
+
+    def forget(self, topic: RunningTopic) -> None:
+        """Take out a topic of a pattern that nothing copies any more."""
+        name = topic.definition.name
+        assert topic.pattern is not None
+        if topic.copy is not None:
+            self.topics[topic.copy.underlying.name].router.listeners.remove(topic.copy)
+            topic.copy.stop()
+        del self.topics[name], topic.pattern.members[name]
+
+    def check(
+        self,
+        definition: Definition,
+        is_new: bool = True,
+        leaving: Collection[RunningTopic] = (),
+    ) -> None:
+        """Raise what would keep a definition from being run beside those that there are.
+
+        `leaving` are topics that will have gone by then.
+        """
         kinds = {options.name: options for options in self.configuration.message_types}
         make_merger(definition, message_type(definition.message_type, kinds))
         if isinstance(definition, ConflatedTopic):
             if definition.filter is not None:
                 self._compile_filter(definition.filter)
             if is_new:
-                self._check_names(definition)
+                gone = {name for topic in leaving for name in self.with_copies(topic)}
+                self._check_names(definition, self.topics.keys() - gone)
 
-    def _check_names(self, definition: ConflatedTopic) -> None:
-        """Raise ConfigError if a conflated topic that is new would take a topic's name."""
+    def with_copies(self, topic: RunningTopic) -> list[str]:
+        """The names of a topic and of all that copies it, copies of copies first."""
+        heard_by = [one for one in topic.router.listeners if isinstance(one, ConflatedCopy)]
+        copies = [self.topics[one.copy.name] for one in heard_by]
+        names = [name for copy in copies for name in self.with_copies(copy)]
+        return [*names, topic.definition.name]
+
+    def _check_names(self, definition: ConflatedTopic, names: Collection[str]) -> None:
+        """Raise ConfigError if a conflated topic that is new would take one of these names."""
         underlying = self.patterns.get(definition.underlying)
-        if definition.name in self.topics:
+        if definition.name in names:
             raise ConfigError(f"{definition.name}: there is a topic of this name already")
         if underlying is not None:
             copies = PatternTopic(definition, None, underlying)
-            for name in self.topics:
+            for name in names:
                 if copies.may_hold(name):
                     raise ConfigError(
                         f"{definition.name}: there is a topic {name} already, which is what the "

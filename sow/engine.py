@@ -360,6 +360,19 @@ class Engine:
             if batch is not None:
                 self._route(topic, batch)
 
+    def give_up(self, topic: RunningTopic, end_topic: Callable[[RunningTopic], None]) -> None:
+        """A topic of a pattern less: its records are deleted, and its copies go with it."""
+        self.remove(topic, list(topic.records.table.slots), "delete", self.now_us)
+        for name in self.catalog.with_copies(topic):
+            going = self.topics[name]
+            self._empty(going)
+            end_topic(going)
+            for timed in (going.copy, going.expirations):
+                if timed is not None:
+                    self.agenda.remove(timed)
+            self._untidy.pop(going, None)
+            self.catalog.forget(going)
+
     # Queries.
 
     def query(self, name: str, query: Query) -> Answer:

@@ -175,9 +175,18 @@ class Executor:
                 break
         return bool(self._lagging)
 
-    def reconfigure(self, configuration: Configuration, now_us: int) -> list[str]:
-        """Go on under another configuration; returns what was changed, or raises ConfigError."""
-        change = Reconfiguration(self.engine, configuration, self.subscriptions.end_topic)
+    def reconfigure(
+        self,
+        configuration: Configuration,
+        now_us: int,
+        give_up: Callable[[dict[RunningTopic, str]], None] | None = None,
+    ) -> list[str]:
+        """Go on under another configuration; returns what was changed, or raises ConfigError.
+
+        `give_up` takes topics whose records have no place in it; without it they are a refusal.
+        """
+        end_topic = self.subscriptions.end_topic
+        change = Reconfiguration(self.engine, configuration, end_topic, give_up)
         return change.apply(now_us)
 
     # Commands.

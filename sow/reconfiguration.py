@@ -26,6 +26,8 @@ PACE = frozenset({"interval_us", "schedule"})
 FILTER = frozenset({"filter"})
 CHANGEABLE = INDEXES | BACK_PRESSURE
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE | FILTER
+REFUSALS_MAX = 5
+"""So many topics that would lose records are named."""
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 
@@ -40,12 +42,19 @@ class Step:
 class Reconfiguration:
     """The way from an engine's configuration to another one.
 
-    `end_topic` ends the subscriptions of a topic that is going.
+    `end_topic` ends the subscriptions of a topic that is going. `give_up` takes topics whose
+    records would have no place, with the reasons; None: such a configuration is refused.
     """
 
     def __init__(
-        self, engine: Engine, new: Configuration, end_topic: Callable[[RunningTopic], None]
+        self,
+        engine: Engine,
+        new: Configuration,
+        end_topic: Callable[[RunningTopic], None],
+        give_up: Callable[[dict[RunningTopic, str]], None] | None = None,
     ) -> None:
+        self._give_up = give_up
+        self._leaving: dict[RunningTopic, str] = engine.catalog.homeless(new)
         self._engine = engine
         self._new = new
         self._end_topic = end_topic
@@ -58,6 +67,9 @@ class Reconfiguration:
             raise ConfigError(
                 "; ".join(self._refused) + ": nothing was changed; restart the server for it"
             )
+        held = {topic: why for topic, why in self._leaving.items() if len(topic.records.table)}
+        if held and self._give_up is not None:
+            self._give_up(held)
         for step in steps:
             step.apply(now_us)
         self._engine.adopt(self._new)
@@ -68,6 +80,7 @@ class Reconfiguration:
         for name in UNCHANGING:
             if getattr(old, name) != getattr(new, name):
                 self._refused.append(f"{name} cannot be changed while the server runs")
+        yield from self._leave()
         before = {definition.name: definition for definition in old.topics}
         after = {definition.name: definition for definition in new.topics}
         # What is removed goes in reverse, so that nothing is left without what it copies.
@@ -82,6 +95,21 @@ class Reconfiguration:
         for name in ("sessions", "limits", "security"):
             if getattr(old, name) != getattr(new, name):
                 yield Step(f"{name} changed", lambda _now_us: None)
+
+    def _leave(self) -> Iterator[Step]:
+        for topic, why in self._leaving.items():
+            count, name = len(topic.records.table), topic.definition.name
+            if count and self._give_up is None:
+                if len(self._refused) < REFUSALS_MAX:
+                    self._refused.append(
+                        f"topic {name} would lose its {count:,} records ({why}; with "
+                        "--allow-loss or allow_loss=true they move to removed/TIME)"
+                    )
+                continue
+            yield Step(
+                f"topic {name} given up, with {count:,} records",
+                lambda _now_us, topic=topic: self._engine.give_up(topic, self._end_topic),  # type: ignore[misc]
+            )
 
     def _removal(self, definition: Definition) -> Iterator[Step]:
         if not isinstance(definition, ConflatedTopic):
@@ -101,7 +129,8 @@ class Reconfiguration:
                 f"conflated topic {definition.name}, run by Spark, cannot be added"
             )
             return
-        self._engine.catalog.check(definition)
+        if not self._refused:
+            self._engine.catalog.check(definition, leaving=self._leaving)
         yield Step(
             f"conflated topic {definition.name} added",
             lambda now_us: self._engine.add_copies(definition, now_us),

@@ -9,21 +9,27 @@ from sow.client import Client
 
 @click.command()
 @url_option
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Give up topics that have no place in the file: their records move to removed/.",
+)
 @json_option
-def reload(url: str, as_json: bool) -> None:
+def reload(url: str, allow_loss: bool, as_json: bool) -> None:
     """Let the server read its configuration again, and say what that has changed.
 
     Conflated topics and indexes are added, removed and changed without a restart. If anything else
     was edited, or the file has a mistake, nothing is changed and every reason is given.
     """
-    changes = run(_reload(url))
+    changes = run(_reload(url, allow_loss))
     if as_json:
         click.echo(orjson.dumps({"changes": changes}))
     else:
         click.echo("\n".join(changes) or "nothing has changed")
 
 
-async def _reload(url: str) -> list[str]:
+async def _reload(url: str, allow_loss: bool) -> list[str]:
     async with Client(url, name="sow reload") as client:
-        answer = await client.http.json("POST", "/v1/config/reload")
+        path = "/v1/config/reload" + ("?allow_loss=true" if allow_loss else "")
+        answer = await client.http.json("POST", path)
         return list(answer["changes"])

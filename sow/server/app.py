@@ -10,17 +10,20 @@ from pathlib import Path
 
 from aiohttp import web
 
+from sow.catalog import RunningTopic
 from sow.clock import Clock, SystemClock
 from sow.engine import Engine
 from sow.errors import ConfigError, StoreError
 from sow.executor import Executor
+from sow.restoration import Homeless
 from sow.server.checkpointer import Checkpointer
 from sow.server.driver import Driver, stored_bytes
 from sow.server.gate import Gate, machine_names
-from sow.server.opening import Opening
+from sow.server.opening import Opening, removed_at, write_out
 from sow.server.problems import http_log, report
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
+from sow.store.kept import kept_of
 from sow.store.protocols import Entry, Journal
 from sow.store.staging import Staging
 from sow.topics import Configuration, Topic, authority, with_system_topics
@@ -186,18 +189,29 @@ class Server:
         bound = self._runner.addresses[0]
         return f"http://{authority(bound[0], bound[1])}"
 
-    def reload(self) -> list[str]:
+    def reload(self, allow_loss: bool = False) -> list[str]:
         """Read the configuration again and change what has changed; returns what that was.
 
-        Raises ConfigError, with every reason, when something cannot be changed: nothing is then.
+        With `allow_loss`, topics that have no place in it are given up. Raises ConfigError, with
+        every reason, when something cannot be changed: nothing is then.
         """
         if self._reread is None:
             raise ConfigError("this server was not started from a file")
         configuration = with_system_topics(self._reread())
-        changes = self.executor.reconfigure(configuration, self.driver.now_us())
+        give_up = self._give_up if allow_loss else None
+        changes = self.executor.reconfigure(configuration, self.driver.now_us(), give_up)
         self.configuration = self.engine.configuration
         self.driver.wake()
         return changes
+
+    def _give_up(self, topics: dict[RunningTopic, str]) -> None:
+        """Write out the records of topics that a reload has no place for."""
+        now_us = self.driver.now_us()
+        target = removed_at(self._data_directory, now_us)
+        for topic, reason in topics.items():
+            assert isinstance(topic.definition, Topic)
+            kept = kept_of(topic.definition, self.configuration)
+            write_out(Homeless(topic.records, kept, reason), target, now_us)
 
     async def stop(self) -> None:
         """Tell the clients, store everything, give the directory and the port back."""

@@ -52,7 +52,9 @@ FORMATS_LATER = ("text/csv",)
 class HttpDoor:
     """The handlers of one server."""
 
-    def __init__(self, driver: Driver, executor: Executor, reload: Callable[[], list[str]]) -> None:
+    def __init__(
+        self, driver: Driver, executor: Executor, reload: Callable[[bool], list[str]]
+    ) -> None:
         self._reload = reload
         self._driver = driver
         self._executor = executor
@@ -236,10 +238,13 @@ class HttpDoor:
         """The configuration as it was understood."""
         return json_response(without_system_topics(self._engine.configuration))
 
-    async def reload(self, _request: web.Request) -> web.Response:
+    async def reload(self, request: web.Request) -> web.Response:
         """Read the configuration file again."""
+        allow_loss = read_flag(asked_of(request), "allow_loss")
         try:
-            return json_response({"changes": self._reload()})
+            changes = self._reload(allow_loss)
+            await self._driver.durable()
+            return json_response({"changes": changes})
         except ConfigError as error:
             raise ClientError(str(error), reason=error.reason) from None
 

@@ -134,7 +134,7 @@ class Opening:
                 f"move to {directory / REMOVED}/TIME then, and nothing is deleted",
                 reason="records would be lost",
             )
-        target = self._removed()
+        target = removed_at(self._directory.path, self._now_us)
         for path in found:
             _move(path, target / path.relative_to(directory))
             log.warning("given up: %s, now in %s", path, target)
@@ -247,9 +247,9 @@ class Opening:
         gone |= {kept.name: self.journal.last_seq for kept in leaving if not kept.topic.pattern}
         if not leaving and not live and not gone.keys() - manifest.given_up.keys():
             return manifest
-        target = self._removed()
+        target = removed_at(self._directory.path, self._now_us)
         for one in live:
-            self._write_out(one, target)
+            write_out(one, target, self._now_us)
         files = [file_name(kept.topic) for kept in leaving]
         folder = target.relative_to(self._directory.path)
         names = {kept.name for kept in leaving}
@@ -267,28 +267,6 @@ class Opening:
     def _as_now(self, kept: Kept) -> Kept:
         topics = {topic.name: topic for topic in persistent_topics(self._configuration)}
         return kept_of(topics[kept.name], self._configuration, kept.since_seq)
-
-    def _removed(self) -> Path:
-        time = datetime.fromtimestamp(self._now_us / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
-        base = self._directory.path / REMOVED / time
-        target, number = base, 1
-        while target.exists():
-            number += 1
-            target = base.with_name(f"{time}-{number}")
-        return target
-
-    def _write_out(self, one: Homeless, target: Path) -> None:
-        pieces, ending = written(one, one.live(self._now_us))
-        path = target / (quote(one.name, safe="") + ending)
-        _make(target)
-        write_file(path, pieces)
-        log.warning(
-            "given up: topic %s, %d records, now in %s; %s",
-            one.name,
-            one.count(self._now_us),
-            path,
-            one.reason,
-        )
 
     def _settle(self, manifest: Manifest) -> None:
         """Open the files of new topics, and write down what the directory is for now."""
@@ -332,6 +310,27 @@ class Opening:
         oldest = min((checkpoint.seq for checkpoint in self.checkpoints.values()), default=0)
         done = min(oldest, self.journal.first_seq - 1)
         return {name: seq for name, seq in given_up.items() if seq > done}
+
+
+def removed_at(directory: Path, now_us: int) -> Path:
+    """Where what is given up now goes; not there yet."""
+    time = datetime.fromtimestamp(now_us / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
+    base = directory / REMOVED / time
+    target, number = base, 1
+    while target.exists():
+        number += 1
+        target = base.with_name(f"{time}-{number}")
+    return target
+
+
+def write_out(one: Homeless, target: Path, now_us: int) -> None:
+    """Write the records that are given up to a file in the directory `target`, and log it."""
+    pieces, ending = written(one, one.live(now_us))
+    path = target / (quote(one.name, safe="") + ending)
+    _make(target)
+    write_file(path, pieces)
+    count = one.count(now_us)
+    log.warning("given up: topic %s, %d records, now in %s; %s", one.name, count, path, one.reason)
 
 
 def written(one: Homeless, slots: Sequence[int]) -> tuple[Iterator[bytes], str]:

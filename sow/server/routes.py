@@ -65,7 +65,7 @@ class Doors(NamedTuple):
 
 
 def open_doors(
-    driver: Driver, executor: Executor, reload: Callable[[], list[str]], staging: Staging
+    driver: Driver, executor: Executor, reload: Callable[[bool], list[str]], staging: Staging
 ) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
     return Doors(
@@ -161,7 +161,7 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
         Route("POST", "/v1/sessions/{id}", http.change_session, "Switch a session's conflation"),
         Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
         Route("GET", "/v1/config", http.config, "The configuration as understood"),
-        Route("POST", "/v1/config/reload", http.reload, "Read config.xml again"),
+        Route("POST", "/v1/config/reload", http.reload, "Read config.xml again", ("allow_loss",)),
         Route("GET", "/v1/ws", doors.websocket.handle, "WebSocket"),
         Route("GET", "/", console, "The console (not available yet)"),
         Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),

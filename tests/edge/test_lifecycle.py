@@ -313,3 +313,28 @@ def test_sessions_waiting_for_a_write_that_fails_are_told_why(server):
 
 def refuse(_entries):
     raise DiskFull("refused for the test")
+
+
+DESKS = """<Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
+<Pattern>^/desk/[0-9]$</Pattern></Topic>"""
+
+
+def test_a_reload_that_would_lose_records_is_refused_until_it_may(tmp_path):
+    running = Running(configuration(DESKS), tmp_path)
+    for name in ("/desk/1", "/desk/2"):
+        running.publish(name, {"id": 1})
+    fewer = configuration(DESKS, "<Limits><PatternTopics>1</PatternTopics></Limits>")
+    running.server._reread = lambda: fewer
+    refused = running.request("POST", "/v1/config/reload")
+    assert refused.status == 400
+    assert "topic /desk/2 would lose its 1 records" in refused.json["detail"]
+    assert running.records("/desk/2") == [{"id": 1}]
+    done = running.request("POST", "/v1/config/reload?allow_loss=true")
+    assert done.json["changes"] == ["topic /desk/2 given up, with 1 records", "limits changed"]
+    (found,) = tmp_path.glob("removed/*/%2Fdesk%2F2.ndjson")
+    assert json.loads(found.read_bytes()) == {"id": 1}
+    running._config = fewer
+    running.stop()
+    running.start()
+    assert running.records("/desk/1") == [{"id": 1}]
+    running.close()

@@ -213,7 +213,7 @@ def test_what_needs_a_restart_is_refused_and_nothing_is_changed(world, topics, m
 def test_a_copy_that_would_take_the_name_of_a_topic_is_refused(world):
     world.publish("/desk/1", {"id": 1})
     taking = ConflatedTopic("/desk/1", "json", "orders")
-    with pytest.raises(ConfigError, match="/desk/1: there is a topic of this name already"):
+    with pytest.raises(ConfigError, match=r"topic /desk/1 would lose its 1 records .*allow-loss"):
         reconfigure(world, ORDERS, SLOW, DESKS, COPIES, taking)
     assert world.records("/desk/1") == [{"id": 1}]
 
@@ -222,8 +222,50 @@ def test_a_format_that_would_take_the_name_of_a_topic_is_refused_whether_it_copi
     wide = replace(DESKS, pattern="^/desk/")
     world = World(wide)
     world.publish("/desk/1-C", {"id": 1})
-    with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
+    with pytest.raises(ConfigError, match="topic /desk/1-C would lose its 1 records"):
         reconfigure(world, wide, COPIES)
+
+
+def test_topics_that_have_no_place_are_given_up_when_that_is_allowed():
+    wide = replace(DESKS, pattern="^/desk/")
+    world = World(wide)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="^/desk/", opts="oof")
+    for name in ("/desk/1", "/desk/1-C", "/desk/2"):
+        world.publish(name, {"id": 1})
+    client.lines()
+    configuration = replace(
+        world.configuration, topics=(wide, COPIES), limits=Limits(pattern_topics_max=2)
+    )
+    with pytest.raises(ConfigError, match="PatternTopics of 2 is less than the 3 there are"):
+        world.executor.reconfigure(configuration, world.now)
+    given = {}
+    changes = world.executor.reconfigure(configuration, world.now, given.update)
+    world.settle()
+    assert {topic.definition.name for topic in given} == {"/desk/1-C", "/desk/2"}
+    assert "topic /desk/1-C given up, with 1 records" in changes
+    assert ("deleted", {"id": 1}) in client.data()
+    assert world.records("/desk/1-C") == [{"id": 1}]
+    world.publish("/desk/1", {"id": 1, "a": 1})
+    world.advance(2 * SECOND)
+    assert world.records("/desk/1-C") == [{"id": 1, "a": 1}]
+    assert "/desk/2" not in world.engine.topics
+    again = World(wide, COPIES, journal=world.journal, checkpoints=world.checkpoints)
+    assert again.records("/desk/1") == [{"id": 1, "a": 1}]
+    world.check()
+
+
+def test_a_topic_that_is_given_up_takes_its_copies_with_it():
+    world = World(DESKS, COPIES)
+    world.publish("/desk/1", {"id": 1})
+    world.publish("/desk/2", {"id": 1})
+    world.advance(2 * SECOND)
+    limits = Limits(pattern_topics_max=1)
+    configuration = replace(world.configuration, limits=limits)
+    world.executor.reconfigure(configuration, world.now, lambda _topics: None)
+    world.settle()
+    assert set(world.engine.topics) == {"/desk/1", "/desk/1-C"}
+    world.advance(5 * SECOND)
 
 
 def test_a_copy_whose_name_is_taken_is_refused(world):
