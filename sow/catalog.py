@@ -167,16 +167,14 @@ class Catalog:
             if not isinstance(definition, ConflatedTopic) or definition.name in patterns:
                 continue
             underlying = patterns.get(definition.underlying)
-            if underlying is not None:
-                patterns[definition.name] = PatternTopic(definition, None, underlying)
-            for topic in self.topics.values():
-                name = topic.definition.name
-                takes = (
-                    definition.name == name
-                    if underlying is None
-                    else patterns[definition.name].may_hold(name)
-                )
-                if takes and topic.pattern is not None and topic.copy is None:
+            if underlying is None:
+                names = [definition.name] if definition.name in self.topics else []
+            else:
+                copies = patterns[definition.name] = PatternTopic(definition, None, underlying)
+                names = [name for name in self.topics if copies.may_hold(name)]
+            for topic in map(self.topics.__getitem__, names):
+                if topic.pattern is not None and topic.copy is None:
+                    name = topic.definition.name
                     found[topic] = f"{name} is the name of a copy of {definition.name} now"
         return found
 
