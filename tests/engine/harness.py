@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from conflated_topics.recorded import State, step
 from sow.clock import VirtualClock
 from sow.engine import Engine
+from sow.errors import DiskFull
 from sow.executor import Executor
 from sow.log_rows import extent, log_rows
 from sow.server.arrow import SCHEMA, of_log, rows_of
@@ -34,14 +35,26 @@ class World:
     """An engine, its journal and its clock."""
 
     def __init__(
-        self, *topics, journal=None, checkpoints=None, sessions=None, start_us=1_000 * SECOND
+        self,
+        *topics,
+        journal=None,
+        checkpoints=None,
+        sessions=None,
+        start_us=1_000 * SECOND,
+        clock=None,
     ):
-        self.clock = VirtualClock(start_us)
+        self.clock = clock or VirtualClock(start_us)
         self.journal = journal or MemoryJournal()
         self.configuration = Configuration(
             "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
         )
-        self.engine = Engine(self.configuration, self.journal.has_room, self.journal.takes)
+        self.unstored = []
+        """What the disk has refused although there was room when it was taken."""
+        self.engine = Engine(
+            self.configuration,
+            lambda: not self.unstored and self.journal.has_room(),
+            lambda size_bytes: not self.unstored and self.journal.takes(size_bytes),
+        )
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
         if checkpoints is None:
@@ -61,13 +74,18 @@ class World:
     def now(self):
         return self.clock.now_us()
 
-    def restart(self, start_us=None):
-        """A new process on the same store; its machine's clock may have been set."""
+    def restart(self, *topics, start_us=None, clock=None):
+        """A new process on the same store, perhaps with other definitions.
+
+        Its machine's clock may have been set, or be another one.
+        """
         return World(
-            *self.configuration.topics,
+            *(topics or self.configuration.topics),
             journal=self.journal,
             checkpoints=self.checkpoints,
+            sessions=self.configuration.sessions,
             start_us=self.now if start_us is None else start_us,
+            clock=clock,
         )
 
     def client(self):
@@ -76,11 +94,20 @@ class World:
     def settle(self):
         """What a server does between events: store the group, then let its words leave.
 
-        Sockets take nothing by themselves: a client reads when a test says so.
+        Sockets take nothing by themselves: a client reads when a test says so. A disk that refuses
+        is dealt with as `sow.server.driver` does: nobody who waits is acknowledged, the door is
+        shut, and what was taken is stored once the disk takes it.
         """
         group = self.engine.flush()
-        if group.entries:
-            self.journal.append(group.entries)
+        refused, self.unstored = self.unstored, []
+        entries = refused + group.entries
+        try:
+            if entries:
+                self.journal.append(entries)
+        except DiskFull as error:
+            self.unstored = entries
+            for session in group.sessions if not refused else ():
+                session.end(error.reason, self.now)
         self.engine.release(group)
         for session in group.sessions:
             self.executor.relieve(session, self.now)
@@ -248,6 +275,8 @@ class Client:
                 if not self.world.engine.has_work:
                     return frames
                 self.world.settle()
+            elif self.world.unstored:
+                return frames  # a replay that waits for the disk
 
     def lines(self):
         """Everything that has come since the last call, as dictionaries."""

@@ -1,9 +1,20 @@
-"""A naive model of the server: what every topic holds.
+"""A naive model of the server: what every topic holds, and all that was ever published.
 
 Plain dictionaries and lists, no clever structures, nothing shared with the product.
 """
 
 import copy
+from typing import NamedTuple
+
+
+class Published(NamedTuple):
+    """One message that the log holds: its bookmark, when it came, and its record's new state."""
+
+    seq: int
+    at_us: int
+    topic: str
+    key: str
+    document: dict
 
 
 def merge(document, delta):
@@ -19,24 +30,99 @@ def merge(document, delta):
     return document
 
 
+def applied(document, delta):
+    """What a client makes of a delta: path by path, and null is a value."""
+    result = dict(document)
+    for name, value in delta.items():
+        under = result.get(name)
+        if isinstance(value, dict):
+            value = applied(under if isinstance(under, dict) else {}, value)
+        result[name] = value
+    return result
+
+
+def value_at(document, path):
+    """A field of a document; None where there is none."""
+    for step in path.strip("/").split("/"):
+        document = document.get(step) if isinstance(document, dict) else None
+    return document
+
+
+def test_of(text):
+    """A filter of the simulation, as Python; None passes everything."""
+    if text is None:
+        return lambda _document: True
+    path, operator, number = text.split()
+
+    def passes(document):
+        value = value_at(document, path)
+        if not isinstance(value, int):
+            return False
+        return {">": value > int(number), "<": value < int(number), "=": value == int(number)}[
+            operator
+        ]
+
+    return passes
+
+
+def shown(document, select):
+    """What a select list leaves of a document: all its paths are signed, or none is."""
+    if select is None:
+        return document
+    if select[0].startswith("-"):
+        for member in select:
+            document = _without(document, member[1:].strip("/").split("/"))
+        return document
+    found = {}
+    for member in select:
+        found = applied(found, _only(document, member.strip("/").split("/")))
+    return found
+
+
+def _only(document, steps):
+    first, *rest = steps
+    value = document.get(first)
+    if first not in document or (rest and not isinstance(value, dict)):
+        return {}
+    if not rest:
+        return {first: value}
+    inner = _only(value, rest)
+    return {first: inner} if inner else {}
+
+
+def _without(document, steps):
+    first, *rest = steps
+    if not rest:
+        return {name: value for name, value in document.items() if name != first}
+    under = document.get(first)
+    return {**document, first: _without(under, rest)} if isinstance(under, dict) else document
+
+
 class Model:
-    """Every topic's records by key, and when some of them end."""
+    """Every topic's records by key, what was published, and when some of it ends."""
 
     def __init__(self):
         self.records = {}
         self.expiries = {}
+        self.history = []
+        self.seq = 0
 
-    def publish(self, topic, document, delta=False):
+    def publish(self, topic, document, at_us, delta=False, retained=True):
         records = self.records.setdefault(topic, {})
         key = str(document["id"])
-        if delta and key in records:
+        if delta and retained and key in records:
             document = merge(copy.deepcopy(records[key]), document)
-        records[key] = copy.deepcopy(document)
+        document = copy.deepcopy(document)
+        if retained:
+            records[key] = document
+        self.seq += 1
+        self.history.append(Published(self.seq, at_us, topic, key, document))
 
     def delete(self, topic, test):
         for key, document in list(self.records.get(topic, {}).items()):
             if test(document):
                 del self.records[topic][key]
+                self.seq += 1
 
     def expire_at(self, topic, document, at):
         """The record of this document ends at a time, unless it is published again."""
@@ -47,8 +133,21 @@ class Model:
         for (topic, key), at in list(self.expiries.items()):
             if at <= now:
                 del self.expiries[topic, key]
-                self.records.get(topic, {}).pop(key, None)
+                if self.records.get(topic, {}).pop(key, None) is not None:
+                    self.seq += 1
 
     def matching(self, topic, test=lambda document: True):
         """Records of a topic that pass a test."""
         return {k: d for k, d in self.records.get(topic, {}).items() if test(d)}
+
+    def published_after(self, seq, follows, test):
+        """What was published after a bookmark to topics that are followed, and passes."""
+        return [
+            entry
+            for entry in self.history
+            if entry.seq > seq and follows(entry.topic) and test(entry.document)
+        ]
+
+    def copied(self):
+        """The model as it stands, to go back to."""
+        return copy.deepcopy(self)

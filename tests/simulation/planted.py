@@ -232,8 +232,8 @@ MUTATIONS = (
     Mutation(
         "a restart forgets the newest time of the log",
         "sow/engine.py",
-        "            self._moment(entry.ts_us)\n",
-        "",
+        "            self._moment(entry.ts_us)\n            restoration.replay(entry)\n",
+        "            restoration.replay(entry)\n",
     ),
     Mutation(
         "a folded line carries the bookmark of its newest change",
@@ -251,15 +251,99 @@ MUTATIONS = (
     ),
     Mutation(
         "a stranger's update brings its own bookmark to an older place",
-        "sow/outbox.py",
-        "folded = folded._replace(first_seq=current.update.first_seq)",
-        "folded = folded._replace(first_seq=update.first_seq)",
+        "sow/updates.py",
+        "first_seq=current.first_seq,",
+        "first_seq=new.first_seq,",
     ),
     Mutation(
         "a topic that is born during a replay is not told",
         "sow/subscriptions.py",
         "                self._make(subscription, topic)\n\n",
         "                pass\n\n",
+    ),
+    Mutation(
+        "a line carries the bookmark of the newest change that it stands for",
+        "sow/feeds.py",
+        "seq = update.first_seq",
+        "seq = update.seq",
+    ),
+    Mutation(
+        "lines of one turn come topic by topic",
+        "sow/feeds.py",
+        'strand.lines += self.encoding.records("p", [head + tail',
+        'strand.lines[:0] = self.encoding.records("p", [head + tail',
+    ),
+    Mutation(
+        "another filter looks past what is about to leave",
+        "sow/conflated_copy.py",
+        "if not self.conflation.will_hold(name)]",
+        "if name not in self.copy.table]",
+    ),
+    Mutation(
+        "another filter looks past what is about to enter",
+        "sow/conflated_copy.py",
+        "(*self.copy.table.slots, *self.conflation.waiting())",
+        "self.copy.table.slots",
+    ),
+    Mutation(
+        "another interval forgets what waits",
+        "conflated_topics/topic.py",
+        "        self._conflator.offer(list(pending), pending.values(), now_us)\n",
+        "",
+    ),
+    Mutation(
+        "a copy that is added later is not told",
+        "sow/engine.py",
+        "for batch in topic.copy.fill(self.seq):\n                self._route(topic, batch)",
+        "topic.copy.fill(self.seq)",
+    ),
+    Mutation(
+        "who follows a pattern misses the topics that come later",
+        "sow/subscriptions.py",
+        "if not subscription.wants(topic):",
+        "if subscription.complete or not subscription.wants(topic):",
+    ),
+    Mutation(
+        "a delta is that of the whole documents",
+        "sow/batch.py",
+        "difference(*map(shape.shown, documents))",
+        "difference(*documents)",
+    ),
+    Mutation(
+        "a replay at the client's pace lets go before anybody has joined",
+        "sow/pacing.py",
+        "            and bool(self.members)\n",
+        "",
+    ),
+    Mutation(
+        "a delete in the log is passed over at a restart",
+        "sow/restoration.py",
+        "records.indexes.drop(records.table.drop(names)[1])",
+        "pass",
+    ),
+    Mutation(
+        "what came after a checkpoint is passed over for records that it holds",
+        "sow/restoration.py",
+        "(slot := found(name)) is None or table.seqs[slot] < entry.seq + at",
+        "found(name) is None",
+    ),
+    Mutation(
+        "an index keeps what was deleted",
+        "sow/keyed_topic.py",
+        "        self.indexes.drop(slots)\n",
+        "",
+    ),
+    Mutation(
+        "a full disk takes messages",
+        "sow/engine.py",
+        "        if not self._has_room():\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a sum of merged messages knows the newer one only",
+        "sow/merging.py",
+        "return _like(one + other, current, new)",
+        "return _like(other, current, new)",
     ),
 )
 

@@ -1,0 +1,88 @@
+"""What the simulated server is configured with, and how that changes between and within lives."""
+
+from dataclasses import replace
+
+from sow.topics import ConflatedTopic, Merge, Topic
+from tests.engine.harness import SECOND
+from tests.simulation.model import test_of
+
+MS = 1000
+EXPIRES_US = 3 * SECOND
+
+
+def topic(name, **more):
+    return Topic(name, "json", keys=("/id",), **more)
+
+
+def copy(name, underlying, interval_us, **more):
+    return ConflatedTopic(name, "json", underlying, interval_us=interval_us, **more)
+
+
+TOPICS = (
+    topic("t"),
+    topic("e", expires=True, expiration_us=EXPIRES_US),
+    topic("off", conflation_policy="off"),
+    topic("news", conflation_policy="unsubscribe"),
+    topic("always", conflation_policy="always"),
+    topic("end", placement="append"),
+    topic("through", retain=False),
+    topic("match", match=("/g",)),
+    topic("sums", merges=(Merge("/q", "sum"),)),
+    topic("desks", pattern="^/desk/[0-9]$"),
+    topic("logs", pattern="^/log/[0-9]$", conflation_policy="off"),
+    copy("t-C", "t", SECOND),
+    copy("t-tick", "t", 500 * MS, schedule="tick", filter="/v > 4"),
+    copy("t-CC", "t-C", SECOND),
+    copy("desks-C", "desks", 500 * MS, topic_format="%n-C"),
+)
+PUBLISHED = (
+    "t", "e", "off", "news", "always", "end", "through", "match", "sums",
+    "/desk/1", "/desk/2", "/log/1", "/log/2",
+)  # fmt: skip
+COPIES = {"t": ("t-C", "t-tick", "t-CC"), "/desk/1": ("/desk/1-C",), "/desk/2": ("/desk/2-C",)}
+DELETED_FROM = ("t", "e", "news", "always", "end", "match", "/desk/1", "/desk/2")
+FOLLOWED = (
+    *("t", "e", "off", "news", "always", "end", "match", "sums", "t-C", "t-tick", "t-CC"),
+    *("^(t|e|end)$", "^/desk/.$", "^/desk/.-C$", "^t-", "^/log/.$", "^(off|/log/.)$"),
+)
+FILTERS = (None, None, "/v > 4", "/v > 7", "/v = 3", "/id = 2", "/w/x = 1")
+
+
+def varied(random):
+    """The same topics, but whatever may be changed is drawn anew."""
+    changed = []
+    for definition in TOPICS:
+        if definition.name == "t":
+            fields = random.choice(((), (("/v",),), (("/w/x",),)))
+            definition = replace(definition, hash_indexes=fields)
+        elif definition.name == "t-C":
+            definition = replace(definition, interval_us=random.choice((300 * MS, SECOND)))
+        elif definition.name == "t-tick":
+            definition = replace(
+                definition,
+                schedule=random.choice(("tick", "per-key")),
+                filter=random.choice(("/v > 4", "/v > 4", "/v < 5", "/w/x = 1", None)),
+            )
+        elif definition.name == "t-CC" and random.random() < 0.5:
+            continue
+        elif definition.name == "desks-C":
+            definition = replace(definition, filter=random.choice((None, "/v > 4")))
+        elif definition.name == "end":
+            policy = random.choice(("conflate", "always"))
+            placement = random.choice(("append", "replace"))
+            definition = replace(definition, conflation_policy=policy, placement=placement)
+        changed.append(definition)
+    return tuple(changed)
+
+
+def behind(topics, name):
+    """Which topic a copy copies in the end, and the test that its records have passed."""
+    definitions = {definition.name: definition for definition in topics}
+    tests = []
+    while name in definitions or name.endswith("-C"):
+        definition = definitions.get(name, definitions["desks-C"])
+        if not isinstance(definition, ConflatedTopic):
+            break
+        tests.append(test_of(definition.filter))
+        name = name.removesuffix("-C") if definition.topic_format else definition.underlying
+    return name, lambda document: all(test(document) for test in tests)

@@ -1,0 +1,35 @@
+"""Bounds of the product made small for a run, so that few records cross what takes thousands.
+
+How long a chunk, a frame or a heap may be changes nothing that a client may rely on.
+"""
+
+from contextlib import contextmanager
+from importlib import import_module
+
+BOUNDS = {
+    ("sow.snapshot:CHUNK_ROWS", "sow.subscriptions:CHUNK_ROWS"): (2, 3, 1000),
+    ("sow.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
+    ("sow.outbox:GATHERED_MAX",): (1, 3, 500),
+    ("sow.outbox:DEAD_MIN",): (0, 3, 64),
+    ("sow.outbox:DISPLACEMENTS_MAX",): (0, 2, 8),
+    ("sow.expirations:ENTRIES_MIN",): (1, 8, 1024),
+    ("sow.engine:FILTERS_KEPT_MAX",): (1, 1024),
+}
+"""One choice for all the names under which a bound is known."""
+
+
+@contextmanager
+def tightened(random):
+    """Within, each bound is what a seed says."""
+    usual = []
+    try:
+        for places, choices in BOUNDS.items():
+            value = random.choice(choices)
+            for module, _, name in (place.partition(":") for place in places):
+                found = import_module(module)
+                usual.append((found, name, getattr(found, name)))
+                setattr(found, name, value)
+        yield
+    finally:
+        for found, name, value in usual:
+            setattr(found, name, value)
