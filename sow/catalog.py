@@ -62,16 +62,16 @@ class RunningTopic:
     pattern: "PatternTopic | None" = None
     updates: int = 0
     """Changes routed since the server started."""
+    is_system: bool = field(init=False)
+    """It is the server's own. Asked at every publish, so it is looked up once."""
+
+    def __post_init__(self) -> None:
+        self.is_system = isinstance(self.definition, Topic) and self.definition.system
 
     @property
     def stored_as(self) -> str:
         """Whose checkpoint holds the records: the topics of a pattern share one."""
         return self.definition.name if self.pattern is None else self.pattern.name
-
-    @property
-    def is_system(self) -> bool:
-        """It is the server's own."""
-        return isinstance(self.definition, Topic) and self.definition.system
 
     @property
     def kind(self) -> str:
