@@ -14,8 +14,8 @@ until those windows have ended it is a *newcomer*: it is told what changed since
 no more.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from conflated_topics import Conflator, OnDemand, PerKey
 from sow.batch import Batch
@@ -38,29 +38,43 @@ Place = tuple[Feed, Key]
 """What an update is conflated by: the topic as the subscription sees it, and its key there."""
 
 
-class Newcomer:
-    """A member that joined at `seq`, while `held` waited."""
+class Waiting(NamedTuple):
+    """An update in a window, and the number of the newest that is folded in as they were heard.
 
-    def __init__(self, seq: int, held: Mapping[Place, Update]) -> None:
+    Bookmarks would not do: a change of a conflated topic bears that of its original, which may be
+    older than what has been said in the meantime.
+    """
+
+    number: int
+    update: Update
+
+
+class Newcomer:
+    """A member that joined at `seq`, while `held` waited; `number` was the newest to be heard."""
+
+    def __init__(self, seq: int, number: int, held: Mapping[Place, Waiting]) -> None:
         self.seq = seq
+        self.number = number
         self.held = dict(held)
 
-    def corrected(self, released: Iterable[tuple[Place, Update]]) -> list[tuple[Feed, Update]]:
+    def corrected(self, released: Iterable[tuple[Place, Waiting]]) -> list[tuple[Feed, Update]]:
         """What released updates mean to someone whose snapshot is as of `seq`."""
         updates: list[tuple[Feed, Update]] = []
-        for place, update in released:
+        for place, (number, update) in released:
             held = self.held.get(place)
             if held is None:
                 updates.append((place[0], update))
-            elif update.seq <= self.seq:
-                if held.seq <= update.seq:
+            elif number <= self.number:
+                if held.number <= number:
                     del self.held[place]
             else:
                 del self.held[place]
                 # Of what it stands for, the snapshot holds all up to its own bookmark.
-                first_seq = max(update.first_seq, self.seq)
-                told = held.new is not None
-                fixed = update._replace(told=told, old=held.new, delta=None, first_seq=first_seq)
+                first_seq = min(max(update.first_seq, self.seq), update.seq)
+                old = held.update.new
+                fixed = update._replace(
+                    told=old is not None, old=old, delta=None, first_seq=first_seq
+                )
                 updates.append((place[0], fixed))
         return updates
 
@@ -71,24 +85,28 @@ class PacedStrand(Strand):
     def __init__(self, name: str, encoding: Encoding, interval_us: int | None) -> None:
         super().__init__(name, encoding)
         self._demand = OnDemand[Place]() if interval_us is None else None
-        self.conflator: Conflator[Place, Update] = Conflator(
+        self.conflator: Conflator[Place, Waiting] = Conflator(
             self._demand or PerKey(interval_us or 1), _folded
         )
-        self._released: list[tuple[Place, Update]] = []
+        self._heard = 0
+        self._released: list[tuple[Place, Waiting]] = []
         self._newcomers: dict[Session, Newcomer] = {}
+
+    def offer(self, place: Place, update: Update, now_us: int) -> None:
+        """Take in an update, to wait for its window's end."""
+        self._heard += 1
+        self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
 
     @property
     def waiting(self) -> bool:
-        """There is something that `flush` would hand out."""
-        return bool(self._released) or self._client_is_ready()
+        """There is something that `flush` would hand out, and somebody to take it."""
+        return bool(self.members) and (bool(self._released) or self._client_is_ready())
 
     def _client_is_ready(self) -> bool:
         """The one client of an `auto` strand has taken all that was sent, and more waits for it."""
         return (
             self._demand is not None
             and len(self.conflator) > 0
-            # During a replay nobody is here yet: what gathers is for whoever joins at its end.
-            and bool(self.members)
             and all(session.idle for session in self.members)
         )
 
@@ -97,7 +115,7 @@ class PacedStrand(Strand):
         super().join_at(session, seq)
         held = self.conflator.pending()
         if seq and held:
-            self._newcomers[session] = Newcomer(seq, held)
+            self._newcomers[session] = Newcomer(seq, self._heard, held)
 
     def leave(self, session: Session) -> None:
         """Take a member out; what gathered was handed out."""
@@ -110,9 +128,9 @@ class PacedStrand(Strand):
         newcomer = self._newcomers.get(session)
         waiting: dict[Feed, list[Update]] = {}
         for feed, update in (
-            Newcomer(newcomer.seq, newcomer.held).corrected(pending.items())
+            Newcomer(newcomer.seq, newcomer.number, newcomer.held).corrected(pending.items())
             if newcomer is not None
-            else [(place[0], update) for place, update in pending.items()]
+            else _updates(pending.items())
         ):
             waiting.setdefault(feed, []).append(update)
         return waiting
@@ -130,7 +148,7 @@ class PacedStrand(Strand):
     def collect(self) -> list[bytes]:
         """The lines of what was released, for a strand without members."""
         released, self._released = self._released, []
-        return self._said((place[0], update) for place, update in released)[0]
+        return self._said(_updates(released))[0]
 
     def flush(self, group: int, now_us: int) -> None:
         """Hand out what was released; newcomers get it as it concerns them."""
@@ -141,8 +159,7 @@ class PacedStrand(Strand):
         released, self._released = self._released, []
         settled = [session for session in self.members if session not in self._newcomers]
         if settled:
-            updates = ((place[0], update) for place, update in released)
-            self._tell(settled, updates, group, now_us)
+            self._tell(settled, _updates(released), group, now_us)
         for session, newcomer in list(self._newcomers.items()):
             self._tell([session], newcomer.corrected(released), group, now_us)
             if not newcomer.held:
@@ -172,11 +189,17 @@ class PacedStrand(Strand):
         return lines, parts
 
 
-def _folded(current: Update, new: Update) -> Update:
+def _updates(waiting: Iterable[tuple[Place, Waiting]]) -> Iterator[tuple[Feed, Update]]:
+    return ((place[0], one.update) for place, one in waiting)
+
+
+def _folded(current: Waiting, new: Waiting) -> Waiting:
     """Two updates of one place; with a conflation key they may be of different records."""
-    if current.identity == new.identity:
-        return compose(current, new)
-    return new._replace(first_seq=current.first_seq, first_ts_us=current.first_ts_us)
+    one, other = current.update, new.update
+    if one.identity == other.identity:
+        return Waiting(new.number, compose(one, other))
+    later = other._replace(first_seq=one.first_seq, first_ts_us=one.first_ts_us)
+    return Waiting(new.number, later)
 
 
 class PacedFeed(Feed):
@@ -217,7 +240,7 @@ class PacedFeed(Feed):
         key: Key = (update.identity,)
         if self._conflation_key:
             key = key_of(batch.row(self._conflation_key, at), update.identity)
-        self.strand.conflator.offer(((self, key),), (update,), now_us)
+        self.strand.offer((self, key), update, now_us)
 
     def hears_more(self) -> bool:
         """Something waits in the conflator."""

@@ -118,8 +118,9 @@ class Strand:
 
     @property
     def waiting(self) -> bool:
-        """There are lines that `flush` would hand out."""
-        return bool(self.lines)
+        """There are lines that `flush` would hand out. What has gathered before anybody has joined,
+        at the end of a replay, is for whoever does."""
+        return bool(self.lines and self.members)
 
     def join_at(self, session: Session, _seq: int) -> None:
         """Add a member that knows everything up to a bookmark; what gathered was handed out."""

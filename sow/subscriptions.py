@@ -292,6 +292,8 @@ class Subscriptions:
                 for name, feed in strand.feeds.items():
                     engine.topic(name).router.add(feed)
                 self._join(subscription, 0)
+                # What was on its way to the disk waits for it; only then is the end said.
+                engine.flush_strand(strand)
                 engine.look_after(strand)
             else:
                 self._forget(subscription)

@@ -179,6 +179,24 @@ def test_changes_that_are_on_their_way_to_the_disk_are_neither_lost_nor_early(wo
     assert ids(client.lines()) == [1, 2]
 
 
+@pytest.mark.parametrize("opts", ["", "conflation=1s", "conflation=auto"])
+def test_a_replay_that_ends_in_an_open_group_loses_nothing_and_is_not_early(world, client, opts):
+    world.publish("orders", {"id": 1})
+    command = b'{"c":"subscribe","t":"orders","bm":"0","cid":"1","a":"completed","opts":"%b"}'
+    client.execute(command % opts.encode())
+    world.clock.advance(5 * SECOND)
+    world.engine.publish("orders", [b'{"id":2}'], world.now)
+    early = b"".join(iter(lambda: client.session.pull(world.engine.released, world.now), None))
+    assert b'"id":2' not in early, "it is not on the disk yet"
+    world.settle()
+    late = client.lines()
+    if not opts:
+        assert late[-1]["a"] == "completed", "the end is said after all that was before it"
+    world.advance(2 * SECOND)
+    late += client.lines()
+    assert [early.count(b'"id":1') + ids(late).count(1), ids(late).count(2)] == [1, 1]
+
+
 def test_a_conflated_replay_cuts_its_windows_on_the_times_of_the_log(world, client):
     for number in range(30):
         world.publish("orders", {"id": 1, "px": number})

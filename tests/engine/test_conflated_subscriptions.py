@@ -1,6 +1,7 @@
 """Subscriptions conflated in time: windows, focus, late joining, the client's own pace."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -263,3 +264,29 @@ def test_a_full_queue_keeps_to_the_conflation_key(world):
     client.session.conflate(world.now)
     world.check()
     assert [(d["symbol"], d["n"]) for _, d in client.data()] == [("A", 2), ("B", 3)]
+
+
+@pytest.mark.parametrize("name", ["subscribe", "sow_and_subscribe"])
+def test_who_joins_late_hears_what_a_copy_releases_of_changes_that_were_published_before(
+    world, client, name
+):
+    first, opts = world.client(), "conflation=5s"
+    first.say(c="sow_and_subscribe", t="orders-C", opts=opts)
+    world.publish("orders", {"id": 1, "px": 1})
+    world.advance(1100 * MS)
+    world.publish("orders", {"id": 1, "px": 2})
+    client.say(c=name, t="orders-C", opts=opts)
+    world.advance(10 * SECOND)
+    assert client.data() == first.data() == [("p", {"id": 1, "px": 2})]
+
+
+def test_who_joins_late_hears_that_a_copy_has_gone(world, client):
+    first, opts = world.client(), "conflation=5s,oof"
+    first.say(c="sow_and_subscribe", t="orders.*", opts=opts)
+    world.publish("orders", {"id": 1})
+    world.advance(1100 * MS)
+    client.say(c="sow_and_subscribe", t="orders.*", opts=opts)
+    configuration = replace(world.configuration, topics=world.configuration.topics[:1])
+    world.executor.reconfigure(configuration, world.now)
+    world.advance(10 * SECOND)
+    assert client.data() == [("deleted", {"id": 1})]

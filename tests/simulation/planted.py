@@ -172,14 +172,14 @@ MUTATIONS = (
     Mutation(
         "a newcomer's own state is not corrected",
         "sow/pacing.py",
-        "fixed = update._replace(told=told, old=held.new, delta=None, first_seq=first_seq)",
-        "fixed = update",
+        "                updates.append((place[0], fixed))\n",
+        "                updates.append((place[0], update))\n",
     ),
     Mutation(
         "a feed is not flushed before somebody joins",
         "sow/subscriptions.py",
-        "        engine.flush_strand(strand)\n",
-        "",
+        "        engine.flush_strand(strand)\n        strand.join_at",
+        "        strand.join_at",
     ),
     Mutation(
         "a resumed session repeats a line",
