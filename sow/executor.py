@@ -194,11 +194,23 @@ class Executor:
     def execute_all(
         self, session: Session, commands: Iterable[Command | Refused], now_us: int
     ) -> None:
-        """Carry out commands in order; publishes that follow each other share their cost."""
+        """Carry out commands in order, all of them at once."""
+        for _ in self.carry_out(session, commands, lambda: now_us):
+            pass
+
+    def carry_out(
+        self, session: Session, commands: Iterable[Command | Refused], now_us: Callable[[], int]
+    ) -> Iterator[None]:
+        """Carry out commands in order, one for each step of the iterator, so that whoever takes
+        the steps can let others have a turn; publishes that follow each other share their cost,
+        and so a step."""
         for run in runs_of(commands):
-            if len(run) == 1 or not self._publish_run(session, run, now_us):
+            if len(run) == 1 or not self._publish_run(session, run, now_us()):
                 for command in run:
-                    self.execute(session, command, now_us)
+                    self.execute(session, command, now_us())
+                    yield
+            else:
+                yield
             # A logon may have taken up another session: the rest is said to that one.
             session = session.successor or session
 

@@ -10,7 +10,7 @@ the same bytes object, so it is built once however many sessions there are.
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,7 +20,8 @@ import msgspec
 import orjson
 
 from sow.commands import Command, Options
-from sow.errors import ClientError, NotAvailable, SowError, clipped, shown
+from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
+from sow.frames import FrameLines
 from sow.paths import Member
 from sow.replies import Reply
 
@@ -60,6 +61,11 @@ ACKS = ("processed", "persisted", "completed")
 ACKS_LATER = ("received", "stats")
 KNOWN_TOLD_MAX = 30
 """So many words may help who has mistyped one; more would only be long."""
+REFUSED_MAX = 100
+"""Refused lines of one frame after which the rest of it is not read: a program that errs so often
+is not going to send anything better, and a refusal costs ten times the line that it is about."""
+BODIES_MAX = 1_000_000
+"""Bodies that may follow one line. Each takes some 50 bytes besides its text."""
 
 
 @dataclass(slots=True)
@@ -71,6 +77,8 @@ class Refused:
 
 
 NO_BODY = msgspec.Raw(b"")
+NO_LINES = FrameLines(b"")
+NO_LINES.leave()
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -105,33 +113,56 @@ HEADER = msgspec.json.Decoder(Header)
 HEADER_FIELDS = frozenset(Header.__struct_fields__)
 
 
-def read_frame(frame: bytes) -> Iterator[Command | Refused]:
+def read_frame(frame: bytes) -> Iterable[Command | Refused]:
     """The commands of one frame, in order."""
-    lines = frame.split(b"\n")
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        at += 1
+    if b"\n" not in frame and frame.strip():
+        return [_read(frame, NO_LINES)]
+    return read_lines(FrameLines(frame))
+
+
+def read_lines(lines: FrameLines) -> Iterator[Command | Refused]:
+    """The commands of a frame's lines, each read when it is asked for.
+
+    Of a frame that is full of mistakes only the first are told, and the rest is not read: it costs
+    its sender nothing to make, and everybody else the time in which it is refused.
+    """
+    refused = 0
+    while (line := lines.next()) is not None:
         if not line or line.isspace():
             continue
-        try:
-            header = _header(line)
-            bodies: Sequence[bytes] = ()
-            if header.n is not None:
-                bodies = _following(header, lines, at)
-            elif header.d:
-                bodies = (bytes(header.d),)
-            yield _command(header, bodies)
-            at += len(bodies) if header.n is not None else 0
-        except SowError as error:
-            cid, follow = _outline(line)
-            if follow is None or at + follow > len(lines):
-                # What follows may be bodies, and bodies are never commands.
-                follow = len(lines) - at
-                if any(rest.strip() for rest in lines[at:]):
-                    error.detail += "; the rest of the frame was not read"
-            at += follow
-            yield Refused(cid, error)
+        read = _read(line, lines)
+        if isinstance(read, Refused):
+            refused += 1
+            if refused == REFUSED_MAX and lines.leave():
+                read.error.detail += (
+                    f"; {refused} lines of this frame were refused, and the rest was not read"
+                )
+        yield read
+
+
+def _read(line: bytes, following: FrameLines) -> Command | Refused:
+    """The command of a line, with the bodies that follow it, which are passed over."""
+    try:
+        header = _header(line)
+        bodies: Sequence[bytes] = ()
+        if header.n is not None:
+            bodies = _following(header, following)
+        elif header.d:
+            bodies = (bytes(header.d),)
+        command = _command(header, bodies)
+    except SowError as error:
+        cid, follow = _outline(line)
+        if follow is None or follow > BODIES_MAX or not following.has(follow):
+            # What follows may be bodies, and bodies are never commands.
+            if following.leave():
+                error.detail += "; the rest of the frame was not read"
+        else:
+            following.skip(follow)
+        # Without its traceback, which would keep the line and all that was read of it.
+        return Refused(cid, error.with_traceback(None))
+    if header.n is not None:
+        following.skip(len(bodies))
+    return command
 
 
 def _header(line: bytes) -> Header:
@@ -148,7 +179,7 @@ def _header(line: bytes) -> Header:
     return header
 
 
-def _following(header: Header, lines: list[bytes], at: int) -> list[bytes]:
+def _following(header: Header, lines: FrameLines) -> list[bytes]:
     count = header.n or 0
     if header.c not in FRAMED:
         raise ClientError(f"n says how many bodies follow; it belongs to {' and '.join(FRAMED)}")
@@ -156,7 +187,11 @@ def _following(header: Header, lines: list[bytes], at: int) -> list[bytes]:
         raise ClientError("give d or n, not both")
     if count < 1:
         raise ClientError(f"n is {count}; it must be at least 1")
-    bodies = lines[at : at + count]
+    if count > BODIES_MAX:
+        raise TooLarge(
+            f"n is {count}, and at most {BODIES_MAX} bodies may follow; send more frames"
+        )
+    bodies = lines.peek(count)
     if len(bodies) < count or (len(bodies) == count and bodies[-1] == b"" and count > 1):
         found = len([body for body in bodies if body])
         raise ClientError(f"n is {count}, but {found} bodies follow in this frame")

@@ -33,6 +33,7 @@ LAYERS = {
         "sow.merging",
         "sow.select_list",
         "sow.topic_patterns",
+        "sow.frames",
         "sow.wire",
         "sow.config",
         "sow.messages",

@@ -1,17 +1,114 @@
-"""WebSocket: frames of command lines in, frames of lines out (contract §4)."""
+"""WebSocket: frames of command lines in, frames of lines out (contract §4).
+
+What a client sends is carried out a little in each turn of the loop, so that no frame delays others
+for longer than a command takes. Meanwhile its socket is not read: TCP slows the client.
+"""
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 
 from aiohttp import WSMsgType, web
 
-from sow.commands import Command
 from sow.errors import ClientError, StoreError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
+from sow.server.inbox import Inbox
 from sow.sessions import Session
-from sow.wire import LINES, Refused, read_frame
+from sow.wire import LINES
+
+TURN_S = 0.002
+"""How long one client's commands may keep the loop, but for the end of the last one."""
+INBOX_BYTES_MAX = 256 * 1024
+"""So much is taken in before what came first is carried out: what one read of a socket gives."""
+FULL_PAUSE_S = 0.02
+"""How long to wait for a client that has not read its answers before looking again."""
+
+
+class Incoming:
+    """What one client sends, from its frames to the steps of the executor.
+
+    A client whose queue is full of answers has to read some before more is carried out for it.
+    """
+
+    def __init__(self, driver: Driver, executor: Executor, connection: Connection) -> None:
+        self._driver = driver
+        self._executor = executor
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._inbox = Inbox()
+        self._steps: Iterator[None] | None = None
+        self._next: asyncio.Handle | None = None
+        self._turned: asyncio.Future[None] | None = None
+
+    def add(self, frame: bytes) -> None:
+        """A frame has come; what has come with it is carried out together."""
+        self._inbox.add(frame)
+        if self._next is None:
+            self._next = self._loop.call_soon(self._turn)
+
+    async def room(self) -> None:
+        """Return when the socket may be read again."""
+        while self._inbox.bytes > INBOX_BYTES_MAX:
+            await self._turn_taken()
+
+    async def done(self) -> None:
+        """Return when everything has been carried out, or never will be."""
+        while self._next is not None:
+            await self._turn_taken()
+
+    async def _turn_taken(self) -> None:
+        self._turned = self._loop.create_future()
+        await self._turned
+
+    def _turn(self) -> None:
+        self._next = None
+        connection, session = self._connection, self._connection.session
+        try:
+            if session.ended is not None or not connection.owns:
+                self._drop()
+            elif session.outbox.full:
+                self._executor.relieve(session, self._driver.now_us())
+                if session.ended is not None:
+                    connection.write()
+                self._next = self._loop.call_later(FULL_PAUSE_S, self._turn)
+            else:
+                if self._carry_out():
+                    self._next = self._loop.call_soon(self._turn)
+                connection.follow()
+            self._driver.wake()
+        finally:
+            if self._turned is not None and not self._turned.done():
+                self._turned.set_result(None)
+
+    def _carry_out(self) -> bool:
+        """Take steps for as long as a turn lasts; whether there is more to do."""
+        until = self._loop.time() + TURN_S
+        while True:
+            if self._steps is None:
+                commands = self._inbox.take()
+                if not commands:
+                    return False
+                session = self._connection.session
+                self._steps = self._executor.carry_out(session, commands, self._driver.now_us)
+            for _ in self._steps:
+                if self._loop.time() >= until:
+                    return True
+            self._steps = None
+            # The rest is for the session that a logon may have taken up.
+            self._connection.follow()
+
+    def _drop(self) -> None:
+        self._inbox.clear()
+        self._steps = None
+
+    def close(self) -> None:
+        """The client has gone: forget what is left."""
+        self._drop()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
 
 
 class WebSocketDoor:
@@ -39,36 +136,26 @@ class WebSocketDoor:
         def give_up() -> None:
             closing.append(loop.create_task(socket.close(code=1008, message=b"")))
 
-        commands: list[Command | Refused] = []
-
-        def execute() -> None:
-            """Carry out all that has come since the loop last waited, in one go."""
-            executor.execute_all(connection.session, commands, driver.now_us())
-            commands.clear()
-            connection.follow()
-            driver.wake()
-
         connection = Connection(driver, executor, session, request, give_up)
+        incoming = Incoming(driver, executor, connection)
         self._sockets.add(socket)
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT:
-                    frame = message.data.encode()
+                    incoming.add(message.data.encode())
                 elif message.type is WSMsgType.BINARY:
-                    frame = message.data
+                    incoming.add(message.data)
                 else:
                     break
-                if not commands:
-                    loop.call_soon(execute)
-                commands.extend(read_frame(frame))
+                await incoming.room()
                 if driver.behind:
                     # If the disk refuses, the driver itself ends the sessions that wait for it.
                     with contextlib.suppress(StoreError):
                         await driver.durable()
+            await incoming.done()
         finally:
             self._sockets.discard(socket)
-            if connection.owns:
-                execute()
+            incoming.close()
             connection.close()
             if connection.owns:
                 self._drop(connection.session)

@@ -126,3 +126,33 @@ def test_of_a_field_that_comes_twice_the_stored_bytes_keep_both(server):
     server.post("orders", b'{"id":1,"id":2}')
     assert server.get(records("orders")).body == b'[{"id":1,"id":2}]'
     assert len(server.records("orders", filter="/id = 2")) == 1
+
+
+def test_a_frame_of_very_many_commands_is_carried_out_in_order_beside_everybody_elses(server):
+    lines = [f'{{"c":"heartbeat","cid":{n}}}' for n in range(60_000)]
+    with server.socket() as ws, server.socket() as other:
+        ws.send(*lines, {"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "last"})
+        other.ask({"c": "logon"})
+        assert server.records("orders") == []
+        acks = [line["cid"] for line in ws.until(cid="last") if line["c"] == "ack"]
+    assert acks == [str(n) for n in range(60_000)] + ["last"]
+    well(server)
+
+
+def test_nothing_is_carried_out_for_a_client_whose_queue_is_full_of_answers(server):
+    with server.socket() as ws:
+        ws.send(*['{"c":"sow","t":"nope"}'] * 200_000, {"c": "publish", "t": "orders", "d": {}})
+        depths = []
+        while sessions := server.get("/v1/sessions").json:
+            depths.append(sessions[0]["queue_messages"])
+    assert 10_000 < max(depths) < 20_000
+    well(server)
+
+
+def test_what_a_client_has_sent_before_it_goes_is_carried_out(server):
+    with server.socket() as ws:
+        ws.send(*[{"c": "publish", "t": "orders", "d": {"id": n}} for n in range(3000)])
+    while len(server.records("orders")) < 3000:
+        pass
+    assert server.request("DELETE", records("orders", filter="1=1")).status == 200
+    well(server)

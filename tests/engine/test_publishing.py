@@ -6,6 +6,7 @@ from sow.consumers import Consumers
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
 from sow.staged_writes import Rows, StagedWrites
 from sow.topics import CONSUMERS, WRITES, Topic
+from sow.wire import read_frame
 from tests.engine.harness import ORDERS, SECOND, World
 
 SHORT = Topic("short", "json", keys=("/id",), expires=True)
@@ -279,3 +280,22 @@ def test_publishes_to_different_topics_keep_their_order():
     )
     world.client().send(frame)
     assert [entry.topic for entry in world.journal.read(0)] == ["orders", "trades", "orders"]
+
+
+def test_commands_are_carried_out_one_a_step_and_publishes_that_follow_each_other_in_one():
+    world = World()
+    client = world.client()
+    publish = b'{"c":"publish","t":"orders","d":{"id":%d}}'
+    frame = b"\n".join([b'{"c":"heartbeat"}', *[publish % n for n in range(50)], b"{}", b"{}"])
+    steps = world.executor.carry_out(client.session, read_frame(frame), lambda: world.now)
+    held = [len(world.engine.topics["orders"].records.table) for _ in steps]
+    assert held == [0, 50, 50, 50]
+
+
+def test_publishes_of_which_one_is_bad_are_a_step_each():
+    world = World()
+    client = world.client()
+    bodies = [b'{"id":1}', b"{}", b'{"id":2}']
+    frame = b"\n".join([b'{"c":"publish","t":"orders","d":%b}' % body for body in bodies])
+    steps = world.executor.carry_out(client.session, read_frame(frame), lambda: world.now)
+    assert [len(world.engine.topics["orders"].records.table) for _ in steps] == [1, 1, 2]

@@ -1,0 +1,72 @@
+"""The inbox: what one client has sent over its WebSocket and is not carried out yet.
+
+Frames wait here as they came, and their commands are read a few at a time: as many as fit into a
+turn of the loop. So a frame of millions of lines takes the memory of a few thousand, and frames of
+one line, which come in numbers, are still taken together and share their cost.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from sow.commands import Command
+from sow.frames import PIECE_BYTES, FrameLines
+from sow.wire import Refused, read_frame, read_lines
+
+TAKEN_BYTES_MAX = 2 * PIECE_BYTES
+"""Text that is read at once: some hundred messages, or a few thousand of the shortest commands."""
+Commands = Iterator[Command | Refused]
+
+
+class Inbox:
+    """Frames of one client. `bytes` is how much of them waits; a frame counts until it is read."""
+
+    def __init__(self) -> None:
+        self._frames: deque[bytes] = deque()
+        self._long: tuple[FrameLines, Commands] | None = None
+        """The first frame, if it is a long one of which some was read."""
+        self.bytes = 0
+
+    def add(self, frame: bytes) -> None:
+        """A frame has come."""
+        self._frames.append(frame)
+        self.bytes += len(frame)
+
+    def take(self) -> list[Command | Refused]:
+        """The next commands, in order; none when nothing waits."""
+        taken: list[Command | Refused] = []
+        left = TAKEN_BYTES_MAX
+        while self._frames and left > 0:
+            frame = self._frames[0]
+            if len(frame) <= PIECE_BYTES:
+                taken.extend(read_frame(frame))
+                left -= len(frame)
+            else:
+                if self._long is None:
+                    lines = FrameLines(frame)
+                    self._long = lines, read_lines(lines)
+                left -= self._read_on(*self._long, taken, left)
+                if left <= 0:
+                    # Whether that was all of the frame is seen next time.
+                    break
+                self._long = None
+            self._frames.popleft()
+            self.bytes -= len(frame)
+        return taken
+
+    @staticmethod
+    def _read_on(
+        lines: FrameLines, commands: Commands, taken: list[Command | Refused], bytes_max: int
+    ) -> int:
+        """Read some commands of a long frame; returns how much of it was cut for them."""
+        begins = lines.cut_bytes
+        for command in commands:
+            taken.append(command)
+            if lines.cut_bytes - begins >= bytes_max:
+                break
+        return lines.cut_bytes - begins
+
+    def clear(self) -> None:
+        """Forget it all."""
+        self._frames.clear()
+        self._long = None
+        self.bytes = 0

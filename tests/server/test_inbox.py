@@ -1,0 +1,68 @@
+"""Commands leave the inbox in order and a few at a time, however long the frames are."""
+
+import json
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.frames import PIECE_BYTES
+from sow.server.inbox import TAKEN_BYTES_MAX, Inbox
+
+
+def frame_of(cids, pad=""):
+    lines = [json.dumps({"c": "heartbeat", "cid": cid, "client": pad}) for cid in cids]
+    return "\n".join(lines).encode()
+
+
+def takes(inbox):
+    while taken := inbox.take():
+        yield [command.cid for command in taken]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 100)), min_size=1, max_size=6))
+def test_every_command_leaves_once_and_in_order(sizes):
+    inbox, wanted = Inbox(), []
+    for count, pad in sizes:
+        cids = [str(len(wanted) + at) for at in range(count)]
+        wanted += cids
+        inbox.add(frame_of(cids, "x" * pad))
+    assert [cid for cids in takes(inbox) for cid in cids] == wanted
+    assert inbox.bytes == 0
+
+
+def test_frames_of_one_command_are_taken_together():
+    inbox = Inbox()
+    for cid in range(500):
+        inbox.add(frame_of([str(cid)]))
+    assert len(inbox.take()) == 500
+    assert inbox.take() == []
+
+
+def test_a_long_frame_is_read_a_little_at_a_time():
+    inbox, frame = Inbox(), b'{"c":"heartbeat"}\n' * 300_000
+    inbox.add(frame)
+    tracemalloc.start()
+    taken = inbox.take()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0 < len(taken) * len(frame) / 300_000 <= TAKEN_BYTES_MAX + PIECE_BYTES
+    assert inbox.bytes == len(frame)
+    assert peak < 16 * 1024**2
+
+
+def test_a_frame_after_a_long_one_waits_for_its_turn():
+    inbox = Inbox()
+    inbox.add(b'{"c":"heartbeat"}\n' * 20_000)
+    inbox.add(frame_of(["last"]))
+    cids = [cid for cids in takes(inbox) for cid in cids]
+    assert (len(cids), cids[-1], cids.index("last")) == (20_001, "last", 20_000)
+
+
+def test_what_is_cleared_is_gone():
+    inbox = Inbox()
+    inbox.add(b'{"c":"heartbeat"}\n' * 20_000)
+    inbox.take()
+    inbox.clear()
+    inbox.add(frame_of(["next"]))
+    assert list(takes(inbox)) == [["next"]]

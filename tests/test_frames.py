@@ -1,0 +1,57 @@
+"""The lines of a frame are those of a split, and a long frame is never cut all at once."""
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.frames import PIECE_BYTES, FrameLines
+
+PAD = b"x" * 1000
+texts = st.lists(
+    st.sampled_from([b"", b" ", b"{}", PAD, PAD * 70, b"\n" * 100, b"\n" * PIECE_BYTES]),
+    max_size=200,
+).map(b"\n".join)
+
+
+def lines_of(frame):
+    lines = FrameLines(frame)
+    return list(iter(lines.next, None))
+
+
+@given(texts)
+def test_the_lines_are_those_of_a_split_but_for_blanks(frame):
+    assert [line for line in lines_of(frame) if line.strip()] == [
+        line for line in frame.split(b"\n") if line.strip()
+    ]
+
+
+@given(texts, st.lists(st.integers(0, 300), max_size=20))
+def test_lines_that_are_peeked_at_and_skipped_are_the_next_ones(frame, counts):
+    lines, rest = FrameLines(frame), frame.split(b"\n")
+    for count in counts:
+        assert lines.peek(count) == rest[:count]
+        assert lines.has(count) == (len(rest) >= count)
+        if not lines.has(count):
+            break
+        lines.skip(count)
+        rest = rest[count:]
+    assert lines.leave() == any(line.strip() for line in rest)
+    assert lines.next() is None
+
+
+def test_a_long_frame_is_cut_as_its_lines_are_wanted():
+    frame = b"{}\n" * 1_000_000
+    lines = FrameLines(frame)
+    tracemalloc.start()
+    for _ in range(100):
+        lines.next()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert lines.cut_bytes < 2 * PIECE_BYTES
+    assert peak < 4 * 1024**2
+
+
+def test_a_long_frame_of_blanks_is_no_line_beyond_its_first_piece():
+    assert len(lines_of(b"\n" * (50 * PIECE_BYTES))) <= PIECE_BYTES + 1
+    assert lines_of(b" \n" * (50 * PIECE_BYTES) + b"{}")[-1] == b"{}"

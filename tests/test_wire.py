@@ -1,0 +1,62 @@
+"""What is read of a client's frame, and what one that is full of mistakes costs."""
+
+import tracemalloc
+
+import pytest
+
+from sow.errors import TooLarge
+from sow.frames import FrameLines
+from sow.wire import BODIES_MAX, REFUSED_MAX, Refused, read_frame, read_lines
+
+HEARTBEAT = b'{"c":"heartbeat"}'
+
+
+@pytest.mark.parametrize("frame", [b"", b" ", b"\n", b"\n \r\n\n"])
+def test_a_frame_of_blanks_holds_nothing(frame):
+    assert list(read_frame(frame)) == []
+
+
+@pytest.mark.parametrize("line", [b"{}", b"x", b'{"c":"nope"}', b'{"c":"sow","n":1}', b"\xff"])
+def test_of_a_frame_of_mistakes_only_the_first_are_told(line):
+    told = list(read_frame(b"\n".join([line] * 200_000)))
+    assert len(told) <= REFUSED_MAX
+    assert all(isinstance(one, Refused) for one in told)
+    assert told[-1].error.detail.endswith("was not read")
+    assert not any("not read" in one.error.detail for one in told[:-1])
+
+
+def test_mistakes_among_commands_are_told_one_by_one():
+    frame = b"\n".join([HEARTBEAT, b"{}"] * (REFUSED_MAX - 1)) + b"\n" + HEARTBEAT
+    read = list(read_frame(frame))
+    assert sum(isinstance(one, Refused) for one in read) == REFUSED_MAX - 1
+    assert len(read) == 2 * REFUSED_MAX - 1
+
+
+def test_the_last_of_many_mistakes_leaves_nothing_unread():
+    last = list(read_frame(b"\n".join([b"{}"] * REFUSED_MAX)))[-1]
+    assert "not read" not in last.error.detail
+
+
+def test_a_refused_line_does_not_keep_what_was_read():
+    (refused,) = read_frame(b'{"c":"nope","cid":"1"}')
+    assert refused.error.__traceback__ is None
+
+
+def test_commands_of_a_long_frame_are_read_when_they_are_asked_for():
+    lines = FrameLines(b"\n".join([HEARTBEAT] * 200_000))
+    commands = read_lines(lines)
+    tracemalloc.start()
+    for _ in range(1000):
+        next(commands)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert lines.cut_bytes < 200_000
+    assert peak < 4 * 1024**2
+
+
+def test_more_bodies_than_a_command_may_have_are_refused_unread():
+    lines = FrameLines(b'{"c":"publish","t":"a","n":%d}\n' % (BODIES_MAX + 1) + b"{}\n" * 100_000)
+    (refused,) = read_lines(lines)
+    assert isinstance(refused.error, TooLarge)
+    assert "the rest of the frame was not read" in refused.error.detail
+    assert lines.next() is None
