@@ -39,8 +39,8 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and run two at
 	$(BIN)/python -m pytest tests/crash/spark/executors.py
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py
 
-fuzz: $(INSTALLED)  ## a long run of every fuzz test
-	SOW_FUZZ_EXAMPLES=5000 $(BIN)/python -m pytest tests/fuzz
+fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed
+	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 $(BIN)/python -m pytest tests/fuzz
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, about a minute
 	$(BIN)/python -m pytest tests/cluster

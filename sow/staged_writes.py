@@ -18,7 +18,7 @@ from conflated_topics import Removal
 from sow.catalog import RunningTopic
 from sow.changes import Reason
 from sow.engine import Engine
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadMessage, ClientError, shown
 from sow.keyed_topic import KeyedTopic, Messages
 from sow.topics import WRITES
 
@@ -90,7 +90,7 @@ def read(records: KeyedTopic, run: Rows) -> Step:
     """What a run of rows does; raises BadMessage with the place of the first bad one."""
     operation = run.operations[0]
     if operation not in OPERATIONS:
-        raise BadMessage(f"op is {operation!r}; it must be publish, delta or delete")
+        raise BadMessage(f"op is {shown(operation)}; it must be publish, delta or delete")
     if operation in DELETIONS:
         return _deletion(records, run)
     for at, body in enumerate(run.bodies):

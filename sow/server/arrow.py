@@ -14,10 +14,11 @@ import orjson
 import pyarrow as pa
 from aiohttp import web
 
-from sow.errors import ClientError
+from sow.errors import ClientError, clipped
 from sow.keyed_topic import KeyedTopic
 from sow.log_rows import LogRows
 from sow.messages.arrow import table_of_documents, table_of_json
+from sow.messages.arrow_input import read_stream
 from sow.rendering import document_of
 from sow.snapshot import Snapshot
 from sow.staged_writes import Rows
@@ -35,6 +36,9 @@ SCHEMA = pa.schema(
     ]
 )
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
+SEQ_MAX = 2**63 - 1
+TS_US_MAX = 253_402_300_799_999_999
+"""The last moment of the year 9999: what is written as a date."""
 
 
 def texts(topic: KeyedTopic, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
@@ -148,16 +152,13 @@ def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
     return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
-def read_rows(topic: KeyedTopic, content: bytes) -> Rows:
+def read_rows(topic: KeyedTopic, content: bytes, size_max: int) -> Rows:
     """The rows that a writer sent: `value`, and optionally `key` and `op` (publish).
 
-    Raises ClientError for what is no such stream.
+    `size_max` bounds the bytes of the stream once unpacked. Raises ClientError for what is no such
+    stream.
     """
-    try:
-        table = pa.ipc.open_stream(content).read_all()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ClientError(f"the body is not an Arrow stream: {error}") from None
-    return rows_of(topic, table)
+    return rows_of(topic, read_stream(content, size_max))
 
 
 def rows_of(topic: KeyedTopic, table: pa.Table) -> Rows:
@@ -165,8 +166,8 @@ def rows_of(topic: KeyedTopic, table: pa.Table) -> Rows:
     unknown = [name for name in table.column_names if name not in WRITTEN]
     if unknown or "value" not in table.column_names:
         raise ClientError(
-            f"the stream has the columns {', '.join(table.column_names)}; it must have value, and "
-            "may have key, op, bookmark and ts"
+            f"the stream has the columns {clipped(', '.join(table.column_names))}; it must have "
+            "value, and may have key, op, bookmark and ts"
         )
     columns = {name: _texts_of(table, name) for name in WRITTEN[:3] if name in table.column_names}
     nothing = [None] * len(table)
@@ -185,16 +186,21 @@ def _stamps(table: pa.Table) -> list[tuple[int, int]] | None:
     try:
         seqs = table.column("bookmark").cast(pa.int64()).to_pylist()
         ts_us = table.column("ts").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-        return [(int(seq), int(ts)) for seq, ts in zip(seqs, ts_us, strict=True)]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
-        raise ClientError(f"bookmark and ts are a number and a time in each row: {error}") from None
+    except pa.ArrowException as error:
+        raise ClientError(
+            f"bookmark and ts are a number and a time in each row: {clipped(str(error))}"
+        ) from None
+    for column, most in ((seqs, SEQ_MAX), (ts_us, TS_US_MAX)):
+        if not all(value is not None and 0 <= value <= most for value in column):
+            raise ClientError("bookmark and ts are a number and a time in each row, since 1970")
+    return list(zip(seqs, ts_us, strict=True))
 
 
 def _texts_of(table: pa.Table, name: str) -> list[str | None]:
     try:
         found: list[str | None] = table.column(name).cast(pa.string()).to_pylist()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ClientError(f"the column {name} must hold text: {error}") from None
+    except pa.ArrowException as error:
+        raise ClientError(f"the column {name} must hold text: {clipped(str(error))}") from None
     return found
 
 
@@ -206,7 +212,7 @@ def _bodies(topic: KeyedTopic, values: Sequence[str | None]) -> list[bytes | Non
 
 
 def without_rows(content: bytes, places: Sequence[int]) -> bytes:
-    """The stream without some of its rows."""
+    """A stream that was read without some of its rows."""
     if not places:
         return content
     table = pa.ipc.open_stream(content).read_all()

@@ -138,6 +138,7 @@ class WritesDoor:
 
     def __init__(self, driver: Driver, engine: Engine, staging: Staging) -> None:
         self._driver = driver
+        self._engine = engine
         self._writes = StagedWrites(engine)
         self._staging = staging
         self._committing = asyncio.Lock()
@@ -168,7 +169,7 @@ class WritesDoor:
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
     def _read(self, topic: RunningTopic, content: bytes) -> Read:
-        rows = read_rows(topic.records, content)
+        rows = read_rows(topic.records, content, self._engine.configuration.limits.frame_bytes_max)
         steps, rejected = self._writes.read(topic, rows)
         return Read(len(rows) - len(rejected), steps, rejected)
 

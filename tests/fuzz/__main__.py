@@ -1,0 +1,68 @@
+"""`python -m tests.fuzz DOOR [--inputs N] [--seed S] [--block B]`: many inputs for one door.
+
+In a process of its own, since an input may end it. The inputs of a block follow from seed and
+block, so that whatever happens can be made to happen again. Prints what came of them as JSON.
+"""
+
+import argparse
+import json
+import random
+import resource
+import sys
+import time
+
+from tests.fuzz.arrow import ArrowDoor
+
+DOORS = {"arrow": ArrowDoor}
+BLOCK = 1_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("door", choices=DOORS)
+    parser.add_argument("--inputs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--block", type=int, help="only this one")
+    asked = parser.parse_args()
+    blocks = [asked.block] if asked.block is not None else range(-(-asked.inputs // BLOCK))
+    begun_s, let_in = time.monotonic(), 0
+    before_bytes = peak_bytes()
+    for block in blocks:
+        # The last line that is there tells where it ended.
+        print(f"{asked.door} --seed {asked.seed} --block {block}", file=sys.stderr, flush=True)
+        let_in += knocks(DOORS[asked.door](), random.Random(f"{asked.seed} {block}"))
+    inputs = len(blocks) * BLOCK
+    seconds = time.monotonic() - begun_s
+    grown = (peak_bytes() - before_bytes) // 1024**2
+    print(
+        json.dumps(
+            {
+                "door": asked.door,
+                "inputs": inputs,
+                "let_in": let_in,
+                "a_second": round(inputs / seconds),
+                "grown_mb": grown,
+            }
+        )
+    )
+
+
+def knocks(door, rng: random.Random) -> int:
+    """How many of a block's inputs are let in."""
+    let_in = 0
+    for _ in range(BLOCK):
+        data = door.input(rng)
+        try:
+            let_in += door.knock(data)
+        except BaseException:
+            print(f"by the input {data!r}", file=sys.stderr)
+            raise
+    return let_in
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()
