@@ -90,7 +90,8 @@ class Executor:
         """A new session."""
         settings = self.engine.configuration.sessions
         session_id = f"s{self._boot}{next(self._numbers)}"
-        session = Session(session_id, self._new_name(), encoding, settings, now_us)
+        name, engine = self._new_name(), self.engine
+        session = Session(session_id, name, encoding, settings, now_us, lambda: engine.released)
         session.on_give_up = lambda strand: self._give_up(session, strand)
         session.on_end = lambda: self._report(session, f"is closed: {session.ended}")
         self.sessions[session_id] = self._by_name[session.name] = session

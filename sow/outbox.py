@@ -12,8 +12,14 @@ It takes an update to an earlier one that waits, or to the end, and never in fro
 the same record: a record does not go backwards.
 
 Every entry carries the number of the commit group it was said in; it may leave once that group
-is durable, so that nothing a client has seen can be lost in a crash. Counts of messages and bytes
-are exact at all times. No I/O and no clock here.
+is durable, so that nothing a client has seen can be lost in a crash. While there is always a group
+on its way to the disk, a record that changes all the time would never leave if each change were
+folded into the one that waits. So an update is not folded into one that is on its way, but gets an
+entry of its own, into which all that follow are folded. There are two of a place at most, a *pair*:
+the older leaves as soon as the disk has it. If it only waits for the client, both become one again.
+A pair counts as one message.
+
+Counts of messages and bytes are exact at all times. No I/O and no clock here.
 """
 
 from collections import deque
@@ -21,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from sow.folding import DISPLACEMENTS_MAX, Folding, Key, Verdict
+from sow.folding import DISPLACEMENTS_MAX, Folding, Key
 from sow.topics import Policy, SessionSettings
 from sow.updates import Update
 
@@ -51,10 +57,12 @@ class Entry:
 
     a frame of `messages` lines (`delivery` says of what, None: not to be touched); frames still to
     be made (`frames`); or a single `update` of a feed, whose line is `frame`. The single updates of
-    a membership are numbered in their order.
+    a membership are numbered in their order. `older` and `newer` are the other one of its pair;
+    `apart` says of the newer one that it cannot take the place of the older one.
     """
 
     __slots__ = (
+        "apart",
         "delivery",
         "feed",
         "frame",
@@ -63,7 +71,9 @@ class Entry:
         "membership",
         "messages",
         "moved",
+        "newer",
         "number",
+        "older",
         "place",
         "since_us",
         "update",
@@ -82,6 +92,9 @@ class Entry:
         self.update: Update | None = None
         self.moved = 0
         self.number = 0
+        self.older: Entry | None = None
+        self.newer: Entry | None = None
+        self.apart = False
 
     @property
     def lives(self) -> bool:
@@ -134,6 +147,23 @@ class Membership:
         self.reached.pop(record, None)
         self.reached[record] = entry.number
 
+    def give_up(self, entry: Entry) -> None:
+        """A single update is dropped: the older one of its pair, if any, is the newest again."""
+        assert entry.place is not None
+        assert entry.update is not None
+        older = entry.older
+        if older is None:
+            del self.newest[entry.place]
+        else:
+            assert older.update is not None
+            self.newest[entry.place] = older
+            if older.update.identity == entry.update.identity:
+                self.reach(older)
+
+    def last(self, feed: "Feed", update: Update) -> int:
+        """The number of the last entry that said something of an update's record; 0: none did."""
+        return self.reached.get((feed, update.identity), 0)
+
     def forget(self, entry: Entry) -> None:
         """A single update has left."""
         assert entry.place is not None
@@ -165,22 +195,32 @@ class Membership:
 
 
 class Outbox:
-    """What waits for one socket. Entries have waited the longer the nearer they are to the head."""
+    """What waits for one socket. Entries have waited the longer the nearer they are to the head.
 
-    def __init__(self, settings: SessionSettings) -> None:
+    `released` says up to which group everything is durable.
+    """
+
+    def __init__(self, settings: SessionSettings, released: Callable[[], int] = lambda: 0) -> None:
         self._settings = settings
+        self._released = released
         self._waiting: deque[Entry] = deque()
         self._dead = 0
         self._notice: Entry | None = None
         self._memberships: dict[Strand, Membership] = {}
         """Of strands that the session is a member of and has been told something by."""
-        self.messages = 0
+        self.lines = 0
         self.bytes = 0
+        self._pairs = 0
         self.folded = 0
         """Messages that folding has saved."""
 
     def __bool__(self) -> bool:
         return len(self._waiting) > self._dead
+
+    @property
+    def messages(self) -> int:
+        """The lines that wait, of a pair the newer one alone."""
+        return self.lines - self._pairs
 
     @property
     def full(self) -> bool:
@@ -263,19 +303,20 @@ class Outbox:
     def _push_folded(
         self, membership: Membership, delivery: "Delivery", group: int, since_us: int
     ) -> None:
-        before = self.messages + delivery.messages
+        before = self.lines + delivery.messages
         if membership.eager:
             self._spread_all(lambda e: e.membership is membership and e.policy == "always")
         self._spread(membership, delivery, group, since_us)
         self._bury()
-        self.folded += before - self.messages
+        self.folded += before - self.lines
 
     def _append(self, entry: Entry) -> None:
         if self._waiting and entry.since_us < self._waiting[-1].since_us:
             # A clock may be set back.
             entry.since_us = self._waiting[-1].since_us
         self._waiting.append(entry)
-        self.messages += entry.messages
+        self.lines += entry.messages
+        self._pairs += entry.older is not None
         self.bytes += len(entry.frame)
 
     def _prepend(self, entry: Entry) -> None:
@@ -283,7 +324,7 @@ class Outbox:
         if oldest_us is not None:
             entry.since_us = min(entry.since_us, oldest_us)
         self._waiting.appendleft(entry)
-        self.messages += entry.messages
+        self.lines += entry.messages
         self.bytes += len(entry.frame)
 
     def leave(self, strand: "Strand") -> None:
@@ -299,6 +340,7 @@ class Outbox:
         """
         while self._waiting and self._waiting[0].group <= released:
             head = self._waiting[0]
+            self._complete(head, released)
             if head.frames is not None:
                 made = next(head.frames, None)
                 if made is not None:
@@ -322,6 +364,7 @@ class Outbox:
             entry = waiting[0]
             if entry.feed is None or entry.group > released:
                 break
+            self._complete(entry, released)
             waiting.popleft()
             if entry.lives:
                 lines.append(entry.frame)
@@ -332,8 +375,9 @@ class Outbox:
         return Pulled(head.feed.encoding.frame(lines), len(lines), head.since_us)
 
     def _forget(self, entry: Entry) -> None:
-        self.messages -= entry.messages
+        self.lines -= entry.messages
         self.bytes -= len(entry.frame)
+        self._part(entry)
         if entry is self._notice:
             self._notice = None
         elif entry.membership is not None:
@@ -347,16 +391,16 @@ class Outbox:
         self._waiting.clear()
         self._memberships.clear()
         self._notice = None
-        self.messages = self.bytes = self._dead = 0
+        self.lines = self.bytes = self._dead = self._pairs = 0
 
     # Conflation.
 
     def conflate(self) -> None:
         """Fold the whole queue, topic by topic, in one batch."""
-        before = self.messages
+        before = self.lines
         self._spread_all(lambda entry: entry.policy != "off")
         self._bury(always=True)
-        self.folded += before - self.messages
+        self.folded += before - self.lines
 
     def to_give_up(self) -> dict[Membership, bool]:
         """Memberships with a topic that says that under back-pressure it is given up; and whether
@@ -368,8 +412,8 @@ class Outbox:
         }
 
     def drop(self, memberships: Collection[Membership]) -> int:
-        """Drop what waits of memberships; returns how many messages that were."""
-        before = self.messages
+        """Drop what waits of memberships; returns how many lines that were."""
+        before = self.lines
         for entry in self._take_all():
             if entry.membership is None or entry.membership not in memberships:
                 if entry.lives:
@@ -377,7 +421,7 @@ class Outbox:
             else:
                 entry.membership.eager = 0
                 entry.membership.restart()
-        return before - self.messages
+        return before - self.lines
 
     def _spread_all(self, wanted: Callable[[Entry], bool]) -> None:
         """Turn shared frames into single updates, and fold these into what stands before them."""
@@ -394,6 +438,7 @@ class Outbox:
                 self._append(entry)
                 if membership is not None and delivery is None:
                     membership.enter(entry)
+                    self._reunite(entry)
 
     def _spread(
         self, membership: Membership, delivery: "Delivery", group: int, since_us: int
@@ -404,7 +449,7 @@ class Outbox:
     def _take_all(self) -> deque[Entry]:
         """All entries, out of the queue and its counts, to be put back one by one."""
         entries, self._waiting = self._waiting, deque()
-        self.messages = self.bytes = self._dead = 0
+        self.lines = self.bytes = self._dead = self._pairs = 0
         return entries
 
     def _bury(self, always: bool = False) -> None:
@@ -425,23 +470,32 @@ class Outbox:
         since_us: int,
     ) -> None:
         """Queue an update, or let an earlier one that matches take it in."""
-        current = membership.newest.get(place)
-        folded: Update | Verdict = "kept both"
-        if current is not None and current.update is not None:
-            folded = feed.fold(current.update, update)
-        if folded == "kept current":
-            return
         entry = Entry(group, since_us, b"", 1)
         entry.membership, entry.feed, entry.place, entry.update = membership, feed, place, update
-        if current is None or not isinstance(folded, Update):
+        current = membership.newest.get(place)
+        if current is not None:
+            current = self._reunite(current)
+        if current is None or current.update is None:
             self._queue(entry)
             return
-        overtakes = membership.reached.get((feed, folded.identity), 0) > current.number
+        older, last = current.older, membership.last(feed, update)
+        if older is None and self._released() < current.group < group:
+            self._queue_behind(entry, current, last > current.number)
+            return
+        folded = feed.fold(current.update, update)
+        if folded == "kept current":
+            return
+        if not isinstance(folded, Update):
+            self._queue(entry)
+            return
+        apart = current.apart or (older is not None and older.number < last != current.number)
+        overtakes = last > current.number
         starved = current.moved >= DISPLACEMENTS_MAX
         if folded.is_void:
+            membership.give_up(current)
             self._kill(current)
-            del membership.newest[place]
         elif not overtakes and (starved or not feed.folding.appends):
+            current.apart = apart
             self._rewrite(current, folded, group)
         elif starved:
             self._queue(entry)
@@ -450,7 +504,7 @@ class Outbox:
             # Its place is that of its newest change, and so is its bookmark.
             entry.update = folded._replace(first_seq=folded.seq)
             entry.moved = current.moved + 1
-            self._queue(entry)
+            self._queue_behind(entry, older, apart)
 
     def _queue(self, entry: Entry) -> None:
         assert entry.membership is not None
@@ -459,6 +513,56 @@ class Outbox:
         entry.frame = entry.feed.shortest_line(entry.update)
         self._append(entry)
         entry.membership.enter(entry)
+
+    # Pairs.
+
+    def _queue_behind(self, entry: Entry, older: Entry | None, apart: bool) -> None:
+        """Queue an update as the newer one of a pair; `apart`: between the two stands another one
+        of its record, which it must not get in front of."""
+        if older is not None:
+            entry.older, older.newer, entry.apart = older, entry, apart
+        self._queue(entry)
+
+    def _reunite(self, newer: Entry) -> Entry | None:
+        """Fold a pair whose older one waits for nothing but the client; returns the newest of their
+        place, None if nothing is left to say of it."""
+        older = newer.older
+        if older is None or newer.apart or older.group > self._released():
+            return newer
+        membership, feed = newer.membership, newer.feed
+        assert membership is not None
+        assert feed is not None
+        assert newer.update is not None
+        assert older.update is not None
+        folded = feed.fold(older.update, newer.update)
+        newer.apart = folded == "kept both" or membership.last(feed, newer.update) > newer.number
+        if newer.apart:
+            return newer
+        membership.give_up(newer)
+        self._kill(newer)
+        if isinstance(folded, Update):
+            if folded.is_void:
+                membership.give_up(older)
+                self._kill(older)
+                return None
+            self._rewrite(older, folded, newer.group)
+        return older
+
+    def _complete(self, older: Entry, released: int) -> None:
+        """Let an entry that leaves say what its pair says, if all of that is durable."""
+        if older.newer is not None and older.newer.group <= released:
+            before = self.lines
+            self._reunite(older.newer)
+            self.folded += before - self.lines
+
+    def _part(self, entry: Entry) -> None:
+        """An entry is no part of a pair any more."""
+        newer = entry if entry.older is not None else entry.newer
+        if newer is not None:
+            assert newer.older is not None
+            newer.older.newer = None
+            newer.older = None
+            self._pairs -= 1
 
     def _rewrite(self, entry: Entry, update: Update, group: int) -> None:
         assert entry.membership is not None
@@ -470,7 +574,8 @@ class Outbox:
         entry.membership.reach(entry)
 
     def _kill(self, entry: Entry) -> None:
-        self.messages -= entry.messages
+        self._part(entry)
+        self.lines -= entry.messages
         self.bytes -= len(entry.frame)
         self._dead += 1
         entry.messages, entry.frame, entry.update = 0, b"", None
@@ -478,7 +583,12 @@ class Outbox:
     def check(self) -> None:
         """Assert what everything above relies on."""
         entries, living = list(self._waiting), [e for e in self._waiting if e.lives]
-        assert self.messages == sum(entry.messages for entry in entries)
+        assert self.lines == sum(entry.messages for entry in entries)
+        pairs = [(e.older, e) for e in living if e.older is not None]
+        assert self._pairs == len(pairs) == sum(e.newer is not None for e in living)
+        assert all(older.newer is newer and older.lives for older, newer in pairs)
+        assert all(older.number < newer.number for older, newer in pairs)
+        assert all(older.place == newer.place and older.older is None for older, newer in pairs)
         assert self.bytes == sum(len(entry.frame) for entry in entries)
         assert self._dead == len(entries) - len(living)
         assert self._notice is None or self._notice in living

@@ -40,6 +40,7 @@ class Session:
 
     `id` is what everybody calls it. `name` is a secret between server and client: whoever knows it
     can take the session up, so it is said in the ack of a logon and nowhere else.
+    `released` says up to which group everything is durable.
     `connected` is False while no socket is there. `successor` is the session that a logon has
     taken up in this one's place.
     """
@@ -51,6 +52,7 @@ class Session:
         encoding: Encoding,
         settings: SessionSettings,
         connected_us: int,
+        released: Callable[[], int],
     ) -> None:
         self.id = session_id
         self.name = name
@@ -60,7 +62,7 @@ class Session:
         self.connected_us = connected_us
         self.connected = True
         self.conflates = settings.conflates
-        self.outbox = Outbox(settings)
+        self.outbox = Outbox(settings, released)
         self.recovery = Recovery(settings)
         self.subscriptions: dict[str, Subscription] = {}
         self.at_own_pace: dict[Subscription, None] = {}

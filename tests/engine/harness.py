@@ -151,6 +151,33 @@ class World:
             session.outbox.check()
 
 
+class SlowDisk(World):
+    """A world whose last `lag` groups are on their way to the disk, and all while `held` is set."""
+
+    held = False
+    lag = 0
+
+    def settle(self):
+        on_their_way = self.__dict__.setdefault("on_their_way", [])
+        on_their_way.append(self.engine.flush())
+        while not self.held and len(on_their_way) > self.lag:
+            group = on_their_way.pop(0)
+            if group.entries:
+                self.journal.append(group.entries)
+            self.engine.release(group)
+            for session in group.sessions:
+                self.executor.relieve(session, self.now)
+
+    def catch_up(self):
+        """Everything is on the disk, and what follows is at once."""
+        self.lag = 0
+        self.settle()
+
+    def say_later(self, topic, document):
+        """Publish and leave the group open."""
+        self.engine.publish(topic, [json.dumps(document).encode()], self.now)
+
+
 class SparkWorld(World):
     """The same, but its conflated topics are conflated as Spark conflates them: from the log, in
     batches, by the vectorised core. Here a batch is made whenever time moves or a window ends; the

@@ -12,31 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.topics import ConflatedTopic, SessionSettings, Topic
-from tests.engine.harness import MS, SECOND, World
+from tests.engine.harness import MS, SECOND, SlowDisk, World
 
 BOTH = "^(a|b)$"
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
-
-
-class SlowDisk(World):
-    """A world whose groups stay on their way to the disk while `held` is set."""
-
-    held = False
-
-    def settle(self):
-        self.__dict__.setdefault("on_their_way", []).append(self.engine.flush())
-        if not self.held:
-            for group in self.on_their_way:
-                if group.entries:
-                    self.journal.append(group.entries)
-                self.engine.release(group)
-                for session in group.sessions:
-                    self.executor.relieve(session, self.now)
-            self.on_their_way = []
-
-    def say_later(self, topic, document):
-        """Publish and leave the group open."""
-        self.engine.publish(topic, [json.dumps(document).encode()], self.now)
 
 
 def topics(**settings):
@@ -210,7 +189,16 @@ history = st.lists(
         changes,
         changes,
         st.sampled_from(
-            [("settle",), ("conflate",), ("read",), ("wait", 100), ("wait", 700), ("wait", 1500)]
+            [
+                ("settle",),
+                ("conflate",),
+                ("read",),
+                ("wait", 100),
+                ("wait", 700),
+                ("wait", 1500),
+                ("lag", 0),
+                ("lag", 2),
+            ]
         ),
     ),
     max_size=40,
@@ -235,9 +223,11 @@ def play(world, client, steps):
         elif kind == "read":
             world.settle()
             lines += client.lines()
+        elif kind == "lag":
+            world.lag = more[0]
         else:
             world.advance(more[0] * MS)
-    world.settle()
+    world.catch_up()
     lines += client.lines()
     world.advance(5 * SECOND)
     return lines + client.lines()

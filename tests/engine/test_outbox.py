@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sow import outbox
 from sow.folding import DISPLACEMENTS_MAX
 from sow.topics import SessionSettings, Topic
-from tests.engine.harness import World
+from tests.engine.harness import SlowDisk, World
 
 AMPLE = SessionSettings(queue_messages_max=10_000)
 SYMBOLS = (None, "A", "B")
@@ -25,12 +25,15 @@ DOCUMENTS = st.lists(
 ).map(lambda pairs: ("publish", pairs))
 DELETE = st.integers(0, 3).map(lambda number: ("delete", number))
 READ = st.just(("read", 1))
+DISK = st.sampled_from([("lag", 0), ("lag", 1), ("lag", 3)])
 ACTS = st.lists(
     st.one_of(
         DOCUMENTS,
         DOCUMENTS,
         DELETE,
         READ,
+        READ,
+        DISK,
         st.sampled_from([("again", None), ("conflate", None), ("on", None), ("off", None)]),
     ),
     max_size=40,
@@ -94,11 +97,18 @@ class Player:
             )
         elif act == "conflate":
             self.session.conflate(self.world.now)
+        elif act == "lag":
+            self.world.lag = value
         else:
             self.session.conflates = act == "on"
         self.other.lines()
         self.world.check()
         return lines
+
+    def rest(self):
+        """The lines that are left once the disk has everything."""
+        self.world.catch_up()
+        return self.client.lines()
 
     def pull(self):
         """The lines of one frame."""
@@ -113,7 +123,7 @@ def lines_of(frame):
 
 
 def world_of(**more):
-    return World(Topic("t", "json", keys=("/id",), **more), sessions=AMPLE)
+    return SlowDisk(Topic("t", "json", keys=("/id",), **more), sessions=AMPLE)
 
 
 class Table:
@@ -171,7 +181,7 @@ def test_who_hears_of_leavings_ends_with_what_the_topic_holds(
             since = player.numbers
         for line in player.play(*act):
             table.hear(line)
-    for line in player.client.lines():
+    for line in player.rest():
         table.hear(line)
     held = sorted(world.records("t"), key=lambda document: document["id"])
     if not table.complete:
@@ -193,7 +203,7 @@ def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
             table.hear(line)
         for document in player.published[before:]:
             wanted[document.get("sym", ("none", document["id"]))] = document["n"]
-    for line in player.client.lines():
+    for line in player.rest():
         table.hear(line)
     assert table.by_symbol == wanted
 
@@ -208,7 +218,7 @@ def test_a_session_that_is_never_conflated_gets_every_update_in_order(acts, plac
     for act, value in acts:
         if act not in ("on", "conflate"):
             read += player.play(act, value)
-    read += player.client.lines()
+    read += player.rest()
     assert [line["d"] for line in read if line["c"] == "p"] == player.published
 
 
@@ -271,6 +281,8 @@ def test_the_queue_holds_what_a_naive_one_does(acts, placement, match):
     player = Player(world, {"c": "subscribe", "t": "t"})
     naive = Naive(placement == "append", match)
     for act, value in acts:
+        if act == "lag":
+            continue
         if act == "publish":
             for pair in value:
                 player.play("publish", [pair])
