@@ -97,6 +97,10 @@ class Executor:
         self.sessions[session_id] = self._by_name[session.name] = session
         return session
 
+    def find(self, called: str) -> Session | None:
+        """The session that goes by an id, or by the name that only its owner knows."""
+        return self.sessions.get(called) or self._by_name.get(called)
+
     def _forget(self, session: Session) -> bool:
         """The session can be found no more; False if it could not before."""
         self._by_name.pop(session.name, None)

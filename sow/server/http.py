@@ -229,7 +229,7 @@ class HttpDoor:
 
     def _session(self, request: web.Request) -> Any:
         session_id = request.match_info["id"]
-        session = self._executor.sessions.get(session_id)
+        session = self._executor.find(session_id)
         if session is None:
             raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
         return session

@@ -94,9 +94,21 @@ def test_what_everybody_sees_of_a_session_does_not_take_it_up(server):
         told = [server.get(path).body.decode() for path in ("/v1/sessions", "/metrics")]
         told += [str(server.request("GET", f"/v1/sessions/{ack['session']}").body)]
         assert not [text for text in told if ack["session"] in text]
-        # Nor does the secret name do anything but that.
-        assert server.request("DELETE", f"/v1/sessions/{ack['session']}").status == 404
-        assert server.request("DELETE", f"/v1/sessions/{ack['id']}").json == {"closed": ack["id"]}
+
+
+@pytest.mark.parametrize("called", ["id", "session"])
+def test_a_session_is_changed_and_closed_by_its_id_or_by_the_name_that_its_owner_knows(
+    server, called
+):
+    with server.socket() as ws:
+        (ack,) = ws.ask({"c": "logon", "client": "owner"})
+        path = f"/v1/sessions/{ack[called]}"
+        changed = server.request("POST", path, data=b'{"conflated":false}')
+        assert (changed.json["id"], changed.json["conflated"]) == (ack["id"], False)
+        closed = server.request("DELETE", path)
+        assert closed.json == {"closed": ack["id"]}
+        assert ack["session"].encode() not in changed.body + closed.body
+        assert server.request("DELETE", f"/v1/sessions/{ack['id']}x").status == 404
 
 
 def test_names_are_of_128_random_bits_and_ids_are_short(server):
