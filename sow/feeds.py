@@ -66,12 +66,14 @@ class Feed:
         self.condition = condition
         self.shape = key.shape
         self.encoding = strand.encoding
-        self.told: set[str] | None = set() if key.accounts else None
+        # Where nothing is stored no snapshot and no old state says what a subscriber holds.
+        accounts = key.accounts or (key.oof and not topic.retains)
+        self.told: set[str] | None = set() if accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
         self.tells_records = key.oof or key.delta
         """Subscribers are told of each record by itself: no other one's update may stand for it."""
-        self._needs_old = self.wants_old and not key.accounts
+        self._needs_old = self.wants_old and not accounts
         self._hears_leaving = key.oof
         self.knows_what_is_held = True
         """An update that waits says what each client was told of its record before."""

@@ -223,7 +223,7 @@ class PacedFeed(Feed):
         self.knows_what_is_held = by_record
         if by_record:
             self.wants_old = self._hears_leaving = True
-            self._needs_old = not key.accounts
+            self._needs_old = self.told is None
 
     def keys(self, updates: Sequence[Update]) -> list[Key]:
         """What queued updates are matched by: as in windows, if the subscription has said so."""

@@ -93,6 +93,8 @@ class Subscriptions:
         self._journal = journal
         self._numbers = itertools.count(1)
         self._patterns: dict[Subscription, None] = {}
+        self._replays: dict[Subscription, None] = {}
+        """Those that are not live yet: no router knows of their feeds."""
         engine.on_new_topic = self._follow_new
 
     # Asking once.
@@ -117,6 +119,12 @@ class Subscriptions:
                 f"{command.name} for a snapshot that is ordered and limited"
             )
         if command.options.replace:
+            if command.bookmark is not None and command.bookmark not in NOW:
+                raise ClientError(
+                    "replace goes on from the present; to begin at a bookmark, unsubscribe and "
+                    "subscribe with bm",
+                    reason="invalid bookmark",
+                )
             self._replace(session, command, with_snapshot=False)
         elif command.bookmark is not None and command.bookmark not in NOW:
             self._replay(session, command)
@@ -211,7 +219,11 @@ class Subscriptions:
         scope = f"pattern {command.topic}"
         scoped = key._replace(scope=scope)
         for other in self._patterns:
-            if other.key == scoped and other.name not in session.subscriptions:
+            if (
+                other.key == scoped
+                and other.name not in session.subscriptions
+                and all(feed.can_be_joined() for feed in other.strand.feeds.values())
+            ):
                 return scope, other.strand
         return scope, None
 
@@ -277,8 +289,16 @@ class Subscriptions:
         for topic in topics:
             self._make(subscription, topic)
         subscription.replay = Replay(engine, self._journal, strand, span)
+        self._replays[subscription] = None
         acknowledge(session, command, *ACKS[:2], s=subscription.name)
         self._stream_replay(session, command, subscription, span)
+
+    def _follow_unlogged(self, subscription: Subscription) -> None:
+        """Topics of a pattern that came into being during its replay and are not in the log."""
+        if subscription.pattern is not None:
+            for topic in self._engine.catalog.matching(subscription.pattern):
+                if subscription.wants(topic):
+                    self._follow(subscription, topic)
 
     def _stream_replay(
         self, session: Session, command: Command, subscription: Subscription, span: Span
@@ -288,9 +308,11 @@ class Subscriptions:
 
         def on_live() -> None:
             subscription.replay = None
+            self._replays.pop(subscription, None)
             if span.until is None:
                 for name, feed in strand.feeds.items():
                     engine.topic(name).router.add(feed)
+                self._follow_unlogged(subscription)
                 self._join(subscription, 0)
                 # What was on its way to the disk waits for it; only then is the end said.
                 engine.flush_strand(strand)
@@ -317,12 +339,16 @@ class Subscriptions:
         # Whatever is wrong is found before anything is changed.
         self.check(command, session.encoding)
         held = self._all_held(old)
+        gone = self._waiting_of_gone(old)
         self.end(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
         new, topics = self._begin(session, command, complete, name=old.name)
         same_shape = old.key.shape == new.key.shape
         acknowledge(session, command, "processed", s=new.name)
+        for records, update in gone:
+            line = Feed(new.strand, records, new.key, new.condition).line(update)
+            session.say_lines([line] if line else [])
         taken: list[tuple[Snapshot, int]] = []
         late: list[tuple[Feed, Update]] = []
         for topic in topics:
@@ -365,6 +391,19 @@ class Subscriptions:
             name: self._held(subscription, feed, pending.get(feed, ()))
             for name, feed in strand.feeds.items()
         }
+
+    @staticmethod
+    def _waiting_of_gone(subscription: Subscription) -> list[tuple[KeyedTopic, Update]]:
+        """What waits to be said of topics that are not there any more: that their records left."""
+        strand = subscription.strand
+        if not isinstance(strand, PacedStrand):
+            return []
+        return [
+            (feed.topic, update)
+            for feed, updates in strand.pending_for(subscription.session).items()
+            if strand.feeds.get(feed.topic.name) is not feed
+            for update in updates
+        ]
 
     def _held(self, subscription: Subscription, feed: Feed, pending: Iterable[Update]) -> Held:
         """What the session holds of a topic, while some of it waits to be said."""
@@ -468,6 +507,7 @@ class Subscriptions:
         subscription.session.subscriptions.pop(subscription.name, None)
         subscription.session.at_own_pace.pop(subscription, None)
         self._patterns.pop(subscription, None)
+        self._replays.pop(subscription, None)
 
     def give_up(self, session: Session, strand: Strand) -> None:
         """The session does not keep up with a topic that is not worth more: end it."""
@@ -485,10 +525,18 @@ class Subscriptions:
             del feed.strand.feeds[name]
             for session in list(feed.members):
                 subscription = session.subscriptions[feed.name]
-                if subscription.pattern is None:
-                    self.end(subscription)
-                    session.say_unsubscribed(subscription.name, REMOVED, self._engine.now_us)
-                    self._engine.touch(session)
+                self._end_if_named(subscription)
+        for subscription in list(self._replays):
+            if subscription.strand.feeds.pop(name, None) is not None:
+                self._end_if_named(subscription)
+
+    def _end_if_named(self, subscription: Subscription) -> None:
+        """End a subscription whose topic has gone, unless it is one through a pattern."""
+        if subscription.pattern is None:
+            session = subscription.session
+            self.end(subscription)
+            session.say_unsubscribed(subscription.name, REMOVED, self._engine.now_us)
+            self._engine.touch(session)
 
     # Topics and snapshots.
 

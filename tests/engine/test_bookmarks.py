@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topics import Topic
+from sow.topics import ConflatedTopic, Topic
 from sow.wire import read_frame
 from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
 
@@ -239,3 +239,23 @@ def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, m
     *_, line = client.lines()
     assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")
     assert client.session.subscriptions == {}
+
+
+def test_a_copy_that_comes_into_being_during_a_replay_is_followed_afterwards():
+    copies = ConflatedTopic("copies", "json", "desks", interval_us=SECOND, topic_format="%n-C")
+    world = World(DESKS, copies)
+    client = world.client()
+    client.execute(b'{"c":"subscribe","t":"^/desk/","bm":"0"}')
+    world.publish("/desk/1", {"id": 1})
+    assert ids(client.lines()) == [1]
+    world.advance(2 * SECOND)
+    assert [line["t"] for line in client.lines()] == ["/desk/1-C"]
+
+
+def test_a_replacement_cannot_begin_at_a_bookmark(world, client):
+    world.publish("orders", {"id": 1})
+    (ack,) = client.say(c="subscribe", t="orders", cid="1")
+    (refused,) = client.say(c="subscribe", t="orders", s=ack["s"], opts="replace", bm="0")
+    assert refused["reason"] == "invalid bookmark"
+    world.publish("orders", {"id": 2})
+    assert ids(client.lines()) == [2], "it goes on as it was"

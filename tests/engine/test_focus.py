@@ -240,3 +240,20 @@ def test_another_session_in_the_same_feed_is_not_touched(world):
     world.publish("orders", {"id": 1, "px": 0})
     assert one.data() == []
     assert other.data() == [("p", {"id": 1, "px": 0})]
+
+
+@pytest.mark.parametrize("name", ["through", "^through$"])
+@pytest.mark.parametrize("pace", ["", ",conflation=1s"])
+def test_a_snapshot_of_a_topic_that_stores_nothing_is_no_reason_to_miss_an_oof(name, pace):
+    world = World(Topic("through", "json", keys=("/id",), retain=False))
+    clients = [world.client(), world.client()]
+    for number, client in enumerate(clients):
+        client.say(c="sow_and_subscribe", t=name, filter="/px > 1", opts="oof" + pace)
+        world.publish("through", {"id": number, "px": 5})
+        world.advance(2 * SECOND)
+    for number in range(2):
+        world.publish("through", {"id": number, "px": 0})
+    world.advance(2 * SECOND)
+    one, other = ([kind for kind, _ in client.data()] for client in clients)
+    assert one == ["p", "p", "match", "match"]
+    assert other == ["p", "match"], "what the other one was told is no concern of this one"

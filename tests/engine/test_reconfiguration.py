@@ -280,3 +280,40 @@ def test_a_merger_that_cannot_be_loaded_changes_nothing(world):
     with pytest.raises(ConfigError, match="cannot be loaded"):
         reconfigure(world, bad, SLOW, DESKS, COPIES, FAST)
     assert "orders-F" not in world.engine.topics
+
+
+def test_what_waits_of_a_topic_that_has_gone_is_said_when_its_subscription_is_replaced(world):
+    world.publish("/desk/1", {"id": 1})
+    world.advance(2 * SECOND)
+    client, opts = world.client(), "conflation=1s,oof"
+    *_, end = client.say(c="sow_and_subscribe", t="^/desk/1", opts=opts)
+    reconfigure(world, ORDERS, SLOW, DESKS)
+    opts += ",replace"
+    lines = client.say(c="sow_and_subscribe", t="^/desk/1", opts=opts, s=end["s"])
+    assert [(line["c"], line.get("t")) for line in lines] == [
+        ("oof", "/desk/1-C"),
+        ("group_begin", None),
+        ("group_end", None),
+    ]
+    world.advance(5 * SECOND)
+    assert client.lines() == []
+
+
+@pytest.mark.parametrize("name", ["/desk/1", "/desk/.*"])
+def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
+    world = World(DESKS)
+    for desk in ("/desk/0", "/desk/1"):
+        world.publish(desk, {"id": 1})
+    client, left = world.client(), world.client()
+    for one in (client, left):
+        one.execute(b'{"c":"subscribe","t":"%b","bm":"0"}' % name.encode())
+    limits = Limits(pattern_topics_max=1)
+    configuration = replace(world.configuration, limits=limits)
+    world.executor.reconfigure(configuration, world.now, lambda _topics: None)
+    world.settle()
+    world.executor.close(left.session)
+    said = [(line["c"], line.get("reason", line.get("t"))) for line in client.lines()]
+    goes_on = [("p", "/desk/0")]
+    assert said == (goes_on if name == "/desk/.*" else [("unsubscribed", "REMOVAL")])
+    world.publish("/desk/0", {"id": 2})
+    assert client.data() == ([("p", {"id": 2})] if name == "/desk/.*" else [])
