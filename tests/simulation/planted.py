@@ -118,8 +118,8 @@ MUTATIONS = (
     Mutation(
         "a record that matches something else now goes backwards",
         "sow/outbox.py",
-        "overtakes = membership.reached.get((feed, folded.identity), 0) > current.number",
-        "overtakes = False",
+        "        overtakes = last > current.number\n",
+        "        overtakes = False\n",
     ),
     Mutation(
         "an update is folded into one that stands behind it",
@@ -312,8 +312,8 @@ MUTATIONS = (
     Mutation(
         "a replay at the client's pace lets go before anybody has joined",
         "sow/pacing.py",
-        "            and bool(self.members)\n",
-        "",
+        "bool(self.members) and (bool(self._released) or self._client_is_ready())",
+        "bool(self._released) or self._client_is_ready()",
     ),
     Mutation(
         "a delete in the log is passed over at a restart",
