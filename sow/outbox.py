@@ -501,8 +501,8 @@ class Outbox:
             self._queue(entry)
         else:
             self._kill(current)
-            # Its place is that of its newest change, and so is its bookmark.
-            entry.update = folded._replace(first_seq=folded.seq)
+            # Its place is that of what it took in, and so is its bookmark.
+            entry.update = folded._replace(first_seq=update.first_seq)
             entry.moved = current.moved + 1
             self._queue_behind(entry, older, apart)
 

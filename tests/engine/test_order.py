@@ -325,3 +325,15 @@ def test_a_copy_among_the_topics_keeps_to_the_time_at_which_it_changed():
     world.publish("b", {"id": 2})
     world.advance(2 * SECOND)
     assert [(line["t"], line["bm"]) for line in client.lines()] == [("b", "2"), ("a-C", "1")]
+
+
+def test_a_window_that_is_moved_to_the_end_claims_no_more_than_what_stood_there():
+    world = World(Topic("t", "json", keys=("/id",), conflation_policy="always", placement="append"))
+    client = world.client()
+    client.say(c="subscribe", t="t", opts="conflation=1s")
+    world.publish("t", {"id": 1})
+    world.advance(2 * SECOND)
+    world.publish("t", {"id": 1}, {"id": 2}, {"id": 1})
+    world.advance(2 * SECOND)
+    lines = [(line["d"]["id"], line["bm"]) for line in client.lines()]
+    assert lines == [(1, "2"), (2, "3")], "who stops after the first goes on with the second"
