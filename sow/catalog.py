@@ -98,6 +98,14 @@ class PatternTopic:
         """The name of the definition, which is no topic's."""
         return self.definition.name
 
+    def over(self, limit: int) -> tuple[list[RunningTopic], str]:
+        """The topics that are too many, and why: empty ones first, then those that came last."""
+        holds = {True: [], False: []}  # type: dict[bool, list[RunningTopic]]
+        for topic in self.members.values():
+            holds[len(topic.records.table) > 0].append(topic)
+        reason = f"Limits/PatternTopics of {limit} is less than the {len(holds[True])} there are"
+        return (holds[True] + holds[False])[limit:], reason
+
     def may_hold(self, name: str) -> bool:
         """Whether a topic of this name would be one of its topics."""
         if self.underlying is None:
@@ -120,8 +128,8 @@ class Catalog:
         self.patterns: dict[str, PatternTopic] = {}
         self._compile_filter = compile_filter
         self._on_new = on_new
-        self.since_seq: dict[str, int] = {}
-        """By topic or definition: log entries up to here do not count (`sow.restoration`)."""
+        self.since_of: Callable[[str, str], int] = lambda _definition, _name: 0
+        """Up to where log entries of a topic do not count for a definition (`sow.restoration`)."""
         for definition in configuration.topics:
             self.add(definition)
 
@@ -159,9 +167,7 @@ class Catalog:
         limit = new.limits.pattern_topics_max
         for pattern in self.patterns.values():
             if pattern.matches is not None:
-                held = [topic for topic in pattern.members.values() if len(topic.records.table)]
-                reason = f"Limits/PatternTopics of {limit} is less than the {len(held)} there are"
-                found |= dict.fromkeys(held[limit:], reason)
+                found |= dict.fromkeys(*pattern.over(limit))
         patterns = dict(self.patterns)
         for definition in new.topics:
             if not isinstance(definition, ConflatedTopic) or definition.name in patterns:
@@ -386,10 +392,6 @@ class Catalog:
         pattern = self.patterns.get(stored_as)
         topics = [self.topics[stored_as]] if pattern is None else pattern.members.values()
         return sum(topic.records.table.bytes for topic in topics)
-
-    def since_of(self, stored_as: str, name: str) -> int:
-        """Up to where log entries of a topic's name do not count for it."""
-        return max(self.since_seq.get(stored_as, 0), self.since_seq.get(name, 0))
 
     def _make(self, definition: Definition) -> RunningTopic:
         kinds = {options.name: options for options in self.configuration.message_types}

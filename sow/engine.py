@@ -176,9 +176,11 @@ class Engine:
         stored, names, columns = messages
         self.catalog.enter(topic)
         seqs = self._sequence(topic, len(stored))
-        kept = stored if self._is_stored(topic) else [b""] * len(stored)
-        known = names if topic.is_system or not topic.records.keys else None
-        self._log("publish", topic, seqs, now_us, known, kept, expires_us)
+        if self._is_stored(topic):
+            known = names if topic.is_system or not topic.records.keys else None
+            self._log("publish", topic, seqs, now_us, known, stored, expires_us)
+        else:
+            self._log("publish", topic, seqs, now_us, None, [b""] * len(stored), expires_us)
         stamps = [now_us] * len(stored)
         batch = topic.records.put(names, stored, columns, seqs, stamps, expires_us)
         if topic.expirations is not None:
@@ -363,6 +365,9 @@ class Engine:
     def give_up(self, topic: RunningTopic, end_topic: Callable[[RunningTopic], None]) -> None:
         """A topic of a pattern less: its records are deleted, and its copies go with it."""
         self.remove(topic, list(topic.records.table.slots), "delete", self.now_us)
+        self._forget(topic, end_topic)
+
+    def _forget(self, topic: RunningTopic, end_topic: Callable[[RunningTopic], None]) -> None:
         for name in self.catalog.with_copies(topic):
             going = self.topics[name]
             self._empty(going)
@@ -512,6 +517,8 @@ class Engine:
             self._moment(entry.ts_us)
             restoration.replay(entry)
         homeless = restoration.finish()
+        for topic in restoration.empty:
+            self._forget(topic, lambda _topic: None)
         self.seq = last_seq
         for topic in list(self.catalog):
             topic.records.table.settle()

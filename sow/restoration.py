@@ -19,7 +19,7 @@ from sow.catalog import BELONGS, Catalog, RunningTopic
 from sow.errors import ClientError
 from sow.keyed_topic import KeyedTopic
 from sow.messages import message_type
-from sow.store.kept import Kept, Past, kept_of, persistent_topics
+from sow.store.kept import Kept, Names, Past, kept_of, names_of, persistent_topics
 from sow.store.protocols import Checkpoint, Entry, Slice
 from sow.topic_patterns import topic_search
 from sow.topics import Configuration, Topic
@@ -70,7 +70,9 @@ class Place:
 
 def past_of(configuration: Configuration) -> Past:
     """The past of a directory that was always written for this configuration."""
-    return Past(tuple(kept_of(topic, configuration) for topic in persistent_topics(configuration)))
+    topics = persistent_topics(configuration)
+    kept = tuple(kept_of(topic, configuration) for topic in topics)
+    return Past(kept, names=names_of(configuration.topics))
 
 
 class Restoration:
@@ -80,16 +82,15 @@ class Restoration:
         self, catalog: Catalog, past: Past, checkpoints: Mapping[str, Checkpoint], last_seq: int
     ) -> None:
         self.homeless: dict[tuple[str, str], Homeless] = {}
+        self.empty: list[RunningTopic] = []
+        """Topics that `finish` has found to be too many."""
         self._catalog = catalog
         self._past = past
         self._checkpoints = checkpoints
         self._last_seq = last_seq
         self._kept = {kept.name: kept for kept in past.kept}
-        self._patterns = [
-            (kept, topic_search(kept.topic.pattern))
-            for kept in past.kept
-            if kept.topic.pattern is not None
-        ]
+        self._owners = _Owners(past.names or names_of(kept.topic for kept in past.kept))
+        self._eras = [(era.until_seq, _Owners(era.names)) for era in past.eras]
         definitions = {one.name: one for one in catalog.configuration.topics}
         self._changes = {
             kept.name: kept.changes(definitions.get(kept.name), catalog.configuration)
@@ -101,16 +102,28 @@ class Restoration:
 
     def _note_since(self, definitions: Mapping[str, object]) -> None:
         """Tell the catalog from where on log entries count; a new definition's from now on."""
-        since = dict(self._past.given_up)
+        since: dict[str, int] = {}
         for name, definition in definitions.items():
             kept = self._kept.get(name)
             if kept is not None and not self._changes[name]:
-                since[name] = max(kept.since_seq, since.get(name, 0))
+                since[name] = kept.since_seq
             elif isinstance(definition, Topic) and definition.durability == "persistent":
                 since[name] = self._last_seq
-        self._catalog.since_seq = since
+
+        def since_of(definition: str, name: str) -> int:
+            if self._owners.of(name) not in (definition, None):
+                return self._last_seq
+            return max(since.get(definition, 0), self._since(definition, name))
+
+        self._catalog.since_of = since_of
         for topic in self._catalog:
-            topic.records.since_seq = self._catalog.since_of(topic.stored_as, topic.definition.name)
+            topic.records.since_seq = since_of(topic.stored_as, topic.definition.name)
+
+    def _since(self, definition: str, name: str) -> int:
+        """Up to where what is said of a topic does not count for a definition that has its name:
+        it was given up, or belonged to another then."""
+        until = [seq for seq, owners in self._eras if owners.of(name) != definition]
+        return max(self._past.given_up.get(name, 0), *until[-1:], 0)
 
     def load(self) -> int:
         """Put back what the checkpoints hold; returns the newest time in them."""
@@ -120,10 +133,10 @@ class Restoration:
             for part in checkpoint.load():
                 newest_us = max(newest_us, max(part.ts_us, default=0))
                 for topic, piece in self._parts(kept, part):
-                    given_up_seq = self._past.given_up.get(topic, 0)
-                    if given_up_seq:
+                    since_seq = self._since(name, topic)
+                    if since_seq:
                         seqs = piece.seqs
-                        wanted = [at for at in range(len(seqs)) if seqs[at] > given_up_seq]
+                        wanted = [at for at in range(len(seqs)) if seqs[at] > since_seq]
                         piece = piece.at(wanted, str)
                     if piece.identities and kept.topic.retain:
                         records = self._place(kept, topic).records
@@ -144,6 +157,8 @@ class Restoration:
 
     def replay(self, entry: Entry) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""
+        if _is_unstored(entry):
+            return
         name = entry.topic
         if name not in self._places:
             self._find_place(entry)
@@ -154,7 +169,7 @@ class Restoration:
         if not records.retains:
             return
         if entry.op == "publish" and records.message_type.structured and not any(entry.bodies):
-            return  # of a time when nothing was stored
+            return  # the first release has told the names of what it did not store
         names = entry.identities
         if names is None:
             names = records.identities_of(entry.bodies)
@@ -170,16 +185,20 @@ class Restoration:
             records.indexes.drop(records.table.drop(names)[1])
 
     def finish(self) -> list[Homeless]:
-        """All that has no place, topics over a pattern's limit included; some may be empty."""
+        """All that has no place, topics over a pattern's limit included; some may be empty.
+
+        Topics over the limit that hold nothing are not there any more.
+        """
         limit = self._catalog.configuration.limits.pattern_topics_max
         for pattern in self._catalog.patterns.values():
             if pattern.matches is None:
                 continue
-            held = [topic for topic in pattern.members.values() if len(topic.records.table)]
-            for topic in held[limit:]:
-                reason = f"Limits/PatternTopics of {limit} is less than the {len(held)} there are"
-                kept = self._kept[pattern.name]
-                self._note(Homeless(topic.records, kept, reason))
+            topics, reason = pattern.over(limit)
+            for topic in topics:
+                if len(topic.records.table):
+                    self._note(Homeless(topic.records, self._kept[pattern.name], reason))
+                else:
+                    self.empty.append(topic)
         return list(self.homeless.values())
 
     def _note(self, found: Homeless) -> None:
@@ -191,12 +210,10 @@ class Restoration:
     def _find_place(self, entry: Entry) -> None:
         """Note the place of what the log says of a name; None if it was kept for no topic."""
         name = entry.topic
-        kept = self._kept.get(name)
-        if kept is None or kept.topic.pattern is not None:
-            kept = next((kept for kept, matches in self._patterns if matches(name)), None)
+        kept = self._kept.get(self._owners.of(name) or "")
         if kept is not None:
             # A topic of which the log only tells what does not count is not there.
-            since_seq = max(kept.since_seq, self._past.given_up.get(name, 0))
+            since_seq = max(kept.since_seq, self._since(kept.name, name))
             if entry.seq > since_seq:
                 self._places[name] = self._place(kept, name)
         elif self._past.is_known:
@@ -216,7 +233,7 @@ class Restoration:
             checkpoint = self._checkpoints.get(kept.name)
             after = max(
                 kept.since_seq,
-                self._past.given_up.get(name, 0),
+                self._since(kept.name, name),
                 self._last_seq if not kept.topic.retain else 0,
                 checkpoint.seq if checkpoint is not None else 0,
             )
@@ -253,6 +270,24 @@ class Restoration:
         return records
 
 
+class _Owners:
+    """Which definition a topic's name belongs to: that of the name itself, or the first pattern."""
+
+    def __init__(self, names: Names) -> None:
+        self._exact = {name for name, pattern in names if pattern is None}
+        self._patterns = [(name, topic_search(p)) for name, p in names if p is not None]
+        self._found: dict[str, str | None] = {}
+
+    def of(self, name: str) -> str | None:
+        """The definition; None where nobody took the name."""
+        if name in self._exact:
+            return name
+        if name not in self._found:
+            matching = (owner for owner, matches in self._patterns if matches(name))
+            self._found[name] = next(matching, None)
+        return self._found[name]
+
+
 class _Stray(KeyedTopic):
     """Records of which nobody knows any more by what they are named."""
 
@@ -262,6 +297,11 @@ class _Stray(KeyedTopic):
         """One record for each body."""
         self._named += len(bodies)
         return [str(self._named - at) for at in range(len(bodies))]
+
+
+def _is_unstored(entry: Entry) -> bool:
+    """Whether a transient topic has logged this. Who then had the name is not known any more."""
+    return entry.op == "publish" and entry.identities is None and not any(entry.bodies)
 
 
 def _misplaced(topic: RunningTopic | None, kept: Kept, name: str) -> str:

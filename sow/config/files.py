@@ -13,7 +13,11 @@ DEFAULT_JOURNAL = "journal"
 # Held by a running server, so that no second one opens the same directory.
 LOCK = "lock"
 # What the server keeps beside the topics.
-OWN = ("sow-writes.sow", "sow-consumers.sow", "staging", "pipelines")
+OWN = (
+    *("sow-writes.sow", "sow-consumers.sow", "staging", "pipelines"),
+    *("manifest.json", "manifest.json.writing"),
+    *("manifest.json.copy", "manifest.json.copy.writing", "removed"),
+)
 # File systems end a name at 255 bytes; the rest is for what stands around %n.
 LONGEST_PART = 150
 

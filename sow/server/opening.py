@@ -26,7 +26,7 @@ from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command, sync_directory
 from sow.store.journal import DATA_FILE, LmdbJournal
-from sow.store.kept import Kept, Past, file_name, kept_of, persistent_topics
+from sow.store.kept import Era, Kept, Past, file_name, kept_of, names_of, persistent_topics
 from sow.store.manifest import Manifest, ManifestFile, write_file
 from sow.store.private import close_to_others, make_directory
 from sow.store.protocols import Entry
@@ -114,7 +114,9 @@ class Opening:
             )
             self._refuse_unclaimed(files)
         return Manifest(
-            settings.directory, tuple(kept_of(topic, self._configuration) for topic in topics)
+            settings.directory,
+            tuple(kept_of(topic, self._configuration) for topic in topics),
+            names=names_of(self._configuration.topics),
         )
 
     def _refuse_unclaimed(self, files: Sequence[Path]) -> None:
@@ -214,7 +216,7 @@ class Opening:
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
         # The newest entry is read in any case: time goes on from there.
         after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
-        past = Past(manifest.kept, manifest.given_up, self._is_known)
+        past = Past(manifest.kept, manifest.given_up, self._is_known, manifest.names, manifest.eras)
         self.engine = self._make_engine()
         return self.engine.restore(
             checkpoints, counted(self.journal.read(after)), self.journal.last_seq, past
@@ -265,8 +267,10 @@ class Opening:
         return self._finish_moves(self._file.write(manifest))
 
     def _as_now(self, kept: Kept) -> Kept:
+        """What a definition is now; it retains nothing before `_settle` lets it begin."""
         topics = {topic.name: topic for topic in persistent_topics(self._configuration)}
-        return kept_of(topics[kept.name], self._configuration, kept.since_seq)
+        now = kept_of(topics[kept.name], self._configuration, kept.since_seq)
+        return replace(now, topic=replace(now.topic, retain=now.topic.retain and kept.topic.retain))
 
     def _settle(self, manifest: Manifest) -> None:
         """Open the files of new topics, and write down what the directory is for now."""
@@ -287,6 +291,8 @@ class Opening:
             journal=self._configuration.journal.directory,
             kept=tuple(now),
             given_up=self._still_in_log(manifest.given_up),
+            names=names_of(self._configuration.topics),
+            eras=self._eras(manifest),
         )
         if settled != self._file.manifest or self._file.missing:
             if self._file.manifest is not None:
@@ -307,9 +313,28 @@ class Opening:
 
     def _still_in_log(self, given_up: Mapping[str, int]) -> dict[str, int]:
         """Topics of which the log or an older checkpoint may still tell."""
+        return {name: seq for name, seq in given_up.items() if seq > self._forgotten_seq}
+
+    def _eras(self, manifest: Manifest) -> tuple[Era, ...]:
+        """To whom names belonged before, as far as anything still tells of that."""
+        eras = [era for era in manifest.eras if era.until_seq > self._forgotten_seq]
+        last_seq, names = self.journal.last_seq, manifest.names
+        before_seq = eras[-1].until_seq if eras else self._forgotten_seq
+        now = names_of(self._configuration.topics)
+        # Only patterns take over names. Of a life in which nothing was logged nothing is told.
+        passes_on = names != now and any(pattern is not None for _, pattern in (*names, *now))
+        if passes_on and last_seq > before_seq:
+            eras.append(Era(last_seq, names))
+        return tuple(eras)
+
+    @property
+    def _forgotten_seq(self) -> int:
+        """Neither the log nor a checkpoint tells of what came up to here.
+
+        A checkpoint up to the very record at which a topic was given up was written before.
+        """
         oldest = min((checkpoint.seq for checkpoint in self.checkpoints.values()), default=0)
-        done = min(oldest, self.journal.first_seq - 1)
-        return {name: seq for name, seq in given_up.items() if seq > done}
+        return min(oldest, self.journal.first_seq) - 1
 
 
 def removed_at(directory: Path, now_us: int) -> Path:

@@ -7,7 +7,7 @@ definition, and the new one must not be taken for it. `sow.store.manifest` write
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
@@ -95,15 +95,35 @@ def persistent_topics(configuration: Configuration) -> list[Topic]:
     ]
 
 
+Names = tuple[tuple[str, str | None], ...]
+"""The definitions that take names of topics, in order: what each is called, and its Pattern."""
+
+
+def names_of(topics: Iterable[Definition]) -> Names:
+    """Who takes which names. Transient topics take some, too."""
+    return tuple((topic.name, topic.pattern) for topic in topics if isinstance(topic, Topic))
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """Who took which names up to and with record `until_seq`, and since the era before."""
+
+    until_seq: int
+    names: Names
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """What a data directory was written for.
 
     `given_up` names topics whose log entries up to a sequence number count for nobody any more.
     `is_known` is false for a directory of which only the files can tell: then entries that no
-    definition takes in count as records, too.
+    definition takes in count as records, too. `names` are those of the last life, by default of
+    `kept`; `eras` tell of lives before in which names belonged to others.
     """
 
     kept: tuple[Kept, ...] = ()
     given_up: Mapping[str, int] = field(default_factory=dict)
     is_known: bool = True
+    names: Names = ()
+    eras: tuple[Era, ...] = ()

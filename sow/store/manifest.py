@@ -20,7 +20,7 @@ from typing import Any
 
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
-from sow.store.kept import Kept
+from sow.store.kept import Era, Kept, Names
 from sow.store.private import close_to_others, write_anew
 from sow.topics import MessageTypeOptions, Topic
 
@@ -35,7 +35,8 @@ class Manifest:
     """What a directory holds.
 
     `given_up` names topics whose log entries up to a sequence number count for nobody any more;
-    `moves` are files, and where they go, of a removal that may not have been completed.
+    `moves` are files, and where they go, of a removal that may not have been completed. `names` and
+    `eras` say to whom the names in the log belong (`sow.store.kept`).
     """
 
     journal: str = "journal"
@@ -43,6 +44,8 @@ class Manifest:
     given_up: Mapping[str, int] = field(default_factory=dict)
     moves: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
+    names: Names = ()
+    eras: tuple[Era, ...] = ()
 
     @property
     def newest_seq(self) -> int:
@@ -112,6 +115,8 @@ def _text(manifest: Manifest) -> bytes:
         "topics": [_described(kept) for kept in manifest.kept],
         "given_up": dict(manifest.given_up),
         "moves": dict(manifest.moves),
+        "names": manifest.names,
+        "eras": [[era.until_seq, era.names] for era in manifest.eras],
     }
     return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
 
@@ -157,11 +162,17 @@ def _parse(text: bytes, path: Path) -> Manifest:
             content["given_up"],
             content["moves"],
             content["generation"],
+            _names(content["names"]),
+            tuple(Era(until_seq, _names(names)) for until_seq, names in content["eras"]),
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError("it is not a manifest") from error
     except json.JSONDecodeError as error:
         raise ValueError("it is not JSON") from error
+
+
+def _names(said: Iterable[tuple[str, str | None]]) -> Names:
+    return tuple((name, pattern) for name, pattern in said)
 
 
 def _kept(said: Mapping[str, Any]) -> Kept:

@@ -1,5 +1,8 @@
 import pytest
 
+from sow.server.opening import REMOVED
+from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+
 
 def topic(name: str, file: str = "", kind: str = "json") -> str:
     file = f"<FileName>{file}</FileName>" if file else ""
@@ -44,7 +47,13 @@ def test_no_two_topics_share_a_file_or_lie_inside_each_other(sow, only, other):
     assert "which is a file of the topic 'a'" in text
 
 
-@pytest.mark.parametrize("file", ["journal", "journal/x", "lock", "staging/x", "sow-writes.sow"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("journal", "journal/x", "lock", "staging/x", "sow-writes.sow", f"{REMOVED}/x"),
+        *(MANIFEST_FILE, COPY_FILE, f"{MANIFEST_FILE}.writing", f"{COPY_FILE}.writing"),
+    ],
+)
 def test_no_topic_takes_a_file_of_the_server(sow, only, file):
     assert "collides with " in only(sow(topic("a", file)))
 

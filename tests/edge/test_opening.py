@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from sow.engine import Engine
-from sow.errors import Damaged, InvalidTopic, StoreError
+from sow.errors import Damaged, InvalidTopic, StoreError, TooLarge
 from sow.log_rows import extent, log_rows
 from sow.server.opening import REMOVED, Opening
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
@@ -266,6 +266,124 @@ def test_topics_of_a_pattern_that_were_given_up_do_not_come_back_by_its_checkpoi
     with live(ORDERS, DESKS) as life:
         assert life.records("/desk/0") == [{"id": 1}]
         assert life.records("/desk/1") == [{"id": 3}]
+
+
+def test_what_was_given_up_stays_so_when_the_log_is_empty_and_no_checkpoint_is_newer(live):
+    forgetful = {"journal": JournalSettings(retention_bytes=0)}
+    with live(ORDERS, DESKS, **forgetful) as life:
+        life.publish("/desk/1", {"id": 1})
+        life.checkpoint()
+        life.trim()
+        assert life.journal.first_seq > life.journal.last_seq
+    narrow = replace(DESKS, pattern="^/desk/0")
+    with live(ORDERS, narrow, allow_loss=True, **forgetful):
+        pass
+    with live(ORDERS, narrow, **forgetful):
+        pass
+    with live(ORDERS, DESKS, **forgetful) as life:
+        assert "/desk/1" not in life.engine.topics
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        Topic("/desk/1", "json", keys=("/id",), durability="transient"),
+        Topic("first", "json", keys=("/id",), durability="transient", pattern="^/desk/1"),
+        Topic("/desk/1", "binary", durability="transient"),
+    ],
+)
+def test_what_a_transient_topic_has_logged_never_counts_for_a_pattern(live, passing):
+    for wide in (DESKS, Topic("desks", "binary", pattern="^/desk/")):
+        named = {"key": "1"} if passing.message_type == "binary" else {}
+        with live(ORDERS, passing, wide) as life:
+            life.publish("/desk/1", {"id": 1}, **named)
+        with live(ORDERS, passing, wide) as life:
+            life.publish("/desk/1", {"id": 2}, **named)
+        with live(ORDERS, wide) as life:
+            assert "/desk/1" not in life.engine.topics
+        with live(ORDERS, allow_loss=True):
+            pass
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_names_of_a_pattern_that_has_gone_do_not_tell_another_what_they_were(live, checkpointed):
+    fixed = Topic("fixed", "nvfix", keys=("/55",), pattern="^/desk/1")
+    with live(ORDERS, fixed, DESKS) as life:
+        life.publish("/desk/1", b"55=a\x01", b"55=b\x01")
+        life.publish("/desk/2", {"id": 2})
+        life.delete("/desk/1")
+        if checkpointed:
+            life.checkpoint()
+    for _ in range(2):
+        with live(ORDERS, DESKS) as life:
+            assert life.records("/desk/2") == [{"id": 2}]
+    with live(ORDERS, DESKS) as life:
+        life.publish("/desk/1", {"id": 1})
+        assert life.logged("/desk/1") == [{"id": 1}]
+    with live(ORDERS, DESKS) as life:
+        assert life.records("/desk/1") == life.logged("/desk/1") == [{"id": 1}]
+
+
+def test_a_name_that_comes_back_to_a_pattern_begins_empty(live):
+    exact = Topic("/desk/1", "json", keys=("/id",), hash_indexes=(("/id",),))
+    with live(ORDERS, DESKS) as life:
+        life.publish("/desk/1", {"id": 1})
+        life.checkpoint()
+    with live(ORDERS, exact, DESKS, allow_loss=True) as life:
+        life.publish("/desk/1", {"id": 2})
+        life.delete("/desk/1")
+    with live(ORDERS, DESKS) as life:
+        assert "/desk/1" not in life.engine.topics
+        life.publish("/desk/1", {"id": 3})
+    with live(ORDERS, DESKS) as life:
+        assert life.records("/desk/1") == life.logged("/desk/1") == [{"id": 3}]
+
+
+def test_whose_names_were_whose_is_forgotten_with_the_log(live):
+    narrow = replace(DESKS, pattern="^/desk/0")
+    forgetful = {"journal": JournalSettings(retention_bytes=0)}
+    for topics in ((DESKS,), (narrow,), (DESKS,), (narrow,)):
+        with live(ORDERS, *topics, **forgetful) as life:
+            life.publish("orders", {"id": 1})
+    assert len(json.loads((live.path / MANIFEST_FILE).read_bytes())["eras"]) == 3
+    with live(ORDERS, narrow, **forgetful) as life:
+        life.publish("orders", {"id": 1})
+        life.checkpoint()
+        life.trim()
+    with live(ORDERS, narrow, **forgetful):
+        pass
+    assert json.loads((live.path / MANIFEST_FILE).read_bytes())["eras"] == []
+
+
+def test_a_pattern_may_be_called_as_a_topic_of_another_is(live):
+    with live(DESKS) as life:
+        life.publish("/desk/1", {"id": 1})
+    with live(DESKS, replace(DESKS, name="/desk/1", pattern="^orders")) as life:
+        assert life.records("/desk/1") == life.logged("/desk/1") == [{"id": 1}]
+
+
+def test_what_was_given_up_is_not_retained_again_while_something_else_is_given_up(live):
+    with live(ORDERS, TRADES) as life:
+        life.publish("orders", {"id": 1})
+        life.publish("trades", {"id": 1})
+    with live(replace(ORDERS, retain=False), TRADES, allow_loss=True):
+        pass
+    for _ in range(2):
+        with live(ORDERS, allow_loss=True) as life:
+            assert life.records("orders") == []
+
+
+def test_topics_that_hold_nothing_do_not_lead_over_the_limit(live):
+    limited = {"limits": Limits(pattern_topics_max=2)}
+    with_desks(live, "/desk/1", "/desk/2", "/desk/3")
+    with live(ORDERS, DESKS) as life:
+        life.delete("/desk/1")
+    with live(ORDERS, DESKS, **limited) as life:
+        with pytest.raises(TooLarge):
+            life.publish("/desk/1", {"id": 1})
+        life.publish("/desk/2", {"id": 3})
+    with live(ORDERS, DESKS, **limited) as life:
+        assert len(life.records("/desk/2")) == 3
 
 
 def test_a_lower_limit_of_a_patterns_topics_counts_those_that_hold_records(live):
