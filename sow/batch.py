@@ -93,13 +93,13 @@ class Batch:
         """Whether one record passed the filter in its old state."""
         if self.changes.olds[at] is None:
             return False
-        return condition is None or condition.truth(self.row(condition.paths, at, True)) is True
+        return condition is None or condition.holds(self.row(condition.paths, at, True))
 
     def is_in_focus(self, condition: Filter | None, at: int) -> bool:
         """Whether one record passes the filter in its new state."""
         if self.changes.news is None:
             return False
-        return condition is None or condition.truth(self.row(condition.paths, at)) is True
+        return condition is None or condition.holds(self.row(condition.paths, at))
 
     # What is said.
 

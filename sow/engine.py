@@ -20,7 +20,7 @@ from sow.batch import Batch
 from sow.catalog import Catalog, RunningTopic
 from sow.conflated_copy import Update
 from sow.errors import ClientError, DiskFull, TooLarge
-from sow.expressions import Filter, compile_filter
+from sow.expressions import Filter, Kept, compile_filter
 from sow.keyed_topic import Messages
 from sow.pacing import PacedStrand
 from sow.query import Answer, Query
@@ -31,7 +31,9 @@ from sow.store.protocols import Checkpoint, Entry, Op
 from sow.strands import Strand
 from sow.topics import Configuration, ConflatedTopic, Topic
 
-FILTERS_KEPT_MAX = 1024
+FILTERS_KEPT_CHARS = 512 * 1024
+"""Text of the filters that are kept compiled, which takes up to a hundred times as much: some
+thousands of usual ones, or eight of the longest."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class Engine:
         self._in_flight: deque[Group] = deque()
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[RunningTopic, None] = {}
-        self._filters: dict[str, Filter] = {}
+        self._filters: Kept[str, Filter | ClientError] = Kept(FILTERS_KEPT_CHARS)
         self.catalog = Catalog(configuration, self.filter, self._enter)
 
     # Topics.
@@ -127,14 +129,29 @@ class Engine:
         """A compiled filter; the same text is compiled once. Raises BadFilter."""
         found = self._filters.get(text)
         if found is None:
-            limits = self.configuration.limits
-            found = compile_filter(
+            found = self.compiled(text)
+            self.keep_filter(text, found)
+        if isinstance(found, ClientError):
+            raise found.with_traceback(None)
+        return found
+
+    def compiled(self, text: str) -> Filter | ClientError:
+        """A filter made now, or what speaks against it; may run in a thread."""
+        limits = self.configuration.limits
+        try:
+            return compile_filter(
                 text, bytes_max=limits.filter_bytes_max, depth_max=limits.filter_depth_max
             )
-            if len(self._filters) >= FILTERS_KEPT_MAX:
-                self._filters.clear()
-            self._filters[text] = found
-        return found
+        except ClientError as error:
+            return error
+
+    def keep_filter(self, text: str, found: Filter | ClientError) -> None:
+        """Have at hand what `compiled` has made of a text."""
+        self._filters.keep(text, found, len(text))
+
+    def has_filter(self, text: str) -> bool:
+        """Whether the filter need not be made any more."""
+        return self._filters.get(text) is not None
 
     # Changes from clients.
 

@@ -15,7 +15,7 @@ import orjson
 from sow.batch import Batch
 from sow.changes import Changes, Reason
 from sow.delta import Document, Nulls, merged
-from sow.errors import BadFilter, BadMessage, ClientError
+from sow.errors import BadFilter, BadMessage, ClientError, TooLarge
 from sow.expressions import Filter
 from sow.folding import Folding
 from sow.indexes import Indexes
@@ -26,6 +26,9 @@ from sow.store.memory import Table
 from sow.topics import Definition, Topic
 
 Columns = dict[Path, Column]
+WATCHED_MAX = 1024
+"""Fields that filters of subscriptions may have read of every message: some two microseconds each
+for a batch, at the cost of all who publish."""
 
 
 class Messages(NamedTuple):
@@ -98,14 +101,29 @@ class KeyedTopic:
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Read these fields of every message as it comes in, because a filter needs them."""
+        known = len(self._watched)
         self._watched.update(paths)
-        self._reader = self._make_reader()
+        if len(self._watched) > known:
+            self._reader = self._make_reader()
 
     def unwatch(self, paths: Iterable[Path]) -> None:
         """Undo one `watch` of the same paths."""
+        known = len(self._watched)
         self._watched.subtract(paths)
         self._watched += Counter()
-        self._reader = self._make_reader()
+        if len(self._watched) < known:
+            self._reader = self._make_reader()
+
+    def check_watch(self, condition: Filter | None) -> None:
+        """Raise TooLarge if a subscription with this filter would have too many fields read."""
+        if condition is None:
+            return
+        watched = self._watched.keys() | condition.paths
+        if len(watched) > max(WATCHED_MAX, len(self._watched)):
+            raise TooLarge(
+                f"the filters of all subscriptions to {self.name} would name {len(watched)} "
+                f"fields, and {WATCHED_MAX} are the most; name fewer, or such as others name"
+            )
 
     # Reading what clients send.
 

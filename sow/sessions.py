@@ -65,6 +65,8 @@ class Session:
         self.outbox = Outbox(settings, released)
         self.recovery = Recovery(settings)
         self.subscriptions: dict[str, Subscription] = {}
+        self.filter_chars = 0
+        """How long the filters of its subscriptions are in all."""
         self.at_own_pace: dict[Subscription, None] = {}
         """Those of them that wait for the client to take what was sent."""
         self.ended: str | None = None

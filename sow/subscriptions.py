@@ -40,6 +40,8 @@ from sow.updates import Update
 from sow.wire import ACKS, Encoding, comma_list
 
 REMOVED = "REMOVAL"
+FILTER_CHARS_MAX = 2 * 1024**2
+"""Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
 DELTAS = ("delta_subscribe", "sow_and_delta_subscribe")
 
 
@@ -62,6 +64,11 @@ class Subscription:
     def name(self) -> str:
         """What the server calls it."""
         return self.strand.name
+
+    @property
+    def filter_chars(self) -> int:
+        """How long its filter is, which says what it takes."""
+        return 0 if self.condition is None else len(self.condition.text)
 
     def wants(self, topic: RunningTopic) -> bool:
         """Whether a topic that has come into being is one of the pattern's.
@@ -189,6 +196,7 @@ class Subscriptions:
         if name or scope:
             subscription.key = key._replace(scope=scope or strand.name)
         session.subscriptions[strand.name] = subscription
+        session.filter_chars += subscription.filter_chars
         if key.auto:
             session.at_own_pace[subscription] = None
         if pattern is not None:
@@ -238,6 +246,17 @@ class Subscriptions:
             raise TooLarge(
                 f"the session has {len(session.subscriptions)} subscriptions, as many as one may "
                 "have"
+            )
+        self._check_filters(session, command)
+
+    @staticmethod
+    def _check_filters(session: Session, command: Command, instead_of: int = 0) -> None:
+        """Raise TooLarge if one filter more, or one instead of another, would be too much."""
+        rest = session.filter_chars - instead_of
+        if rest + len(command.filter or "") > FILTER_CHARS_MAX:
+            raise TooLarge(
+                f"the filters of the session's other subscriptions have {rest} characters, and "
+                f"{FILTER_CHARS_MAX} are the most of all; unsubscribe, or write shorter ones"
             )
 
     def _follow(
@@ -338,6 +357,7 @@ class Subscriptions:
         condition = self._condition(command)
         # Whatever is wrong is found before anything is changed.
         self.check(command, session.encoding)
+        self._check_filters(session, command, old.filter_chars)
         held = self._all_held(old)
         gone = self._waiting_of_gone(old)
         self.end(old)
@@ -504,7 +524,8 @@ class Subscriptions:
         self._forget(subscription)
 
     def _forget(self, subscription: Subscription) -> None:
-        subscription.session.subscriptions.pop(subscription.name, None)
+        if subscription.session.subscriptions.pop(subscription.name, None) is not None:
+            subscription.session.filter_chars -= subscription.filter_chars
         subscription.session.at_own_pace.pop(subscription, None)
         self._patterns.pop(subscription, None)
         self._replays.pop(subscription, None)
@@ -556,7 +577,10 @@ class Subscriptions:
     def _check_fields(self, topic: RunningTopic, command: Command) -> None:
         """Refuse what needs fields of messages that have none, and keys that would mix records."""
         options = command.options
-        topic.records.check_filter(self._condition(command))
+        condition = self._condition(command)
+        topic.records.check_filter(condition)
+        if command.name != "sow":
+            topic.records.check_watch(condition)
         if options.select is not None:
             check_select(topic.records, options.select)
         own = {str(key) for key in topic.records.keys}

@@ -4,7 +4,7 @@ A name is taken for a pattern when it holds a character that means something to 
 expression; whether a topic of exactly that name exists is asked first, by whoever knows topics.
 """
 
-from sow.errors import BadFilter, ClientError
+from sow.errors import BadFilter, ClientError, TooLarge
 from sow.expressions.patterns import Search, searcher
 
 METACHARACTERS = frozenset("^$.*+?()[]{}|\\")
@@ -22,6 +22,8 @@ def topic_search(pattern: str) -> Search:
     except BadFilter as error:
         detail = error.detail.removeprefix("LIKE ")
         raise ClientError(f"topic {detail}", reason="bad regex topic") from None
+    except TooLarge as error:
+        raise TooLarge(f"topic {error.detail.removeprefix('LIKE ')}") from None
 
 
 def copy_name(topic_format: str, underlying: str) -> str:

@@ -7,7 +7,14 @@ values come from.
 
 from sow.expressions.compare import as_number, as_text, compare
 from sow.expressions.fields import Fields, compile_fields
-from sow.expressions.filters import Filter, compile_filter, compile_term
+from sow.expressions.filters import (
+    Filter,
+    compile_filter,
+    compile_term,
+    equalities_of,
+    paths_in,
+)
+from sow.expressions.kept import Kept
 from sow.expressions.nodes import (
     And,
     Between,
@@ -20,6 +27,7 @@ from sow.expressions.nodes import (
     Node,
     Not,
     Or,
+    walk,
 )
 from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
 from sow.expressions.parser import parse
@@ -33,6 +41,7 @@ __all__ = [
     "Identifier",
     "In",
     "IsNull",
+    "Kept",
     "Like",
     "Literal",
     "Node",
@@ -45,7 +54,10 @@ __all__ = [
     "compile_fields",
     "compile_filter",
     "compile_term",
+    "equalities_of",
     "parse",
     "parse_order_by",
+    "paths_in",
     "sort_key",
+    "walk",
 ]

@@ -25,12 +25,16 @@ from sow.expressions.nodes import (
     Not,
     Operand,
     Or,
+    walk,
 )
-from sow.expressions.patterns import like, searcher
+from sow.expressions.patterns import Patterns, like
 from sow.paths import Path
 
 # Python's own parser gives up at 200 open parentheses; deeper parts become functions.
 _LEVELS_PER_FUNCTION = 40
+# Answering in place makes a test five times as quick, and its source five times as long to compile:
+# in a filter of thousands of tests that would take Python half a second.
+TESTS_IN_PLACE_MAX = 100
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _GUARDS = {
     "number": "({0}.__class__ is float or {0}.__class__ is int or {0}.__class__ is bool)",
@@ -42,13 +46,22 @@ class Source:
     """The source of conditions over the values of `paths`, and the names that it uses.
 
     The value of `paths[i]` is the variable ``v{i}``. `names` is what the source needs around it.
+    `tests` is about how many tests there will be: the source of many is kept short.
     """
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[Path], tests: int = 1) -> None:
         self._variables = {path: f"v{i}" for i, path in enumerate(paths)}
         self.variables = ", ".join(self._variables.values())
+        self.count = len(self._variables)
         self.names: dict[str, object] = {"str": str, "int": int, "float": float, "bool": bool}
-        self.functions = ""
+        self._functions: list[str] = []
+        self._patterns = Patterns()
+        self._in_place = tests <= TESTS_IN_PLACE_MAX
+
+    @property
+    def functions(self) -> str:
+        """Functions that the source calls."""
+        return "".join(self._functions)
 
     def condition(self, node: Node, wanted: bool, level: int = 0) -> str:
         """Source that is True when `node` is `wanted`, and False otherwise, unknown included."""
@@ -57,7 +70,7 @@ class Source:
         if not isinstance(node, And | Or):
             return f"({self._test(node, wanted)})"
         if level == _LEVELS_PER_FUNCTION:
-            return self._function(self.condition(node, wanted))
+            return self._function(node, wanted)
         parts = []
         # A loop, not a comprehension: one frame for each level of nesting.
         for operand in node.operands:
@@ -65,10 +78,14 @@ class Source:
         word = " and " if isinstance(node, And) is wanted else " or "
         return f"({word.join(parts)})"
 
-    def _function(self, condition: str) -> str:
-        name = f"part{self.functions.count('def ')}"
-        self.functions += f"def {name}({self.variables}):\n    return {condition}\n"
-        return f"{name}({self.variables})"
+    def _function(self, node: Node, wanted: bool) -> str:
+        condition = self.condition(node, wanted)
+        # Only what it reads is handed on: all variables to all functions would be a square of both.
+        paths = dict.fromkeys(part.path for part in walk(node) if isinstance(part, Identifier))
+        variables = ", ".join([self._variables[path] for path in paths])
+        name = f"part{len(self._functions)}"
+        self._functions.append(f"def {name}({variables}):\n    return {condition}\n")
+        return f"{name}({variables})"
 
     def _name(self, value: object) -> str:
         name = f"k{len(self.names)}"
@@ -91,7 +108,7 @@ class Source:
             case In():
                 return self._in(node, wanted)
             case Like(operand=operand, pattern=pattern):
-                test = like(searcher(str(pattern.value), pattern.position))
+                test = like(self._patterns.search(str(pattern.value), pattern.position))
                 return f"{self._name(test)}({self._operand(operand)}) is {wanted}"
             case IsNull(operand=operand):
                 value = self._operand(operand)
@@ -99,10 +116,18 @@ class Source:
                 return null if wanted else f"not {null}"
         raise TypeError(f"{node!r} is not a condition")
 
+    def _kind(self, operand: Operand, *literals: Operand) -> str | None:
+        """What all `literals` are, "number" or "text", if a path is tested against just those and
+        the answer may stand in place."""
+        if not self._in_place or not isinstance(operand, Identifier):
+            return None
+        kinds = {_literal_kind(literal) for literal in literals}
+        return kinds.pop() if len(kinds) == 1 else None
+
     def _compare(self, operator: str, left: Operand, right: Operand, wanted: bool) -> str:
         value, bound = self._operand(left), self._operand(right)
         general = f"{self._name(partial(compare, operator))}({value}, {bound})"
-        kind = _kind(left, right)
+        kind = self._kind(left, right)
         if kind is None:
             return f"{general} is {wanted}"
         fast = f"{value} {'==' if operator == '=' else operator} {bound}"
@@ -114,7 +139,7 @@ class Source:
     def _between(self, node: Between, wanted: bool) -> str:
         value, low, high = map(self._operand, (node.operand, node.low, node.high))
         general = f"{self._name(between)}({value}, {low}, {high})"
-        kind = _kind(node.operand, node.low, node.high)
+        kind = self._kind(node.operand, node.low, node.high)
         if kind is None:
             return f"{general} is {wanted}"
         return _choose(kind, value, f"{low} <= {value} <= {high}", general, wanted)
@@ -129,19 +154,11 @@ class Source:
             )
         literals = Members(members)
         general = f"{self._name(literals.contain)}({value})"
-        kind = _kind(node.operand, *node.members)
+        kind = self._kind(node.operand, *node.members)
         if kind is None:
             return f"{general} is {wanted}"
         among = literals.texts if kind == "text" else literals.numbers
         return _choose(kind, value, f"{value} in {self._name(among)}", general, wanted)
-
-
-def _kind(operand: Operand, *literals: Operand) -> str | None:
-    """What all `literals` are, "number" or "text", if a path is tested against just those."""
-    if not isinstance(operand, Identifier):
-        return None
-    kinds = {_literal_kind(literal) for literal in literals}
-    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _literal_kind(node: Operand) -> str | None:

@@ -5,11 +5,11 @@ loop), or for one record with all three outcomes, and tells a planner what it is
 knows nothing of records: whoever holds it supplies the columns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from sow.expressions.codegen import Source
+from sow.expressions.codegen import TESTS_IN_PLACE_MAX, Source
 from sow.expressions.compare import Outcome
 from sow.expressions.nodes import Compare, Identifier, In, Literal, Node, conjuncts, walk
 from sow.expressions.parser import BYTES_MAX, DEPTH_MAX, parse
@@ -42,9 +42,13 @@ class Filter:
     def __init__(self, expression: Node, text: str) -> None:
         self.text = text
         self.expression = expression
-        identifiers = [node for node in walk(expression) if isinstance(node, Identifier)]
-        self.paths: tuple[Path, ...] = tuple(dict.fromkeys(node.path for node in identifiers))
-        self._matches = _compile_matches(expression, self.paths)
+        fields = _fields_in(expression)
+        self.paths: tuple[Path, ...] = tuple(dict.fromkeys(fields))
+        self._tests = len(fields)
+        self._matches = _compile_matches(expression, self._source())
+
+    def _source(self) -> Source:
+        return Source(self.paths, self._tests)
 
     def matches(self, columns: Sequence[Sequence[Value]], count: int) -> list[bool]:
         """Which of `count` records match; one column of `count` values for each of `paths`."""
@@ -54,9 +58,16 @@ class Filter:
         """The outcome for one record, given the value of each of `paths`; None is unknown."""
         return self._truth(values)
 
+    def holds(self, values: Sequence[Value]) -> bool:
+        """Whether one record matches, given the value of each of `paths`."""
+        if self._tests > TESTS_IN_PLACE_MAX:
+            # What it takes to tell false from unknown as well is not compiled for such a filter.
+            return self._matches([(value,) for value in values], 1)[0]
+        return self._truth(values) is True
+
     @cached_property
     def _truth(self) -> Truth:
-        return _compile_truth(self.expression, self.paths)
+        return _compile_truth(self.expression, self._source())
 
     @cached_property
     def conjuncts(self) -> tuple[Node, ...]:
@@ -64,19 +75,8 @@ class Filter:
         return conjuncts(self.expression)
 
     def equalities(self) -> Mapping[Path, tuple[LiteralValue, ...]]:
-        """For each path that a conjunct pins to literals, those literals.
-
-        A matching record equals, by the rules of ``=``, at least one of them (an array: with at
-        least one element). Booleans are given as 1 and 0. No literal left (the conjunct compares
-        with NULL) means that nothing matches. A path pinned twice keeps the shorter list.
-        """
-        found: dict[Path, tuple[LiteralValue, ...]] = {}
-        for term in self.conjuncts:
-            if pinned := _pinned(term):
-                path, values = pinned
-                if path not in found or len(values) < len(found[path]):
-                    found[path] = values
-        return found
+        """For each path that a conjunct pins to literals, those literals; see `equalities_of`."""
+        return equalities_of(self.conjuncts)
 
     @property
     def deterministic(self) -> bool:
@@ -85,6 +85,22 @@ class Filter:
 
     def __repr__(self) -> str:
         return f"Filter({self.text!r})"
+
+
+def equalities_of(terms: Iterable[Node]) -> Mapping[Path, tuple[LiteralValue, ...]]:
+    """For each path that one of the terms, which must all hold, pins to literals, those literals.
+
+    A matching record equals, by the rules of ``=``, at least one of them (an array: with at
+    least one element). Booleans are given as 1 and 0. No literal left (the term compares
+    with NULL) means that nothing matches. A path pinned twice keeps the shorter list.
+    """
+    found: dict[Path, tuple[LiteralValue, ...]] = {}
+    for term in terms:
+        if pinned := _pinned(term):
+            path, values = pinned
+            if path not in found or len(values) < len(found[path]):
+                found[path] = values
+    return found
 
 
 def _pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
@@ -105,10 +121,18 @@ def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
     return tuple(dict.fromkeys(v if isinstance(v, str) else v + 0 for v in values))
 
 
-def _compile_matches(expression: Node, paths: tuple[Path, ...]) -> Matches:
-    source = Source(paths)
+def paths_in(node: Node) -> tuple[Path, ...]:
+    """The distinct paths that a condition reads, in the order of the text."""
+    return tuple(dict.fromkeys(_fields_in(node)))
+
+
+def _fields_in(node: Node) -> list[Path]:
+    return [part.path for part in walk(node) if isinstance(part, Identifier)]
+
+
+def _compile_matches(expression: Node, source: Source) -> Matches:
     condition = source.condition(expression, True)
-    match len(paths):
+    match source.count:
         case 0:
             result = f"[{condition}] * count"
         case 1:
@@ -119,8 +143,7 @@ def _compile_matches(expression: Node, paths: tuple[Path, ...]) -> Matches:
     return function
 
 
-def _compile_truth(expression: Node, paths: tuple[Path, ...]) -> Truth:
-    source = Source(paths)
+def _compile_truth(expression: Node, source: Source) -> Truth:
     lines = [
         "def result(values):",
         f"    [{source.variables}] = values",

@@ -14,11 +14,13 @@ from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from sow.errors import TooLarge
 from sow.expressions.builder import Builder, as_condition
-from sow.expressions.nodes import Node, below
+from sow.expressions.nodes import Identifier, Node, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
 DEPTH_MAX = 200
+FIELDS_MAX = 256
+"""Distinct fields of a filter: each is read of every message, at the cost of whoever publishes."""
 # Printing and compiling a node take a few frames of Python's stack for each level.
 _DEPTH_CEILING = 250
 
@@ -33,8 +35,8 @@ def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) 
     """The condition that `text` states.
 
     Raises BadFilter with the character position of the mistake, NotAvailable for what is not
-    built yet, TooLarge for more than `bytes_max` bytes or `depth_max` levels of nesting (250 are
-    the most that can be allowed).
+    built yet, TooLarge for more than `bytes_max` bytes, `depth_max` levels of nesting (250 are
+    the most that can be allowed) or FIELDS_MAX fields.
     """
     encoded = text.encode(errors="surrogatepass")
     size = len(encoded)
@@ -52,7 +54,21 @@ def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) 
         raise syntax_error(text, position_of(error, text), _accepted(error)) from None
     if (deepest := below(node, depth_max)) is not None:
         raise _too_deep(depth_max, deepest.position)
+    _check_fields(node)
     return node
+
+
+def _check_fields(node: Node) -> None:
+    paths = set()
+    for part in walk(node):
+        if isinstance(part, Identifier):
+            paths.add(part.path)
+            if len(paths) > FIELDS_MAX:
+                raise TooLarge(
+                    f"the filter names more than {FIELDS_MAX} different fields; name fewer",
+                    position=part.position,
+                    expected=f"at most {FIELDS_MAX} different fields",
+                )
 
 
 def _check_parentheses(text: str, depth_max: int) -> None:

@@ -1,9 +1,10 @@
 """LIKE: regular expressions of linear time.
 
-RE2 is the engine, so no pattern a client sends can stall the server. What RE2 cannot do
-(back-references, look-around) is refused when the filter is compiled. A search is unanchored and
-case-sensitive; numbers are searched as their decimal text. Patterns that are plain text, perhaps
-anchored, are answered without the engine.
+RE2 is the engine, so a search takes a time that is linear in the text; at worst it is the text's
+length times that of the program which the pattern becomes, so programs are bounded too. What RE2
+cannot do (back-references, look-around) is refused when the filter is compiled. A search is
+unanchored and case-sensitive; numbers are searched as their decimal text. Patterns that are plain
+text, perhaps anchored, are answered without the engine.
 """
 
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 import re2
 
-from sow.errors import BadFilter, clipped, shown
+from sow.errors import BadFilter, TooLarge, clipped, shown
 from sow.expressions.compare import Outcome, any_of, as_text
 from sow.paths import Scalar, Value
 
@@ -26,17 +27,57 @@ _BEYOND_RE2 = (
 _PLAIN = re.compile(r"(?P<start>\^?)(?P<text>[\w \-:,;/@#%&=<>'\"!~`]+)(?P<end>\$?)\Z")
 
 Search = Callable[[str], bool]
+STEPS_MAX = 10_000
+"""Steps in the programs of all patterns of a filter: at worst 10 us for each character searched."""
+ENGINE_BYTES_MAX = 1024**2
+"""What RE2 may take for a pattern; it looks for states as it goes, and keeps them."""
 
 
 def searcher(pattern: str, position: int) -> Search:
-    """Whether a text contains `pattern`; raises BadFilter at `position`."""
+    """Whether a text contains `pattern`; raises BadFilter or TooLarge at `position`."""
+    return Patterns().search(pattern, position)
+
+
+class Patterns:
+    """The patterns of one filter, each made once."""
+
+    def __init__(self) -> None:
+        self._searches: dict[str, Search] = {}
+        self._steps = 0
+
+    def search(self, pattern: str, position: int) -> Search:
+        """Whether a text contains `pattern`; raises BadFilter or TooLarge at `position`."""
+        found = self._searches.get(pattern)
+        if found is None:
+            found, steps = _compile(pattern, position)
+            self._steps += steps
+            if self._steps > STEPS_MAX:
+                raise _too_long(pattern, self._steps, position)
+            self._searches[pattern] = found
+        return found
+
+
+def _too_long(pattern: str, steps: int, position: int) -> TooLarge:
+    return TooLarge(
+        f"LIKE pattern {shown(pattern)}: with it the patterns have {steps} steps, and the limit is "
+        f"{STEPS_MAX}; write fewer, or smaller numbers in braces",
+        position=position,
+        expected=f"patterns of at most {STEPS_MAX} steps",
+    )
+
+
+def _compile(pattern: str, position: int) -> tuple[Search, int]:
+    """The search for a pattern, and how many steps its program has."""
     if plain := _PLAIN.match(pattern):
-        return _plain_searcher(plain["text"], bool(plain["start"]), bool(plain["end"]))
+        return _plain_searcher(plain["text"], bool(plain["start"]), bool(plain["end"])), 0
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = ENGINE_BYTES_MAX
+    # Nobody asks what a group matched, and thousands of groups would cost seconds to note.
+    options.never_capture = True
     try:
         # As bytes: for str the library would also compute character offsets, at thrice the cost.
-        search = re2.compile(pattern.encode(), options).search
+        compiled = re2.compile(pattern.encode(errors="replace"), options)
     except re2.error as error:
         raise BadFilter(
             f"LIKE pattern {shown(pattern)}: {clipped(_explain(pattern, error))}; "
@@ -44,7 +85,8 @@ def searcher(pattern: str, position: int) -> Search:
             position=position,
             expected="a regular expression in RE2 syntax",
         ) from None
-    return lambda text: search(text.encode(errors="replace")) is not None
+    search = compiled.search
+    return lambda text: search(text.encode(errors="replace")) is not None, compiled.programsize
 
 
 def _plain_searcher(plain: str, start: bool, end: bool) -> Search:

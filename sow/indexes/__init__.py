@@ -147,6 +147,11 @@ class Indexes:
         return columns
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
-        """Which of these records match, by their bodies."""
-        columns = self.columns(condition.paths, slots)
-        return np.array(condition.matches(columns, len(slots)), np.bool_)
+        """Which of these records match, by their bodies; a filter may read thousands of fields, so
+        their values are never held for all records at once."""
+        passing = np.zeros(len(slots), np.bool_)
+        for start in range(0, len(slots), CHUNK_ROWS):
+            chunk = slots[start : start + CHUNK_ROWS]
+            columns = self.columns(condition.paths, chunk)
+            passing[start : start + len(chunk)] = condition.matches(columns, len(chunk))
+        return passing

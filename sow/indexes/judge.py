@@ -9,7 +9,6 @@ left to be judged by their bodies. So the answer is always that of the filter.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from sow.expressions import (
     Identifier,
     In,
     IsNull,
+    Kept,
     Like,
     Literal,
     Node,
@@ -30,6 +30,8 @@ from sow.expressions import (
     Or,
     as_number,
     compile_term,
+    paths_in,
+    walk,
 )
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
 from sow.indexes.spellings import number_forms
@@ -80,7 +82,7 @@ class Judge:
                 join = np.logical_and if every else np.logical_or
                 mask: Mask = join.reduce(masks)
                 return mask
-        if paths := paths_of(node):
+        if paths := paths_in(node):
             return self._test(node, self._columns[paths[0]], wanted)
         return self._constant(compiled(node, wanted).matches([], 1)[0])
 
@@ -140,23 +142,23 @@ def tests(node: Node) -> Iterator[Node]:
             yield current
 
 
-@lru_cache(1024)
 def is_columnar(node: Node) -> bool:
     """Whether a Judge can be asked: the condition reads fields, each test at most one."""
-    counts = [len(paths_of(test)) for test in tests(node)]
-    return max(counts) == 1
+    return max(len(paths_in(test)) for test in tests(node)) == 1
 
 
-@lru_cache(1024)
+COMPILED_MAX = 50_000
+"""Parts of nodes whose filters are kept: some 500 bytes each."""
+_compiled: Kept[tuple[Node, bool], Filter] = Kept(COMPILED_MAX)
+
+
 def compiled(node: Node, wanted: bool) -> Filter:
     """A filter that is true where the outcome of `node` is `wanted`."""
-    return compile_term(node if wanted else Not(node))
-
-
-@lru_cache(1024)
-def paths_of(node: Node) -> tuple[Path, ...]:
-    """The distinct paths that a condition reads."""
-    return compiled(node, True).paths
+    found = _compiled.get((node, wanted))
+    if found is None:
+        found = compile_term(node if wanted else Not(node))
+        _compiled.keep((node, wanted), found, sum(1 for _ in walk(node)))
+    return found
 
 
 def _plain_text(node: Node) -> str | None:

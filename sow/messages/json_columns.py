@@ -18,6 +18,7 @@ Columns = Callable[[bytes], list[Column]]
 
 # The nested names of a path set: {"order": {"id": None}, "px": None}.
 Tree = dict[str, "Tree | None"]
+Numbers = dict[str, tuple[int, "Numbers"]]
 
 # Beyond these a path is read slowly, so that types nest within reason.
 STEPS_MAX = 32
@@ -38,7 +39,8 @@ def columns_reader(paths: tuple[Path, ...]) -> Callable[[bytes, int], list[Colum
     try:
         tree = _tree(paths)
         struct = _struct(tree)
-        pick = _picker([_attributes(tree, path.steps) for path in paths])
+        numbers = _numbers(tree)
+        pick = _picker([_attributes(numbers, path.steps) for path in paths])
     except (UnsuitedError, ValueError):
         return None
     decode_lines = msgspec.json.Decoder(struct).decode_lines
@@ -82,14 +84,20 @@ def _struct(tree: Tree) -> type[msgspec.Struct]:
     return msgspec.defstruct("Record", fields, rename=names, gc=False)
 
 
-def _attributes(tree: Tree, steps: Sequence[str]) -> list[str]:
-    """The attribute names that follow `steps` through the structs of `tree`."""
+def _numbers(tree: Tree) -> Numbers:
+    """The tree with the number that each field has in its struct."""
+    return {
+        step: (number, {} if below is None else _numbers(below))
+        for number, (step, below) in enumerate(tree.items())
+    }
+
+
+def _attributes(numbers: Numbers, steps: Sequence[str]) -> list[str]:
+    """The attribute names that follow `steps` through the structs of a tree."""
     attributes = []
-    branch: Tree | None = tree
     for step in steps:
-        assert branch is not None
-        attributes.append(f"f{list(branch).index(step)}")
-        branch = branch[step]
+        number, numbers = numbers[step]
+        attributes.append(f"f{number}")
     return attributes
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Node
+from sow.expressions import Node, equalities_of, paths_in
 from sow.indexes import MEMO_COLUMNS_MAX, HashIndex, Indexes
-from sow.indexes.judge import Judge, compiled, is_columnar, paths_of
+from sow.indexes.judge import Judge, compiled, is_columnar
 from sow.paths import Path, Scalar
 from sow.query.query import SCAN, Query, Step
 from sow.query.survivors import Survivors
@@ -53,7 +53,7 @@ class Search:
         self._left = Survivors(indexes.table)
         self._doubtful = NOTHING
         """Records that a column could not decide on."""
-        self._terms = list(query.filter.conjuncts) if query.filter else []
+        self._terms = list(dict.fromkeys(query.filter.conjuncts)) if query.filter else []
         self.read = NOTHING
         """Records whose bodies were read."""
         self.steps: list[Step] = []
@@ -77,7 +77,8 @@ class Search:
         self.steps.append(Step(expression, index, rows))
 
     def _served(self, terms: Sequence[Node], index: str) -> None:
-        self._terms = [term for term in self._terms if term not in terms]
+        served = set(map(id, terms))
+        self._terms = [term for term in self._terms if id(term) not in served]
         self._step(" AND ".join(map(str, terms)), index)
 
     # Ways in.
@@ -89,7 +90,7 @@ class Search:
 
     def _by_constants(self) -> None:
         """Terms that name no field hold for all records or for none."""
-        for term in [term for term in self._terms if not paths_of(term)]:
+        for term in [term for term in self._terms if not paths_in(term)]:
             if not compiled(term, True).matches([], 1)[0]:
                 self._left.become(NOTHING)
             self._served([term], SCAN)
@@ -98,7 +99,7 @@ class Search:
         """For each field that a term pins to literals, the term that has the fewest."""
         pins: dict[Path, Pin] = {}
         for term in self._terms:
-            for path, literals in compiled(term, True).equalities().items():
+            for path, literals in equalities_of([term]).items():
                 if path not in pins or len(literals) < len(pins[path].literals):
                     pins[path] = Pin(term, literals)
         return pins
@@ -155,13 +156,13 @@ class Search:
 
     def _columns_pay(self, term: Node) -> bool:
         """Whether to ask the columns of a term, rather than read the bodies that are left."""
-        paths = paths_of(term)
+        paths = paths_in(term)
         if self._left.listed is None or len(self._left) > FEW_ROWS:
             return len(paths) <= MEMO_COLUMNS_MAX
         return all(self._indexes.has_memo(path, len(self._left)) for path in paths)
 
     def _judge(self, term: Node) -> None:
-        paths = paths_of(term)
+        paths = paths_in(term)
         self._advise_on_new(paths)
         columns = {path: self._indexes.memo(path) for path in paths}
         judge = Judge(columns, self._left.listed, len(self._indexes.table.bodies))

@@ -215,7 +215,7 @@ class HttpDoor:
         for session in self._executor.sessions.values():
             described = describe_session(session, now_us)
             values = [value_at(described, path) for path in condition.paths]
-            if condition.truth(values) is True:
+            if condition.holds(values):
                 session.conflates = conflated
                 changed.append(session.id)
         return json_response({"changed": changed})

@@ -10,18 +10,21 @@ from collections.abc import Iterator
 
 from aiohttp import WSMsgType, web
 
+from sow.commands import Command
 from sow.errors import ClientError, StoreError
 from sow.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
 from sow.sessions import Session
-from sow.wire import LINES
+from sow.wire import LINES, Refused
 
 TURN_S = 0.002
 """How long one client's commands may keep the loop, but for the end of the last one."""
 INBOX_BYTES_MAX = 256 * 1024
 """So much is taken in before what came first is carried out: what one read of a socket gives."""
+LONG_FILTER_CHARS = 4 * 1024
+"""A filter so long is compiled beside the loop: it may take a quarter of a second."""
 FULL_PAUSE_S = 0.02
 """How long to wait for a client that has not read its answers before looking again."""
 
@@ -41,12 +44,17 @@ class Incoming:
         self._steps: Iterator[None] | None = None
         self._next: asyncio.Handle | None = None
         self._turned: asyncio.Future[None] | None = None
+        self._compiling: asyncio.Task[None] | None = None
 
     def add(self, frame: bytes) -> None:
         """A frame has come; what has come with it is carried out together."""
         self._inbox.add(frame)
-        if self._next is None:
+        if not self._busy:
             self._next = self._loop.call_soon(self._turn)
+
+    @property
+    def _busy(self) -> bool:
+        return self._next is not None or self._compiling is not None
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
@@ -55,7 +63,7 @@ class Incoming:
 
     async def done(self) -> None:
         """Return when everything has been carried out, or never will be."""
-        while self._next is not None:
+        while self._busy:
             await self._turn_taken()
 
     async def _turn_taken(self) -> None:
@@ -74,7 +82,7 @@ class Incoming:
                     connection.write()
                 self._next = self._loop.call_later(FULL_PAUSE_S, self._turn)
             else:
-                if self._carry_out():
+                if self._carry_out() and self._compiling is None:
                     self._next = self._loop.call_soon(self._turn)
                 connection.follow()
             self._driver.wake()
@@ -92,12 +100,37 @@ class Incoming:
                     return False
                 session = self._connection.session
                 self._steps = self._executor.carry_out(session, commands, self._driver.now_us)
+                if filters := self._long_filters(commands):
+                    self._compiling = self._loop.create_task(self._compile(filters))
+                    return True
             for _ in self._steps:
                 if self._loop.time() >= until:
                     return True
             self._steps = None
             # The rest is for the session that a logon may have taken up.
             self._connection.follow()
+
+    def _long_filters(self, commands: list[Command | Refused]) -> list[str]:
+        """Filters that take long to compile and are not at hand."""
+        has = self._executor.engine.has_filter
+        return [
+            command.filter
+            for command in commands
+            if isinstance(command, Command)
+            and command.filter is not None
+            and len(command.filter) > LONG_FILTER_CHARS
+            and not has(command.filter)
+        ]
+
+    async def _compile(self, filters: list[str]) -> None:
+        """Make filters in a thread, one after the other; then go on with who asks for them."""
+        engine = self._executor.engine
+        try:
+            for text in dict.fromkeys(filters):
+                engine.keep_filter(text, await asyncio.to_thread(engine.compiled, text))
+        finally:
+            self._compiling = None
+            self._next = self._loop.call_soon(self._turn)
 
     def _drop(self) -> None:
         self._inbox.clear()
@@ -106,6 +139,8 @@ class Incoming:
     def close(self) -> None:
         """The client has gone: forget what is left."""
         self._drop()
+        if self._compiling is not None:
+            self._compiling.cancel()
         if self._next is not None:
             self._next.cancel()
             self._next = None

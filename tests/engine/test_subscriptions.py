@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sow.errors import BadFilter
 from sow.topics import SessionSettings, Topic
 from tests.engine.harness import MS, ORDERS, SECOND, World, short
 
@@ -312,3 +313,63 @@ def test_a_queue_far_over_its_bytes_gets_no_patience():
     world, stuck, _ = slow_world(queue_bytes_max=1000)
     world.publish("orders", {"id": 1, "pad": "x" * 5000})
     assert stuck.session.ended is not None
+
+
+def test_the_filters_of_a_session_are_bounded_in_all(world, monkeypatch):
+    monkeypatch.setattr("sow.subscriptions.FILTER_CHARS_MAX", 30)
+    client = world.client()
+    subscribe = {"c": "subscribe", "t": "orders", "cid": "1"}
+    first = client.say(**subscribe | {"filter": "/id = 1000000000"})[-1]
+    refused = client.say(**subscribe | {"filter": "/id = 2000000000"})[-1]
+    assert (first["status"], refused["status"], refused["reason"]) == (
+        "success",
+        "failure",
+        "too large",
+    )
+    replace = subscribe | {"s": first["s"], "opts": "replace"}
+    assert (
+        client.say(**replace | {"filter": "/id = 30000000000000000000"})[-1]["status"] == "success"
+    )
+    assert client.say(**replace | {"filter": "/id = 4" + "0" * 30})[-1]["reason"] == "too large"
+    client.say(c="unsubscribe", s=first["s"], cid="1")
+    assert client.session.filter_chars == 0
+
+
+def test_a_filter_that_is_refused_is_refused_again_without_being_read_again(world):
+    engine = world.engine
+    for text in ("/a = ", "/a = 1"):
+        assert not engine.has_filter(text)
+        found = engine.compiled(text)
+        engine.keep_filter(text, found)
+        assert engine.has_filter(text)
+        if text == "/a = 1":
+            assert engine.filter(text) is found
+            continue
+        for _ in range(2):
+            with pytest.raises(BadFilter) as refusal:
+                engine.filter(text)
+            assert refusal.value is found
+
+
+def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, monkeypatch):
+    monkeypatch.setattr("sow.keyed_topic.WATCHED_MAX", 4)
+    first, second = world.client(), world.client()
+    follow = {"c": "subscribe", "t": "orders", "cid": "1"}
+    # The index on /symbol is one of the four.
+    assert first.say(**follow, filter="/a = 1 AND /b = 1 AND /c = 1")[-1]["status"] == "success"
+    for command in ("subscribe", "sow_and_subscribe"):
+        ack = second.say(**follow | {"c": command}, filter="/a = 1 AND /d = 1")[-1]
+        assert (ack["status"], ack["reason"]) == ("failure", "too large")
+    assert second.say(**follow, filter="/c = 2")[-1]["status"] == "success"
+    assert second.say(c="sow", t="orders", cid="2", filter="/d = 1")[0]["status"] == "success"
+    first.say(c="unsubscribe", s="all")
+    assert second.say(**follow, filter="/a = 1 AND /d = 1")[-1]["status"] == "success"
+
+
+def test_a_field_that_is_read_already_makes_no_new_reader(world, client):
+    topic = world.engine.topics["orders"].records
+    client.say(c="subscribe", t="orders", filter="/px = 1")
+    reader = topic._reader
+    other = client.say(c="subscribe", t="orders", filter="/px = 2", cid="1")[-1]["s"]
+    client.say(c="unsubscribe", s=other)
+    assert topic._reader is reader

@@ -1,6 +1,18 @@
+import tracemalloc
+
 import pytest
 
-from sow.expressions import Between, Compare, Identifier, Literal, compile_filter, compile_term
+from sow.expressions import (
+    Between,
+    Compare,
+    Identifier,
+    Literal,
+    compile_filter,
+    compile_term,
+    parse,
+    paths_in,
+)
+from sow.expressions.codegen import Source
 from sow.expressions.compare import between, compare
 from sow.paths import Path
 
@@ -18,10 +30,10 @@ def test_deep_conditions_are_compiled(levels):
 
 
 def test_a_wide_condition_is_compiled():
-    compiled = compile_filter(" OR ".join(f"/f{i} = {i}" for i in range(2000)))
-    values = [None] * 2000
+    compiled = compile_filter(" OR ".join(f"/f{i % 200} = {i}" for i in range(2000)))
+    values = [None] * 200
     assert compiled.truth(values) is None
-    values[1999] = 1999
+    values[199] = 1999
     assert compiled.truth(values) is True
 
 
@@ -82,3 +94,58 @@ def test_a_batch_counts_unknown_as_no_match():
         compiled = compile_filter(text)
         outcomes = [compiled.truth([value]) is True for value in VALUES]
         assert compiled.matches([VALUES], len(VALUES)) == outcomes
+
+
+def nested(groups):
+    """Conditions that nest 150 deep, over many fields."""
+    words = [
+        "".join(f"(/a{(group + at) % 200} = {group} {('OR', 'AND')[at % 2]} " for at in range(150))
+        for group in range(groups)
+    ]
+    return " OR ".join(word + "/z = 1" + ")" * 150 for word in words)
+
+
+def source_length(text):
+    node = parse(text)
+    paths = paths_in(node)
+    source = Source(paths, tests=1000)
+    return len(source.condition(node, True)) + len(source.functions)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested,
+        lambda count: " OR ".join(f"/f{at % 200} = {at}" for at in range(100 * count)),
+        lambda count: f"/a IN ({', '.join(f'/b{at % 200}' for at in range(100 * count))})",
+        lambda count: " OR ".join(f"/a LIKE 'a.{at}'" for at in range(50 * count)),
+    ],
+)
+def test_the_source_is_as_long_as_the_filter_and_no_longer(text):
+    assert source_length(text(8)) < 4.6 * source_length(text(2))
+
+
+@pytest.mark.parametrize(
+    "text", [nested(23), " OR ".join(f"/f{at % 200} = 1" for at in range(4500))]
+)
+def test_a_filter_of_64_kib_is_compiled_in_bounded_memory(text):
+    tracemalloc.start()
+    compile_filter(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 1024**2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/a = 5", "/a != 'x'", "/a <= 'x'", "/a BETWEEN 'a' AND 'z'", "/a IN ('x', 5)", "/a LIKE 'x'"],
+)
+@pytest.mark.parametrize("negation", ["", "NOT "])
+def test_a_test_among_many_has_the_outcomes_that_it_has_alone(text, negation):
+    many = " AND ".join(f"/z != {at}" for at in range(1, 200))
+    alone = compile_filter(negation + text)
+    among = compile_filter(f"{negation}({text}) AND {many}")
+    for value in VALUES:
+        assert among.truth([value, 0]) is alone.truth([value])
+        assert among.matches([[value], [0]], 1) == alone.matches([[value]], 1)
+        assert among.holds([value, 0]) is alone.holds([value]) is (alone.truth([value]) is True)

@@ -2,6 +2,7 @@ import pytest
 
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import And, Compare, Identifier, In, IsNull, Like, Literal, Not, Or, parse
+from sow.expressions.parser import FIELDS_MAX
 from sow.paths import Path
 
 A = Identifier(Path(("a",)))
@@ -128,3 +129,11 @@ def test_parentheses_in_strings_and_names_do_not_nest():
 def test_text_that_never_closes_is_refused_in_linear_time(text):
     with pytest.raises(BadFilter):
         parse(text)
+
+
+def test_a_filter_names_so_many_different_fields_at_most():
+    names = " OR ".join(f"/f{at} = 1" for at in range(FIELDS_MAX))
+    assert parse(f"{names} OR /f0 = 2")
+    with pytest.raises(TooLarge, match="different fields") as error:
+        parse(f"{names} OR /g = 1 OR /h = 1")
+    assert error.value.position == len(names) + 4
