@@ -171,6 +171,7 @@ class Limits:
     filter_depth_max: int = 200
     subscriptions_max: int = 10_000
     pattern_topics_max: int = 100_000
+    batch_bytes_max: int = 1024**3
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,13 @@ LIMITS = Element(
     children=(
         _limit("MessageSize", kinds.size(), "16MB", "message_bytes_max", "A message."),
         _limit("FrameSize", kinds.size(), "64MB", "frame_bytes_max", "A frame or a request."),
+        _limit(
+            "BatchSize",
+            kinds.size(),
+            "1GB",
+            "batch_bytes_max",
+            "The messages of a staged batch, all of which its commit holds at once.",
+        ),
         _limit("FilterSize", kinds.size(), "64KB", "filter_bytes_max", "The text of a filter."),
         _limit("FilterDepth", kinds.count(maximum="200"), "200", "filter_depth_max", "Nesting."),
         _limit(

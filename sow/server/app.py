@@ -160,7 +160,7 @@ class Server:
             middlewares=[report, self._gate.check],
             client_max_size=self.configuration.limits.frame_bytes_max,
         )
-        staging = Staging(self._data_directory / "staging")
+        staging = Staging(self._data_directory / "staging", self._clock.now_us())
         self._doors = open_doors(self.driver, self.executor, self.reload, staging)
         for route in routes(self._doors, self.driver, self.executor):
             app.router.add_route(route.method, route.path, route.handle)

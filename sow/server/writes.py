@@ -10,7 +10,6 @@ A batch that was applied before is answered as a duplicate and changes nothing.
 import asyncio
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ from aiohttp import web
 
 from sow.catalog import RunningTopic
 from sow.engine import Engine
-from sow.errors import ClientError, shown
+from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
@@ -27,8 +26,11 @@ from sow.server.responses import json_response
 from sow.staged_writes import Rejected, StagedWrites, Step
 from sow.store.staging import Attempt, Batch, Staging
 
-KEPT_S = 24 * 3600
 RECENT_ROWS_MAX = 500_000
+RECENT_BYTES_MAX = 128 * 1024**2
+"""Of the rows' bodies: that many chunks of the data source, or two of the largest."""
+PARTS_MAX = 10_000
+"""More tasks than one batch has; each is looked up by itself."""
 SWEEP_US = 600_000_000
 REJECTED_TOLD_MAX = 1_000
 WRITER_LENGTH_MAX = 255
@@ -78,11 +80,12 @@ class RowsRejected(ClientError):
 
 
 class Read(NamedTuple):
-    """A chunk that was read: how many good rows, what they do, and which were bad."""
+    """A chunk that was read: how many good rows, what they do, which were bad; bytes of bodies."""
 
     rows: int
     steps: list[Step]
     rejected: list[Rejected]
+    size_bytes: int = 0
 
 
 class Chunk(NamedTuple):
@@ -97,13 +100,14 @@ class Chunk(NamedTuple):
 class Recent:
     """Chunks as they were read when they came, so that most need not be read again to be applied.
 
-    Only so many rows are kept, the latest; the files have everything. A chunk is known by the topic
-    that it was read for too. Chunks are kept by the loop and taken by a thread.
+    Only so many rows and bytes are kept, the latest; the files have everything. A chunk is known by
+    the topic that it was read for too. Chunks are kept by the loop and taken by a thread.
     """
 
-    def __init__(self, rows_max: int = RECENT_ROWS_MAX) -> None:
+    def __init__(self, rows_max: int = RECENT_ROWS_MAX, bytes_max: int = RECENT_BYTES_MAX) -> None:
         self._rows_max = rows_max
-        self._rows = 0
+        self._bytes_max = bytes_max
+        self._rows = self._bytes = 0
         self._lock = threading.Lock()
         self._read: dict[Chunk, Read] = {}
 
@@ -113,7 +117,8 @@ class Recent:
             self._forget(name)
             self._read[name] = read
             self._rows += read.rows
-            while self._rows > self._rows_max:
+            self._bytes += read.size_bytes
+            while self._rows > self._rows_max or self._bytes > self._bytes_max:
                 self._forget(next(iter(self._read)))
 
     def take(self, name: Chunk) -> Read | None:
@@ -123,7 +128,9 @@ class Recent:
 
     def _forget(self, name: Chunk) -> Read | None:
         read = self._read.pop(name, None)
-        self._rows -= 0 if read is None else read.rows
+        if read is not None:
+            self._rows -= read.rows
+            self._bytes -= read.size_bytes
         return read
 
     def drop(self, batch: Batch) -> None:
@@ -144,6 +151,7 @@ class WritesDoor:
         self._committing = asyncio.Lock()
         self._recent = Recent()
         self._swept_us = 0
+        self._sweeping: asyncio.Task[int] | None = None
         driver.idle_work.append(self._sweep)
 
     async def stage(self, request: web.Request) -> web.Response:
@@ -164,14 +172,16 @@ class WritesDoor:
         attempt = Attempt(read_count(asked, "part") or 0, asked.get("attempt", "0"))
         chunk = read_count(asked, "chunk") or 0
         content = without_rows(content, [row.index for row in read.rejected])
-        await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content)
+        now_us = self._driver.now_us()
+        await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
         self._recent.keep(Chunk(asked["topic"], batch, attempt, chunk), read)
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
     def _read(self, topic: RunningTopic, content: bytes) -> Read:
         rows = read_rows(topic.records, content, self._engine.configuration.limits.frame_bytes_max)
         steps, rejected = self._writes.read(topic, rows)
-        return Read(len(rows) - len(rejected), steps, rejected)
+        size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
+        return Read(len(rows) - len(rejected), steps, rejected, size_bytes)
 
     async def commit(self, request: web.Request) -> web.Response:
         """Apply a batch, answered when it is durable."""
@@ -181,8 +191,9 @@ class WritesDoor:
         except msgspec.MsgspecError as error:
             raise ClientError(
                 f'the body is not {{"topic":…,"parts":[{{"part":0,"attempt":"0","chunks":1,'
-                f'"rows":10}}]}}: {error}'
+                f'"rows":10}}]}}: {clipped(str(error))}'
             ) from None
+        _check_parts(commit)
         async with self._committing:
             bookmark = self._writes.applied(*batch)
             is_duplicate = bookmark is not None
@@ -196,25 +207,33 @@ class WritesDoor:
     async def _apply(self, batch: Batch, commit: Commit) -> str:
         topic = self._writes.topic(commit.topic)
         steps: list[Step] = []
+        room = self._engine.configuration.limits.batch_bytes_max
         for part in commit.parts:
-            steps += await asyncio.to_thread(self._staged, topic, batch, part)
+            for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
+                steps += read.steps
+                room -= read.size_bytes
         now_us = self._driver.now_us()
         return str(self._writes.apply(*batch, commit.topic, steps, now_us))
 
-    def _staged(self, topic: RunningTopic, batch: Batch, part: StagedPart) -> list[Step]:
+    def _staged(self, topic: RunningTopic, batch: Batch, part: StagedPart, room: int) -> list[Read]:
         """What one task has staged, read; in a thread, since it may be much."""
-        steps: list[Step] = []
-        count = 0
+        found: list[Read] = []
         for chunk in range(part.chunks):
-            read = self._chunk(topic, batch, Attempt(part.part, part.attempt), chunk)
-            count += read.rows
-            steps += read.steps
-        if count != part.rows:
+            found.append(self._chunk(topic, batch, Attempt(part.part, part.attempt), chunk))
+            room -= found[-1].size_bytes
+            if room < 0:
+                limit = self._engine.configuration.limits.batch_bytes_max
+                raise TooLarge(
+                    f"the batch has more than {limit} bytes (Limits/BatchSize), which a commit "
+                    "holds at once; write it in several batches"
+                )
+        rows = sum(read.rows for read in found)
+        if rows != part.rows:
             raise Missing(
-                f"part {part.part}, attempt {part.attempt}, holds {count} rows and the commit says "
-                f"{part.rows}; send the batch again"
+                f"part {part.part}, attempt {shown(part.attempt)}, holds {rows} rows and the "
+                f"commit says {part.rows}; send the batch again"
             )
-        return steps
+        return found
 
     def _chunk(self, topic: RunningTopic, batch: Batch, attempt: Attempt, chunk: int) -> Read:
         name = topic.definition.name
@@ -224,8 +243,8 @@ class WritesDoor:
         content = self._staging.get(batch, attempt, chunk)
         if content is None:
             raise Missing(
-                f"chunk {chunk} of part {attempt.part}, attempt {attempt.name}, is not here: it "
-                "was never staged, dropped, or lost in a crash; send the batch again"
+                f"chunk {chunk} of part {attempt.part}, attempt {shown(attempt.name)}, is not "
+                "here: it was never staged, dropped, or lost in a crash; send the batch again"
             )
         return self._read(topic, content)
 
@@ -240,8 +259,7 @@ class WritesDoor:
         """What nobody has committed for a day belongs to a writer that will not come back."""
         if now_us - self._swept_us > SWEEP_US:
             self._swept_us = now_us
-            with suppress(OSError):  # tried again ten minutes later
-                self._staging.sweep(now_us / 1e6 - KEPT_S)
+            self._sweeping = asyncio.create_task(asyncio.to_thread(self._staging.sweep, now_us))
         return False
 
 
@@ -252,6 +270,14 @@ def _batch(request: web.Request) -> Batch:
     if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
         raise ClientError(f"epoch {shown(epoch)} is not a whole number, 0 or more")
     return Batch(writer, int(epoch))
+
+
+def _check_parts(commit: Commit) -> None:
+    if len(commit.parts) > PARTS_MAX:
+        raise TooLarge(f"the commit names {len(commit.parts)} parts, over {PARTS_MAX}")
+    numbers = [part.part for part in commit.parts]
+    if len(set(numbers)) < len(numbers):
+        raise ClientError("the commit names a part twice; one attempt of each has won")
 
 
 def _told(rejected: Sequence[Rejected]) -> list[dict[str, Any]]:

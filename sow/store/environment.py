@@ -141,13 +141,7 @@ class Environment:
         return self._space()[0] > WRITE_PART * size_bytes + WRITE_BYTES
 
     def _space(self) -> tuple[int, int]:
-        """Bytes that are free on the disk, and those of them that are kept in reserve."""
-        try:
-            disk = self._statvfs(self.path)
-        except OSError:
-            return 0, 0
-        reserve_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
-        return disk.f_bavail * disk.f_frsize, reserve_bytes
+        return space(self.path, self._statvfs)
 
     @property
     def size_bytes(self) -> int:
@@ -165,6 +159,16 @@ class Environment:
             if self._env is not None:
                 self._env.close()
             self._env = None
+
+
+def space(path: Path, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
+    """Bytes that are free on the disk of `path`, and those of them that are kept in reserve."""
+    try:
+        disk = statvfs(path)
+    except OSError:
+        return 0, 0
+    reserve_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
+    return disk.f_bavail * disk.f_frsize, reserve_bytes
 
 
 def used_bytes(txn: Transaction) -> int:

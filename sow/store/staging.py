@@ -5,21 +5,42 @@ are tried again. Each chunk is a file under its writer, epoch, part and attempt;
 the attempts that won. Chunks have checksums and are not synced: one that a crash has damaged or
 lost is found missing by the commit, and the batch is sent again.
 
+Whoever may write may stage, and never commit. So batches may take a part of the disk's free room
+and no more, each writer half of it, and those that nobody goes on with are forgotten: after a day,
+or after an hour when others need the room. They are counted as they lie on the disk, in whole
+pages. The day begins anew with each start, so that no clock can end it early.
+
 What is in a chunk, and what becomes of it, is the engine's business.
 """
 
+import os
 import secrets
 import shutil
+import threading
 import zlib
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
 from sow.errors import DiskFull, StoreError
+from sow.store.environment import Statvfs, space
 from sow.store.private import close_to_others, make_directory, write_anew
 
 CHECKSUM_BYTES = 4
+PAGE_BYTES = 4096
+ROOM_PART = 4
+"""Batches may take a quarter of the room that they and all else find: the rest is the journal's."""
+WRITER_PART = 2
+CHUNKS_MAX = 100_000
+"""Files, which a start has to count: in less than a second."""
+KEPT_US = 24 * 3600 * 1_000_000
+ABANDONED_US = 3600 * 1_000_000
+"""A batch that nobody has gone on with for so long goes when others need the room."""
+DROPPED = "."
+"""What the name of a directory begins with that is about to be removed."""
 
 
 class Batch(NamedTuple):
@@ -36,28 +57,134 @@ class Attempt(NamedTuple):
     name: str
 
 
-class Staging:
-    """The staged chunks under `directory`, which is made when the first one comes."""
+@dataclass(slots=True, eq=False)
+class _Held:
+    """What is staged for a batch."""
 
-    def __init__(self, directory: Path) -> None:
+    used_us: int
+    size_bytes: int = 0
+    chunks: int = 0
+
+
+class Staging:
+    """The staged chunks under `directory`, which is made when the first one comes.
+
+    `now_us` is the time of the start: what was staged before counts as used then. Threads may use
+    it as they like.
+    """
+
+    def __init__(self, directory: Path, now_us: int = 0, statvfs: Statvfs = os.statvfs) -> None:
         self._directory = directory
+        self._statvfs = statvfs
+        self._lock = threading.Lock()
+        self._batches: dict[Path, _Held] = {}
+        self._size_bytes = self._chunks = 0
+        self._of_writer: Counter[Path] = Counter()
         if directory.is_dir():
             close_to_others(directory)
+            self._count(now_us)
 
-    def put(self, batch: Batch, attempt: Attempt, chunk: int, content: bytes) -> None:
-        """Keep a chunk; the same one sent again replaces itself. Raises DiskFull."""
+    def _count(self, now_us: int) -> None:
+        """What an earlier life has staged; what it has not finished is removed."""
+        for writer in self._directory.iterdir():
+            if writer.name.startswith(DROPPED):
+                shutil.rmtree(writer, ignore_errors=True)
+                continue
+            for batch in writer.iterdir():
+                self._batches[batch] = _Held(now_us)
+                for path in batch.iterdir():
+                    if path.suffix:
+                        path.unlink(missing_ok=True)
+                    else:
+                        self._account(batch, 1, _on_disk(path.stat().st_size))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all chunks, in whole pages."""
+        return self._size_bytes
+
+    def put(
+        self, batch: Batch, attempt: Attempt, chunk: int, content: bytes, now_us: int = 0
+    ) -> None:
+        """Keep a chunk; the same one sent again replaces itself.
+
+        Raises DiskFull where there is no room, and StoreError if the batch was dropped meanwhile.
+        """
         path = self._path(batch, attempt, chunk)
+        size_bytes = _on_disk(CHECKSUM_BYTES + len(content))
         # One who has given up waiting sends it again while the first is still being written.
         unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
+        held, gone = self._admit(path.parent, size_bytes, now_us)
+        _remove(gone)
         try:
-            make_directory(path.parent)
             with write_anew(unfinished) as file:
                 file.write(zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
-            unfinished.rename(path)
+            with self._lock:
+                before_bytes = _on_disk(path.stat().st_size) if path.exists() else 0
+                unfinished.rename(path)
+                if before_bytes:
+                    self._account(path.parent, -1, -before_bytes)
         except OSError as error:
             with suppress(OSError):
                 unfinished.unlink()  # half a file would take what room is left
+            with self._lock:
+                if self._batches.get(path.parent) is not held:
+                    raise _dropped() from error
+                self._account(path.parent, -1, -size_bytes)
             raise DiskFull(f"{path} cannot be written: {error.strerror}") from error
+
+    def _admit(self, batch: Path, size_bytes: int, now_us: int) -> tuple[_Held, list[Path]]:
+        """Take hold of room, and say which abandoned batches have to be removed for it."""
+        gone: list[Path] = []
+        with self._lock:
+            problem = self._problem(batch, size_bytes)
+            for idle in self._idle_since(now_us - ABANDONED_US) if problem else ():
+                gone += self._set_aside(idle)
+                problem = self._problem(batch, size_bytes)
+                if not problem:
+                    break
+            if problem:
+                raise DiskFull(
+                    f"{problem}; commit batches or let them go "
+                    "(DELETE /v1/writes/{writer}/{epoch}), or free some space"
+                )
+            try:
+                make_directory(batch)
+            except OSError as error:
+                raise DiskFull(f"{batch} cannot be made: {error.strerror}") from error
+            held = self._batches.setdefault(batch, _Held(now_us))
+            held.used_us = now_us
+            self._account(batch, 1, size_bytes)
+        return held, gone
+
+    def _account(self, batch: Path, chunks: int, size_bytes: int) -> None:
+        """So much has come to a batch, or has gone from it."""
+        held = self._batches[batch]
+        held.chunks += chunks
+        held.size_bytes += size_bytes
+        self._chunks += chunks
+        self._size_bytes += size_bytes
+        self._of_writer[batch.parent] += size_bytes
+
+    def _problem(self, batch: Path, size_bytes: int) -> str:
+        """Why there is no room for a chunk; empty if there is."""
+        there = self._directory if self._directory.exists() else self._directory.parent
+        free_bytes, reserve_bytes = space(there, self._statvfs)
+        # Chunks of nothing but deletes may come on a full disk: a little of the reserve is theirs.
+        room = max(self._size_bytes + free_bytes - reserve_bytes, reserve_bytes) // ROOM_PART
+        of_writer = self._of_writer[batch.parent]
+        if self._chunks >= CHUNKS_MAX:
+            return f"{CHUNKS_MAX} chunks are staged, and more are not kept"
+        if self._size_bytes + size_bytes > room:
+            return f"staged batches have {self._size_bytes} bytes, and may have {room} of the disk"
+        if of_writer + size_bytes > room // WRITER_PART:
+            return f"the writer has staged {of_writer} bytes, and may stage {room // WRITER_PART}"
+        return ""
+
+    def _idle_since(self, time_us: int) -> list[Path]:
+        """Batches that nobody has gone on with since, the longest first."""
+        found = [path for path, held in self._batches.items() if held.used_us < time_us]
+        return sorted(found, key=lambda path: self._batches[path].used_us)
 
     def get(self, batch: Batch, attempt: Attempt, chunk: int) -> bytes | None:
         """A chunk as it was put, or None if it is not there whole."""
@@ -73,14 +200,35 @@ class Staging:
 
     def drop(self, batch: Batch) -> None:
         """Forget what was staged for a batch; nothing may be."""
-        shutil.rmtree(self._batch(batch), ignore_errors=True)
+        with self._lock:
+            gone = self._set_aside(self._batch(batch))
+        _remove(gone)
 
-    def sweep(self, older_than_s: float) -> int:
-        """Forget batches last written to before a time (seconds since 1970) and say how many."""
-        old = [path for path in self._directory.glob("*/*") if path.stat().st_mtime < older_than_s]
-        for path in old:
-            shutil.rmtree(path, ignore_errors=True)
+    def sweep(self, now_us: int) -> int:
+        """Forget batches that nobody has gone on with for a day, and say how many."""
+        with self._lock:
+            old = self._idle_since(now_us - KEPT_US)
+            gone = [path for batch in old for path in self._set_aside(batch)]
+        _remove(gone)
         return len(old)
+
+    def _set_aside(self, batch: Path) -> list[Path]:
+        """Take a batch away from its name at once; its files are removed when nobody waits."""
+        held = self._batches.get(batch)
+        if held is None:
+            return []
+        self._account(batch, -held.chunks, -held.size_bytes)
+        del self._batches[batch]
+        if not self._of_writer[batch.parent]:
+            del self._of_writer[batch.parent]
+        gone = self._directory / f"{DROPPED}{secrets.token_hex(8)}"
+        try:
+            batch.rename(gone)
+        except OSError:
+            return [batch]
+        with suppress(OSError):
+            batch.parent.rmdir()  # a writer's last
+        return [gone]
 
     def _batch(self, batch: Batch) -> Path:
         # Writers are free to choose their names, files are not.
@@ -92,3 +240,18 @@ class Staging:
 
 def _file_name(name: str) -> str:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _on_disk(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def _dropped() -> StoreError:
+    error = StoreError("the batch was dropped meanwhile; send it again", reason="not staged")
+    error.status = 409
+    return error
+
+
+def _remove(directories: list[Path]) -> None:
+    for path in directories:
+        shutil.rmtree(path, ignore_errors=True)

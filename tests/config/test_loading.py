@@ -25,7 +25,7 @@ FULL = """<SOWConfig>
 </TransactionLog>
 <Sessions><QueueMaxMessages>5k</QueueMaxMessages><QueueMaxBytes>1MB</QueueMaxBytes></Sessions>
 <Limits>
-  <MessageSize>1MB</MessageSize><FrameSize>2MB</FrameSize><FilterSize>1KB</FilterSize>
+  <MessageSize>1MB</MessageSize><FrameSize>2MB</FrameSize><BatchSize>4MB</BatchSize><FilterSize>1KB</FilterSize>
   <FilterDepth>50</FilterDepth><SubscriptionsPerSession>7</SubscriptionsPerSession>
 </Limits>
 <MessageTypes><MessageType>
@@ -54,7 +54,7 @@ def test_every_element_reaches_its_field():
         data_directory="/var/lib/sow",
         journal=JournalSettings("log", 1024**3, 7 * 86_400_000_000, 2_000),
         sessions=SessionSettings(5_000, 1024**2),
-        limits=Limits(1024**2, 2 * 1024**2, 1024, 50, 7),
+        limits=Limits(1024**2, 2 * 1024**2, 1024, 50, 7, batch_bytes_max=4 * 1024**2),
         message_types=(MessageTypeOptions("bar", "fix", b"|", 14),),
         topics=(
             Topic(

@@ -1,6 +1,7 @@
 """Reading and writing in batches: Arrow, snapshots, staged writes, consumers of the log."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -280,6 +281,16 @@ def test_only_so_many_rows_are_kept_as_read():
     assert recent.take(names[0]) == Read(9, [], [])
 
 
+def test_only_so_many_bytes_are_kept_as_read():
+    recent = Recent(bytes_max=1000)
+    names = [Chunk("t", Batch("w", 0), Attempt(0, "a"), number) for number in range(3)]
+    for name in names:
+        recent.keep(name, Read(1, [], [], 600))
+    assert [recent.take(name) is not None for name in names] == [False, False, True]
+    recent.keep(names[0], Read(1, [], [], 1001))
+    assert recent.take(names[0]) is None
+
+
 def test_only_the_attempts_that_won_are_applied(server):
     staged(server, "orders", [{"id": 1, "by": "lost"}], writer="tries", attempt="0")
     staged(server, "orders", [{"id": 2}], writer="tries", attempt="1", chunk=0)
@@ -294,6 +305,35 @@ def test_a_commit_of_what_is_not_there_changes_nothing(server, part):
     answer = committed(server, "orders", part, writer="gone")
     assert (answer.status, answer.json["reason"]) == (409, "not staged")
     assert server.records("orders") == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "says"),
+    [
+        ([(0, "a", 1, 1), (0, "a", 1, 1)], 400, "a part twice"),
+        ([(part, "a", 0, 0) for part in range(10_001)], 413, "10001 parts"),
+        ([(0, "a" * 9000, 1, 1)], 409, "not here"),
+    ],
+)
+def test_a_commit_that_says_too_much_is_refused(server, parts, status, says):
+    staged(server, "orders", [{"id": 1}], writer="much")
+    answer = committed(server, "orders", *parts, writer="much")
+    assert answer.status == status
+    assert says in answer.json["detail"]
+    assert len(answer.body) < 600
+    assert server.records("orders") == []
+
+
+def test_a_batch_that_a_commit_cannot_hold_is_refused_and_stays(server, monkeypatch):
+    for chunk in range(3):
+        staged(server, "orders", [{"id": chunk, "v": "x" * 500}], writer="heavy", chunk=chunk)
+    engine, limits = server.server.engine, server.server.configuration.limits
+    small = replace(engine.configuration, limits=replace(limits, batch_bytes_max=1200))
+    monkeypatch.setattr(engine, "configuration", small)
+    answer = committed(server, "orders", (0, "a", 3, 3), writer="heavy")
+    assert answer.status == 413
+    assert "Limits/BatchSize" in answer.json["detail"]
+    assert committed(server, "orders", (0, "a", 2, 2), writer="heavy").status == 200
 
 
 def test_an_aborted_batch_is_forgotten(server):
