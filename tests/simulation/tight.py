@@ -13,7 +13,7 @@ BOUNDS = {
     ("sow.outbox:DEAD_MIN",): (0, 3, 64),
     ("sow.outbox:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.expirations:ENTRIES_MIN",): (1, 8, 1024),
-    ("sow.engine:FILTERS_KEPT_MAX",): (1, 1024),
+    ("sow.engine:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
 }
 """One choice for all the names under which a bound is known."""
 
