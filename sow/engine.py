@@ -171,8 +171,30 @@ class Engine:
         """
         topic = self.publishable(name)
         self.check_sizes(bodies)
-        expires_us = self.expiry_us(topic, expires_s, now_us)
         messages = topic.records.read(bodies, None if key is None else (key,))
+        return self._publish(topic, messages, now_us, expires_s, delta)
+
+    def publish_read(
+        self,
+        name: str,
+        messages: Messages,
+        now_us: int,
+        *,
+        expires_s: float | None = None,
+        delta: bool = False,
+    ) -> int:
+        """The same for messages that were read, and their sizes checked, before."""
+        return self._publish(self.publishable(name), messages, now_us, expires_s, delta)
+
+    def _publish(
+        self,
+        topic: RunningTopic,
+        messages: Messages,
+        now_us: int,
+        expires_s: float | None,
+        delta: bool,
+    ) -> int:
+        expires_us = self.expiry_us(topic, expires_s, now_us)
         if delta:
             messages = self.merge_deltas(topic, messages)
             self.check_sizes(messages.bodies)

@@ -88,6 +88,13 @@ class BadMessage(ClientError):
         super().__init__(detail, reason=reason)
         self.index = index
 
+    def moved(self, by: int) -> "BadMessage":
+        """The same about a message that stands behind `by` others."""
+        detail, named = self.detail, f"message {self.index}"
+        if detail.startswith(named):
+            detail = f"message {self.index + by}{detail.removeprefix(named)}"
+        return BadMessage(detail, index=self.index + by, reason=self.reason)
+
     def fields(self) -> dict[str, object]:
         """The index of the message within its request."""
         return {"index": self.index}

@@ -1,85 +1,124 @@
-"""Bodies of a request: which messages a POST, PATCH or DELETE carries (contract §3, §5a)."""
+"""Bodies of a request: which messages a POST, PATCH or DELETE carries (contract §3, §5a).
 
-from collections.abc import Sequence
+They are taken a piece at a time, and others are served between the pieces: the first bad message
+ends it, and nothing has been changed by then.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
 
 import msgspec
 from aiohttp import web
 
-from sow.errors import BadMessage
-from sow.keyed_topic import KeyedTopic
+from sow.engine import Engine
+from sow.errors import BadMessage, TooLarge, clipped
+from sow.keyed_topic import Columns, KeyedTopic, Messages
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
+from sow.server.pieces import FAILURES, array_pieces, frame_pieces, line_pieces
+from sow.wire import BODIES_MAX
 
 JSON_TYPES = ("application/json", "text/json")
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "text/plain")
 FRAMES_TYPE = "application/vnd.sow.frames"
 BYTES_TYPE = "application/octet-stream"
-LENGTH_BYTES = 4
 
 
-async def messages(topic: KeyedTopic, request: web.Request) -> list[bytes]:
-    """The message bodies of a request; raises BadMessage with the index of the first bad one."""
-    content_type, body = request.content_type, await request.read()
-    if content_type in LINE_TYPES:
-        found = _lines(as_utf8(request, body))
-    elif content_type == FRAMES_TYPE:
-        found = _frames(body)
-    elif content_type == BYTES_TYPE:
-        found = [body]
-    elif content_type in JSON_TYPES:
-        found = _json(topic, as_utf8(request, body))
-    else:
-        raise UnsupportedMediaType(
-            f"content type {content_type} is not understood; send application/json, "
-            f"application/x-ndjson, text/plain, {BYTES_TYPE} or {FRAMES_TYPE}"
-        )
-    if not found:
+async def take_messages(
+    topic: KeyedTopic, request: web.Request, take: Callable[[list[bytes]], None]
+) -> int:
+    """Hand the messages of a request to `take`, some at a time; returns how many there were.
+
+    Raises BadMessage with the index of the first bad one, and what `take` raises.
+    """
+    body = await request.read()
+    count = 0
+    for piece in _pieces(topic, request, body):
+        if count + len(piece) > BODIES_MAX:
+            raise TooLarge(f"the request holds more than {BODIES_MAX} messages; send several")
+        try:
+            take(piece)
+        except BadMessage as error:
+            raise error.moved(count) from None
+        count += len(piece)
+        await asyncio.sleep(0)
+    if not count:
         raise BadMessage("the request holds no message")
-    return found
+    return count
 
 
-def _lines(body: bytes) -> list[bytes]:
-    return [line for line in body.replace(b"\r\n", b"\n").split(b"\n") if line.strip()]
+class Reading:
+    """Messages of one publish as they are read for a topic; `key` is that of the only one."""
+
+    def __init__(self, engine: Engine, topic: KeyedTopic, key: str | None) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._keys = None if key is None else (key,)
+        self._read: list[Messages] = []
+
+    def take(self, bodies: list[bytes]) -> None:
+        """Read some more; raises BadMessage."""
+        self._engine.check_sizes(bodies)
+        if self._keys is not None and self._read and bodies:
+            bodies = [*self._read.pop().bodies, *bodies]  # which is one too many for one key
+        if bodies:
+            self._read.append(self._topic.read(bodies, self._keys))
+
+    def messages(self) -> Messages:
+        """All of them."""
+        if len(self._read) == 1:
+            return self._read[0]
+        # What is read of every message may have changed meanwhile.
+        paths = set.intersection(*[set(read.columns) for read in self._read])
+        columns: Columns = {
+            path: [value for read in self._read for value in read.columns[path]] for path in paths
+        }
+        return Messages(
+            [body for read in self._read for body in read.bodies],
+            [name for read in self._read for name in read.names],
+            columns,
+        )
 
 
-def _frames(body: bytes) -> list[bytes]:
-    """Messages each after its length as 4 bytes, big-endian."""
-    found: list[bytes] = []
-    at = 0
-    while at < len(body):
-        start = at + LENGTH_BYTES
-        end = start + int.from_bytes(body[at:start], "big")
-        if start > len(body) or end > len(body):
-            raise BadMessage(
-                f"the length at byte {at} reaches beyond the {len(body)} bytes of the request",
-                index=len(found),
-            )
-        found.append(body[start:end])
-        at = end
-    return found
+def _pieces(topic: KeyedTopic, request: web.Request, body: bytes) -> Iterator[list[bytes]]:
+    content_type = request.content_type
+    if content_type in LINE_TYPES:
+        return line_pieces(as_utf8(request, body))
+    if content_type == FRAMES_TYPE:
+        return frame_pieces(body)
+    if content_type == BYTES_TYPE:
+        return iter([[body]])
+    if content_type in JSON_TYPES:
+        return _bodies(topic, _json(as_utf8(request, body).strip()))
+    raise UnsupportedMediaType(
+        f"content type {clipped(content_type)} is not understood; send application/json, "
+        f"application/x-ndjson, text/plain, {BYTES_TYPE} or {FRAMES_TYPE}"
+    )
 
 
-def _json(topic: KeyedTopic, body: bytes) -> list[bytes]:
+def _json(text: bytes) -> Iterator[list[bytes]]:
     """One JSON value, an array of them, or (taken for what they are) NDJSON lines."""
-    text = body.strip()
-    if not text.startswith(b"["):
-        lines = _lines(text)
-        whole = len(lines) < 2 or not _is_json(lines[0])
-        return _bodies(topic, [text] if whole else lines)
-    try:
-        values = msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessage(f"the request is not a JSON array: {error}") from None
-    return _bodies(topic, [bytes(value) for value in values])
+    if text.startswith(b"["):
+        return array_pieces(text)
+    end = text.find(b"\n")
+    if end < 0 or not _is_json(text[:end]):
+        return iter([[text] if text else []])
+    return line_pieces(text)
 
 
 def _is_json(line: bytes) -> bool:
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except FAILURES:
         return False
     return True
 
 
-def _bodies(topic: KeyedTopic, texts: Sequence[bytes]) -> list[bytes]:
+def _bodies(topic: KeyedTopic, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
     """JSON texts of a JSON topic are the bodies; those of other types stand for them."""
-    return topic.from_line([text for text in texts if text])
+    count = 0
+    for texts in pieces:
+        try:
+            yield topic.from_line(texts)
+        except BadMessage as error:
+            raise error.moved(count) from None
+        count += len(texts)

@@ -20,7 +20,7 @@ from sow.paths import value_at
 from sow.query import Query
 from sow.rendering import Shape, check_select
 from sow.server.arrow import ARROW, of_documents, of_snapshot, write_stream
-from sow.server.bodies import BYTES_TYPE, messages
+from sow.server.bodies import BYTES_TYPE, Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
@@ -150,12 +150,12 @@ class HttpDoor:
         ack = asked.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
-        bodies = await messages(topic.records, request)
-        bookmark = self._engine.publish(
+        reading = Reading(self._engine, topic.records, asked.get("k"))
+        count = await take_messages(topic.records, request, reading.take)
+        bookmark = self._engine.publish_read(
             topic.definition.name,
-            bodies,
+            reading.messages(),
             self._driver.now_us(),
-            key=asked.get("k"),
             expires_s=read_seconds(asked, "expiration"),
             delta=delta,
         )
@@ -163,7 +163,7 @@ class HttpDoor:
             await self._driver.durable()
         else:
             self._driver.wake()
-        return json_response({"published": len(bodies), "bookmark": str(bookmark)})
+        return json_response({"published": count, "bookmark": str(bookmark)})
 
     async def delta_publish(self, request: web.Request) -> web.Response:
         """Merge each message into its record; answered like a publish."""
@@ -178,11 +178,22 @@ class HttpDoor:
             topic,
             filter_text=asked.get("filter"),
             sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
-            bodies=await messages(topic.records, request) if body else None,
+            bodies=await self._named(topic, request) if body else None,
         )
         deleted = self._engine.delete(topic.definition.name, slots, self._driver.now_us())
         await self._driver.durable()
         return json_response({"deleted": deleted})
+
+    async def _named(self, topic: RunningTopic, request: web.Request) -> list[bytes]:
+        """The bodies whose key fields name records; none of them is bad."""
+        bodies: list[bytes] = []
+
+        def take(piece: list[bytes]) -> None:
+            topic.records.identities_of(piece)
+            bodies.extend(piece)
+
+        await take_messages(topic.records, request, take)
+        return bodies
 
     async def _settled(self) -> None:
         """What was just read is durable; while the disk refuses, reads go on without waiting."""

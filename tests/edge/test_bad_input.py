@@ -227,3 +227,23 @@ def test_bad_parameters_of_a_publish_are_refused(server, parameters):
 def test_a_bad_explicit_key_is_refused(server, key):
     answer = server.post("binary", b"\x00", kind="application/octet-stream", k=key)
     assert answer.status == 400
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+def test_a_bad_message_far_into_a_body_is_named_and_nothing_before_it_is_stored(server, kind):
+    lines = [b'{"id":%d,"pad":"%b"}' % (n, b"x" * 100) for n in range(5000)]
+    lines[4000] = b'{"pad":1}'
+    body = b"[" + b",".join(lines) + b"]" if kind == "application/json" else b"\n".join(lines)
+    answer = server.post("orders", body, kind)
+    assert (answer.status, answer.json["index"]) == (400, 4000)
+    assert answer.json["detail"].startswith("message 4000: key field /id")
+    assert server.records("orders") == []
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+def test_a_body_of_several_pieces_is_stored_whole_and_in_order(server, kind):
+    lines = [b'{"id":%d,"symbol":"%b"}' % (n, b"x" * 100) for n in range(5000)]
+    body = b"[" + b",".join(lines) + b"]" if kind == "application/json" else b"\n".join(lines)
+    answer = server.post("orders", body, kind)
+    assert (answer.status, answer.json["published"]) == (200, 5000)
+    assert [record["id"] for record in server.records("orders")] == list(range(5000))

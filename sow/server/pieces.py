@@ -1,0 +1,134 @@
+"""A request's body, cut into messages a piece at a time.
+
+A body may have 64 MiB and a message two bytes. So that the first bad message is found before those
+after it are cut, and others are served meanwhile, a body is cut into pieces of some hundred
+kilobytes, or of one message if that is longer. A JSON array is cut at commas between its elements;
+where these stand is guessed, and counted where the guess was wrong.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from sow.errors import BadMessage, clipped
+
+PIECE_BYTES = 256 * 1024
+LENGTH_BYTES = 4
+FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_TEXT = re.compile(rb"\S")
+_BACKSLASHES = re.compile(rb"\\+.?", re.S)
+# A comma between two elements of the same kind; within an element there may be such commas too.
+_COMMAS = {
+    b"{": re.compile(rb"\}\s*(,)\s*\{"),
+    b'"': re.compile(rb'"\s*(,)\s*"'),
+}
+_ANY_COMMA = re.compile(rb"(,)")
+QUOTE, COMMA = b'",'
+# What a character does to the depth of nesting.
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"{[")] = 1
+_STEPS[list(b"}]")] = -1
+
+
+def line_pieces(body: bytes) -> Iterator[list[bytes]]:
+    """The lines of a body that are not blank."""
+    at = 0
+    while at < len(body):
+        end = body.find(b"\n", at + PIECE_BYTES) + 1 or len(body)
+        piece = body[at:end]
+        if not piece.isspace():
+            lines = piece.replace(b"\r\n", b"\n").split(b"\n")
+            yield [line for line in lines if line and not line.isspace()]
+        at = end
+
+
+def frame_pieces(body: bytes) -> Iterator[list[bytes]]:
+    """Messages each after its length as 4 bytes, big-endian; raises BadMessage."""
+    piece: list[bytes] = []
+    count, begins, at = 0, 0, 0
+    while at < len(body):
+        start = at + LENGTH_BYTES
+        end = start + int.from_bytes(body[at:start], "big")
+        if start > len(body) or end > len(body):
+            raise BadMessage(
+                f"the length at byte {at} reaches beyond the {len(body)} bytes of the request",
+                index=count,
+            )
+        piece.append(body[start:end])
+        count, at = count + 1, end
+        if at - begins >= PIECE_BYTES:
+            yield piece
+            piece, begins = [], at
+    yield piece
+
+
+def array_pieces(text: bytes) -> Iterator[list[bytes]]:
+    """The elements of a JSON array, as JSON texts; raises BadMessage where it is none."""
+    end, at, count = len(text) - 1, 1, 0
+    if text[end:] != b"]" or end == 0:
+        raise _no_array("it has no end", 0)
+    while True:
+        cut = _guessed_border(text, at, end)
+        found = _elements(text, at, cut)
+        if found is None and cut < end:
+            cut = _counted_border(text, at, end)
+            found = _elements(text, at, cut)
+        if found is None or (not found and (at > 1 or cut < end)):
+            raise _no_array(_mistake(text[at:cut]), count)
+        yield found
+        if cut == end:
+            return
+        count, at = count + len(found), cut + 1
+
+
+def _elements(text: bytes, start: int, stop: int) -> list[bytes] | None:
+    """The elements that stand there, if nothing else does."""
+    try:
+        values = msgspec.json.decode(b"[%b]" % text[start:stop], type=list[msgspec.Raw])
+    except FAILURES:
+        return None
+    return [bytes(value) for value in values]
+
+
+def _mistake(piece: bytes) -> str:
+    try:
+        msgspec.json.decode(b"[%b]" % piece, type=list[msgspec.Raw])
+    except FAILURES as error:
+        return clipped(str(error))
+    return "an element is missing"
+
+
+def _no_array(why: str, index: int) -> BadMessage:
+    return BadMessage(f"the request is not a JSON array: {why}", index=index)
+
+
+def _guessed_border(text: bytes, start: int, end: int) -> int:
+    """Where a piece that begins at `start` may end: at a comma such as stands between elements."""
+    if end - start <= PIECE_BYTES:
+        return end
+    first = _TEXT.search(text, start)
+    kind = first[0] if first else b""
+    found = _COMMAS.get(kind, _ANY_COMMA).search(text, start + PIECE_BYTES, end)
+    return found.start(1) if found else end
+
+
+def _counted_border(text: bytes, start: int, end: int) -> int:
+    """Where such a piece does end: at the first comma beyond its size that is in no element."""
+    depth, inside, at = 0, 0, start
+    while at < end:
+        stop = min(at + PIECE_BYTES, end)
+        if text[stop - 1 : stop] == b"\\" and (run := _BACKSLASHES.match(text, stop - 1, end)):
+            stop = run.end()
+        # Escaped quotes count no more, and everything keeps its place.
+        window = text[at:stop].replace(rb"\\", b"__").replace(rb"\"", b"__")
+        codes = np.frombuffer(window, np.uint8)
+        in_text = (np.cumsum(codes == QUOTE) + inside) & 1
+        depths = np.cumsum(np.where(in_text, 0, _STEPS[codes])) + depth
+        borders = np.flatnonzero((codes == COMMA) & (in_text == 0) & (depths == 0))
+        borders = borders[borders >= start + PIECE_BYTES - at]
+        if len(borders):
+            return at + int(borders[0])
+        depth, inside, at = int(depths[-1]), int(in_text[-1]), stop
+    return end
