@@ -310,13 +310,15 @@ class Catalog:
             limit = self.configuration.limits.pattern_topics_max
             if limited and len(pattern.members) >= limit:
                 raise TooLarge(
-                    f"pattern {pattern.name} has {limit} topics, as many as one may have; {name} "
-                    "was not made (Limits/PatternTopics)"
+                    f"pattern {pattern.name} has {limit} topics, as many as one may have; "
+                    f"{clipped(name)} was not made (Limits/PatternTopics)"
                 )
             self._check_is_no_copy(name)
             for taken in self._names_of_followers(pattern, name):
                 if taken in self.topics or taken in self.patterns:
-                    raise InvalidTopic(f"{name} would have a copy {taken}, which is a topic")
+                    raise InvalidTopic(
+                        f"{clipped(name)} would have a copy {clipped(taken)}, which is a topic"
+                    )
             assert isinstance(pattern.definition, Topic)
             topic = self._make(replace(pattern.definition, name=name, pattern=None))
             topic.pattern = pattern
@@ -330,10 +332,10 @@ class Catalog:
         """
         for copies in self.patterns.values():
             if copies.underlying is not None and copies.may_hold(name):
-                source = copied_from(copies.definition, name)
+                source = clipped(copied_from(copies.definition, name) or "")
                 raise InvalidTopic(
-                    f"{name} is what the conflated topic {copies.name} calls its copy of {source}; "
-                    f"publish to {source}, or under another name"
+                    f"{clipped(name)} is what the conflated topic {copies.name} calls its copy of "
+                    f"{source}; publish to {source}, or under another name"
                 )
 
     def _names_of_followers(self, pattern: PatternTopic, name: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ no longer wanted.
 import orjson
 
 from sow.engine import Engine
-from sow.errors import ClientError, UnknownRecord
+from sow.errors import ClientError, UnknownRecord, shown
 from sow.topics import CONSUMERS
 
 
@@ -27,7 +27,9 @@ class Consumers:
     def move(self, name: str, bookmark: int, now_us: int) -> None:
         """Note how far a consumer has come; one that is new is kept for from here on."""
         if not name or not name.isprintable():
-            raise ClientError(f"{name!r} cannot be a consumer's name: use printable characters")
+            raise ClientError(
+                f"{shown(name)} cannot be a consumer's name: use printable characters"
+            )
         if bookmark > self._engine.seq:
             raise ClientError(
                 f"bookmark {bookmark} is not there yet; the newest is {self._engine.seq}",
@@ -45,4 +47,4 @@ class Consumers:
         self._engine.check_removal([name])
         topic = self._engine.topic(CONSUMERS.name)
         if not self._engine.remove(topic, [name], "delete", now_us):
-            raise UnknownRecord(f"no consumer {name!r}; GET /v1/log/consumers lists them")
+            raise UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")

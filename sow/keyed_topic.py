@@ -15,7 +15,7 @@ import orjson
 from sow.batch import Batch
 from sow.changes import Changes, Reason
 from sow.delta import Document, Nulls, merged
-from sow.errors import BadFilter, BadMessage, ClientError, TooLarge
+from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
 from sow.folding import Folding
 from sow.indexes import Indexes
@@ -162,7 +162,7 @@ class KeyedTopic:
         if condition is not None and condition.paths and not self.message_type.structured:
             raise BadFilter(
                 f"messages of {self.name} have no fields ({self.message_type.name}), so no filter "
-                f"can ask for {condition.paths[0]}; leave out the filter",
+                f"can ask for {clipped(str(condition.paths[0]))}; leave out the filter",
                 expected="no field",
             )
 

@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sow.errors import BadFilter, ClientError, clipped, shown
+from sow.errors import BadFilter, ClientError, TooLarge, clipped, shown
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
 
 INDEX_DIGITS_MAX = 9
+JSONPATH_CHARS_MAX = 1000
+"""Its parser takes some 20 us a character, and a level of Python's stack for each name."""
 _INDEX = rf"(?:\[(?P<index>[0-9]{{1,{INDEX_DIGITS_MAX}}})\])?\Z"
 XPATH = re.compile(rf"(?P<steps>(?:/[^\s/\[\]]+)+){_INDEX}")
 BRACKETED = re.compile(rf"\[(?P<steps>(?:/[^/\]]+)+)\]{_INDEX}")
@@ -96,6 +98,11 @@ def _from_jsonpath(text: str) -> Path:
             f"JSONPath {shown(text)}: {why}; write $.field.field or /field/field", expected="a path"
         )
 
+    if len(text) > JSONPATH_CHARS_MAX:
+        raise TooLarge(
+            f"JSONPath {shown(text)} has {len(text)} characters, and {JSONPATH_CHARS_MAX} are the "
+            "most; write /field/field"
+        )
     try:
         with warnings.catch_warnings():
             # Of operators that are refused below anyway.

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sow.errors import ClientError
+from sow.errors import ClientError, TooLarge
 from sow.errors import shown as quoted
 from sow.paths import bad_member, parse_member
 
 Steps = tuple[str, ...]
+MEMBERS_MAX = 1000
+"""Fields that a list may name: lists are kept for the next who asks, some hundred bytes a field."""
 
 
 class SelectList:
@@ -66,6 +68,8 @@ def parse_select(paths: Sequence[str]) -> SelectList:
 def _parsed(members: tuple[str, ...]) -> SelectList:
     if not members:
         raise ClientError("select names no field", reason="invalid options")
+    if len(members) > MEMBERS_MAX:
+        raise TooLarge(f"select names {len(members)} fields, and {MEMBERS_MAX} are the most")
     shown: dict[Steps, bool] = {}
     signed = any(member[0] in "+-" for member in members)
     for member in members:

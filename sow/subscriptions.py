@@ -20,7 +20,7 @@ from sow.bookmarks import NOW, Span, parse_bookmark
 from sow.catalog import RunningTopic
 from sow.commands import Command
 from sow.engine import Engine
-from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic
+from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.feeds import Feed, FeedKey
@@ -505,7 +505,7 @@ class Subscriptions:
         found = session.subscriptions.get(name)
         if found is None:
             raise ClientError(
-                f"this session has no subscription {name!r}",
+                f"this session has no subscription {shown(name)}",
                 reason="subscription does not exist",
             )
         return found
@@ -622,7 +622,7 @@ class Subscriptions:
         catalog = self._engine.catalog
         topics = catalog.matching(search)
         if not topics and (command.name == "sow" or not catalog.patterns):
-            raise UnknownTopic(f"no topic matches the pattern {name!r}")
+            raise UnknownTopic(f"no topic matches the pattern {shown(name)}")
         return topics, search
 
     def _take(self, topic: RunningTopic, command: Command) -> tuple[Snapshot, int]:

@@ -56,6 +56,7 @@ FLAGS = (
 VALUED = ("top_n", "skip_n", "conflation", "conflation_key", "select", "bookmark_not_found")
 OPTIONS = FLAGS + VALUED
 OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
+KEY_FIELDS_MAX = 32
 CONFLATION_US_MIN = 10_000
 ACKS = ("processed", "persisted", "completed")
 ACKS_LATER = ("received", "stats")
@@ -74,6 +75,27 @@ class Refused:
 
     cid: str | None
     error: SowError
+
+
+LENGTHS = {
+    "cid": 100,
+    "a": 100,
+    "client": 255,
+    "session": 255,
+    "enc": 255,
+    "t": 1024,
+    "bm": 8 * 1024,
+    "order_by": 8 * 1024,
+    "select": 64 * 1024,
+    "opts": 64 * 1024,
+    "s": 256 * 1024,
+    "k": 256 * 1024,
+    "keys": 256 * 1024,
+}
+"""Characters of the fields of a line: names are short, and a list has some 10,000 members, as many
+as a session may have subscriptions. What a filter may have is configured."""
+SHORT_BYTES = min(LENGTHS.values())
+"""A line that is no longer but for its body has no field that is too long."""
 
 
 NO_BODY = msgspec.Raw(b"")
@@ -170,13 +192,27 @@ def _header(line: bytes) -> Header:
         header = HEADER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ClientError(
-            f'a line must be a JSON object such as {{"c":"sow","t":"orders"}}: {error}'
+            'a line must be a JSON object such as {"c":"sow","t":"orders"}: '
+            f"{clipped(str(error))}"
         ) from None
+    if len(line) - len(header.d) > SHORT_BYTES:
+        _check_lengths(header)
     if header.c not in COMMANDS:
         raise ClientError(
             f"no command {shown(header.c)}{nearest(header.c, COMMANDS)}", reason="unknown command"
         )
     return header
+
+
+def _check_lengths(header: Header) -> None:
+    """Refuse fields that are longer than anything that they could mean."""
+    for name, limit in LENGTHS.items():
+        value = getattr(header, name)
+        length = sum(len(text) + 1 for text in value) if isinstance(value, list) else 0
+        if isinstance(value, str):
+            length = len(value)
+        if length > limit:
+            raise TooLarge(f"{name} has {length} characters, and the limit is {limit}")
 
 
 def _following(header: Header, lines: FrameLines) -> list[bytes]:
@@ -272,7 +308,8 @@ def _outline(line: bytes) -> tuple[str | None, int | None]:
         follow: int | None = 0 if bytes(found.n) in (b"", b"null") else None
     else:
         follow = n if type(n) is int and n >= 0 else None
-    return str(cid) if isinstance(cid, str | int) else None, follow
+    known = isinstance(cid, int) or (isinstance(cid, str) and len(cid) <= LENGTHS["cid"])
+    return str(cid) if known else None, follow
 
 
 def _value(text: msgspec.Raw) -> Any:
@@ -322,6 +359,11 @@ def parse_options(text: str) -> Options:
             setattr(options, name, _count(name, value))
         elif name in ("conflation_key", "select"):
             setattr(options, name, read_list(value))
+            if name == "conflation_key" and len(options.conflation_key) > KEY_FIELDS_MAX:
+                raise TooLarge(
+                    f"{name} names {len(options.conflation_key)} fields, and {KEY_FIELDS_MAX} are "
+                    "the most"
+                )
         elif name == "conflation":
             options.conflation = parse_conflation(value)
         else:
@@ -346,8 +388,8 @@ def parse_conflation(text: str) -> int | Literal["auto"] | None:
         ) from None
     if interval_us < CONFLATION_US_MIN:
         raise ClientError(
-            f"conflation={text} is shorter than {CONFLATION_US_MIN // 1000}ms; write a longer "
-            "interval, auto or none",
+            f"conflation={clipped(text)} is shorter than {CONFLATION_US_MIN // 1000}ms; write a "
+            "longer interval, auto or none",
             reason="invalid options",
         )
     return interval_us

@@ -1,12 +1,13 @@
 """What is read of a client's frame, and what one that is full of mistakes costs."""
 
+import json
 import tracemalloc
 
 import pytest
 
 from sow.errors import TooLarge
 from sow.frames import FrameLines
-from sow.wire import BODIES_MAX, REFUSED_MAX, Refused, read_frame, read_lines
+from sow.wire import BODIES_MAX, LENGTHS, REFUSED_MAX, Refused, read_frame, read_lines
 
 HEARTBEAT = b'{"c":"heartbeat"}'
 
@@ -60,3 +61,56 @@ def test_more_bodies_than_a_command_may_have_are_refused_unread():
     assert isinstance(refused.error, TooLarge)
     assert "the rest of the frame was not read" in refused.error.detail
     assert lines.next() is None
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_field_of_a_line_that_is_too_long_is_refused(name):
+    for length, fits in ((LENGTHS[name], True), (LENGTHS[name] + 1, False)):
+        (read,) = read_frame(json.dumps({"c": "sow", "t": "orders", name: "x" * length}).encode())
+        too_large = isinstance(read, Refused) and isinstance(read.error, TooLarge)
+        assert too_large is not fits
+
+
+def test_a_list_is_as_long_as_its_members():
+    keys = ["1" * 20] * 20_000
+    (read,) = read_frame(json.dumps({"c": "sow", "t": "orders", "keys": keys}).encode())
+    assert read.error.reason == "too large"
+
+
+@pytest.mark.parametrize("cid", ["x" * 101, "x" * 5000, {"a": 1}, None])
+def test_a_cid_that_cannot_be_one_is_not_repeated(cid):
+    (read,) = read_frame(json.dumps({"c": "nope", "cid": cid}).encode())
+    assert read.cid is None
+
+
+def test_a_long_body_makes_no_field_long():
+    (read,) = read_frame(b'{"c":"publish","t":"a","cid":"1","d":"%b"}' % (b"x" * 500_000))
+    assert read.cid == "1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"%b":1}',
+        b'{"c":"%b"}',
+        b'{"c":"sow","opts":"%b"}',
+        b'{"c":"sow","opts":"top_n=%b"}',
+        b'{"c":"sow","opts":"conflation=%b"}',
+        b'{"c":"sow","opts":"conflation=%bs"}',
+        b'{"c":"sow","opts":"bookmark_not_found=%b"}',
+        b'{"c":"sow","a":"%b"}',
+        b'{"c":"publish","d":1,"enc":"%b"}',
+        b'{"c":"sow","t":["%b"]}',
+    ],
+)
+@pytest.mark.parametrize("word", [b"z", b"0"])
+def test_a_refusal_repeats_little_of_the_line(line, word):
+    (read,) = read_frame(line % (word * 20_000))
+    assert (word * 101).decode() not in read.error.detail
+
+
+def test_a_conflation_key_has_few_fields():
+    keys = ",".join(f"/k{n}" for n in range(33))
+    line = {"c": "subscribe", "t": "orders", "opts": f"conflation=1s,conflation_key=[{keys}]"}
+    (read,) = read_frame(json.dumps(line).encode())
+    assert read.error.reason == "too large"

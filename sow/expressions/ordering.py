@@ -8,10 +8,12 @@ is the caller's, with a stable sort and `reverse` for DESC.
 import re
 from dataclasses import dataclass
 
-from sow.errors import BadFilter, shown
+from sow.errors import BadFilter, TooLarge, shown
 from sow.expressions.compare import as_text
 from sow.paths import Path, Scalar, Value, parse_path
 
+TERMS_MAX = 32
+"""Fields of an order: the records are sorted once for each."""
 SortKey = tuple[int] | tuple[int, str | int | float]
 
 _NULL: SortKey = (0,)
@@ -63,6 +65,12 @@ def parse_order_by(text: str) -> tuple[OrderTerm, ...]:
     terms: list[OrderTerm] = []
     start = 0
     for end in [*(found.start() for found in _SEPARATOR.finditer(text)), len(text)]:
+        if len(terms) == TERMS_MAX:
+            raise TooLarge(
+                f"order_by has more than {TERMS_MAX} fields; name fewer",
+                position=start,
+                expected=f"at most {TERMS_MAX} fields",
+            )
         term = text[start:end]
         terms.append(_term(term, start + len(term) - len(term.lstrip())))
         start = end + 1

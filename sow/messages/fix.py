@@ -6,7 +6,7 @@ tag that comes more than once has the list of its values. Messages are flat and 
 header and trailer fields are fields like any other, and checksums are not verified.
 """
 
-from sow.errors import BadMessage, ConfigError
+from sow.errors import BadMessage, ConfigError, shown
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
 from sow.paths import Path
@@ -86,12 +86,12 @@ class Fix:
         if isinstance(value, bool):
             value = "Y" if value else "N"
         if not isinstance(value, str | int | float):
-            raise BadMessage(f"tag {tag!r}: a {self.name} field holds text or a number")
+            raise BadMessage(f"tag {shown(str(tag))}: a {self.name} field holds text or a number")
         field = f"{tag}={value}{self._separator}"
         if not tag or "=" in str(tag) or field.index(self._separator) != len(field) - 1:
             raise BadMessage(
-                f"tag {tag!r}: a tag cannot be empty or hold '=', and neither tag nor value can"
-                f" hold the separator {self._separator!r}"
+                f"tag {shown(str(tag))}: a tag cannot be empty or hold '=', and neither tag nor "
+                f"value can hold the separator {self._separator!r}"
             )
         return field
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from sow.errors import BadMessage
+from sow.errors import BadMessage, clipped
 from sow.messages.base import Column
 from sow.messages.json_columns import FAILURES, columns_reader
 from sow.paths import Path, value_at
@@ -180,7 +180,7 @@ def _checked(body: bytes, index: int) -> object:
         )
     if "infinity" in detail or "out of range" in detail:
         detail = f"number out of range, at most 1.8e308 fits: {detail}"
-    raise BadMessage(f"message {index} is not a JSON object: {detail}", index=index)
+    raise BadMessage(f"message {index} is not a JSON object: {clipped(detail)}", index=index)
 
 
 def _depth_is_fine(body: bytes, document: object) -> bool:

@@ -4,7 +4,7 @@ from base64 import b64decode, b64encode
 
 import orjson
 
-from sow.errors import BadMessage
+from sow.errors import BadMessage, clipped
 
 
 def text_of(body: bytes) -> str:
@@ -44,7 +44,7 @@ def base64_body(d: bytes) -> bytes:
         return b64decode(_string(d), validate=True)
     except ValueError as error:
         raise BadMessage(
-            f"the body is not base64: {error}; write it with + and /, padded with ="
+            f"the body is not base64: {clipped(str(error))}; write it with + and /, padded with ="
         ) from None
 
 
@@ -52,7 +52,7 @@ def _string(d: bytes) -> str:
     try:
         value = orjson.loads(d)
     except ValueError as error:
-        raise BadMessage(f"the body is not a JSON string: {error}") from None
+        raise BadMessage(f"the body is not a JSON string: {clipped(str(error))}") from None
     if not isinstance(value, str):
         raise BadMessage('the body of this message type must be a JSON string, such as "text"')
     return value

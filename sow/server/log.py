@@ -179,7 +179,9 @@ class LogDoor:
         try:
             position = msgspec.json.decode(await request.read(), type=Position)
         except msgspec.MsgspecError as error:
-            raise ClientError(f'the body is not {{"bookmark":"12"}}: {error}') from None
+            raise ClientError(
+                f'the body is not {{"bookmark":"12"}}: {clipped(str(error))}'
+            ) from None
         bookmark = _bookmark("bookmark", position.bookmark)
         name = request.match_info["name"]
         self._consumers.move(name, bookmark, self._driver.now_us())

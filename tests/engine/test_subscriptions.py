@@ -373,3 +373,45 @@ def test_a_field_that_is_read_already_makes_no_new_reader(world, client):
     other = client.say(c="subscribe", t="orders", filter="/px = 2", cid="1")[-1]["s"]
     client.say(c="unsubscribe", s=other)
     assert topic._reader is reader
+
+
+LONG = "z" * 1000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"c": "sow", "t": LONG},
+        {"c": "sow", "t": f"{LONG}.*"},
+        {"c": "subscribe", "t": f"({LONG}"},
+        {"c": "publish", "t": LONG, "d": {"id": 1}},
+        {"c": "publish", "t": "orders", "d": {"id": [LONG]}},
+        {"c": "publish", "t": "orders", "d": LONG},
+        {"c": "publish", "t": "orders", "d": {"id": 1}, "k": LONG},
+        {"c": "sow", "t": "orders", "filter": LONG},
+        {"c": "sow", "t": "orders", "filter": f"/a = '{LONG}"},
+        {"c": "sow", "t": "orders", "filter": f"{LONG}(/a)"},
+        {"c": "sow", "t": "orders", "filter": f"/a LIKE '({LONG}'"},
+        {"c": "sow", "t": "orders", "filter": f"/{LONG} /{LONG}"},
+        {"c": "sow", "t": "orders", "order_by": LONG},
+        {"c": "sow", "t": "orders", "order_by": f"/{LONG} {LONG}"},
+        {"c": "sow", "t": "orders", "select": LONG},
+        {"c": "sow", "t": "orders", "select": f"$.{LONG}"},
+        {"c": "sow", "t": "orders", "select": f"$.{LONG[:900]}[*]"},
+        {"c": "subscribe", "t": "orders", "opts": f"conflation=1s,conflation_key=[{LONG}]"},
+        {"c": "subscribe", "t": "orders", "bm": LONG},
+        {"c": "subscribe", "t": "orders", "s": LONG, "opts": "replace"},
+        {"c": "unsubscribe", "s": LONG},
+    ],
+)
+def test_a_refusal_repeats_little_of_what_was_sent(world, client, command):
+    (ack,) = client.say(**command, cid="1")
+    assert ack["status"] == "failure"
+    assert "z" * 101 not in json.dumps(ack)
+
+
+def test_an_order_and_a_select_list_name_so_many_fields_at_most(world, client):
+    order = ",".join(f"/k{n}" for n in range(33))
+    select = ",".join(f"/k{n}" for n in range(1001))
+    for field in ({"order_by": order}, {"select": select}):
+        assert client.say(c="sow", t="orders", cid="1", **field)[0]["reason"] == "too large"
