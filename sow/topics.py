@@ -143,6 +143,7 @@ class JournalSettings:
     retention_age_us: int | None = None
     flush_interval_us: int = 0
     topics: tuple[LoggedTopic, ...] = ()
+    consumer_expiration_us: int | None = 7 * 86_400 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,13 @@ TRANSACTION_LOG = Element(
             about="How long it is kept for replay; the tighter of the two limits counts.",
         ),
         Element(
+            name="ConsumerExpiration",
+            kind=kinds.AGE,
+            default="7d",
+            fields=("consumer_expiration_us",),
+            about="How long the log waits for a named consumer that does not come forward.",
+        ),
+        Element(
             name="Topic",
             repeated=True,
             fields=("topics",),

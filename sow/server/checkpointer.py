@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from sow.consumers import Consumers
-from sow.errors import SowError
+from sow.consumers import Patience
+from sow.errors import SowError, clipped
 from sow.server.driver import Driver
 from sow.store.protocols import Checkpoint, Slice
 
@@ -47,6 +47,8 @@ class Checkpointer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
         self._task: asyncio.Task[None] | None = None
+        self._patience = Patience(driver.engine, driver.now_us(), log.warning)
+        self._is_strained = False
 
     def start(self) -> None:
         """Begin to watch the journal grow."""
@@ -112,13 +114,25 @@ class Checkpointer:
 
     async def _drop_old(self) -> None:
         """Let the journal drop what all checkpoints contain and retention no longer wants."""
-        kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
-        kept += Consumers(self._driver.engine).positions().values()
-        keep_from_seq = min(kept, default=self._driver.engine.seq) + 1
         while await self._driver.run_in_journal_thread(
-            self._trim, self._driver.now_us(), keep_from_seq
+            self._trim, self._driver.now_us(), self._keep_from_seq()
         ):
             pass
+
+    def _keep_from_seq(self) -> int:
+        driver = self._driver
+        kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
+        waited_for = self._patience.waited_for(driver.now_us(), driver.clock.stepped_us)
+        is_strained = bool(waited_for) and driver.journal.is_strained()
+        if is_strained and not self._is_strained:
+            log.warning(
+                "the log that is kept for consumers beyond RetentionSize is more than the disk has "
+                "room left: it is no longer kept for them (%s) while that is so",
+                clipped(", ".join(waited_for)),
+            )
+        self._is_strained = is_strained
+        kept += () if is_strained else waited_for.values()
+        return min(kept, default=driver.engine.seq) + 1
 
 
 async def _next(records: Iterator[Slice]) -> Slice | None:

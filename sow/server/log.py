@@ -166,11 +166,16 @@ class LogDoor:
 
     async def consumers(self, _request: web.Request) -> web.Response:
         """Who has read how far, and how much is behind that."""
-        newest = self._engine.seq
+        newest, now_us = self._engine.seq, self._driver.now_us()
         return json_response(
             [
-                {"name": name, "bookmark": str(bookmark), "behind": newest - bookmark}
-                for name, bookmark in sorted(self._consumers.positions().items())
+                {
+                    "name": one.name,
+                    "bookmark": str(one.bookmark),
+                    "behind": newest - one.bookmark,
+                    "idle_s": (now_us - one.moved_us) // 1_000_000,
+                }
+                for one in self._consumers.all()
             ]
         )
 
@@ -184,7 +189,8 @@ class LogDoor:
             ) from None
         bookmark = _bookmark("bookmark", position.bookmark)
         name = request.match_info["name"]
-        self._consumers.move(name, bookmark, self._driver.now_us())
+        oldest = self._driver.journal.first_seq - 1
+        self._consumers.move(name, bookmark, self._driver.now_us(), oldest)
         await self._driver.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
 

@@ -10,8 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sow.catalog import RunningTopic
+from sow.consumers import Consumers
 from sow.executor import Executor
 from sow.server.driver import Driver
+from sow.topics import CONSUMERS
 
 
 class EngineCollector(Collector):
@@ -26,6 +28,7 @@ class EngineCollector(Collector):
         yield from self._topics()
         yield from self._conflated()
         yield from self._merges()
+        yield from self._consumers()
         yield from self._server()
 
     def _topics_by_name(self) -> Iterator[tuple[str, RunningTopic]]:
@@ -72,6 +75,22 @@ class EngineCollector(Collector):
                 hits.add_metric([name], merger.hits)
                 misses.add_metric([name], merger.misses)
         yield from (hits, misses)
+
+    def _consumers(self) -> Iterator[Metric]:
+        behind = GaugeMetricFamily(
+            "sow_consumer_behind", "Records that a consumer has yet to read.", labels=["consumer"]
+        )
+        idle = GaugeMetricFamily(
+            "sow_consumer_idle_seconds",
+            "Time since a consumer has come forward.",
+            labels=["consumer"],
+        )
+        engine = self._executor.engine
+        if CONSUMERS.name in engine.topics:
+            for one in Consumers(engine).all():
+                behind.add_metric([one.name], engine.seq - one.bookmark)
+                idle.add_metric([one.name], (self._driver.now_us() - one.moved_us) / 1e6)
+        yield from (behind, idle)
 
     def _server(self) -> Iterator[Metric]:
         sessions = self._executor.sessions.values()

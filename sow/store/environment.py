@@ -140,6 +140,12 @@ class Environment:
         """Would a write of so many bytes fit, with the reserve? Costs one system call."""
         return self._space()[0] > WRITE_PART * size_bytes + WRITE_BYTES
 
+    @property
+    def room_bytes(self) -> int:
+        """Free space above the reserve."""
+        free_bytes, reserve_bytes = self._space()
+        return max(0, free_bytes - reserve_bytes)
+
     def _space(self) -> tuple[int, int]:
         return space(self.path, self._statvfs)
 

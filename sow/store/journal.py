@@ -157,6 +157,13 @@ class LmdbJournal:
         """Whether so many bytes more fit, if only into the reserve."""
         return self._env.takes(size_bytes)
 
+    def is_strained(self) -> bool:
+        """Whether what is kept beyond retention is more than the disk has room left.
+
+        Pages that trimming has freed are used again, so the disk does not get fuller then.
+        """
+        return self._env.size_bytes - self._retention_bytes > self._env.room_bytes
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Make `entries` durable, all or none; raises DiskFull (then none is kept).
 

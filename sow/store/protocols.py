@@ -120,6 +120,10 @@ class Journal(Protocol):
         """Whether so many bytes more fit, if only into the reserve; cheap."""
         ...
 
+    def is_strained(self) -> bool:
+        """Whether more is kept beyond what retention wants than the disk has room left; cheap."""
+        ...
+
     def trim(self, now_us: int, keep_from_seq: int) -> bool:
         """Drop what retention no longer wants, in bounded steps; True when there may be more."""
         ...

@@ -56,6 +56,10 @@ class MemoryJournal:
         """False while `full` is set, but for what fits into the reserve."""
         return not self.full or size_bytes <= self.reserve_bytes
 
+    def is_strained(self) -> bool:
+        """Whether the disk is full."""
+        return self.full
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Keep `entries`, all or none; raises DiskFull when they do not fit."""
         size_bytes = sum(map(_bytes, entries))

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from sow import wire
+from sow.consumers import Consumers
 from sow.server.metrics import exposition
 from sow.server.routes import Doors, description, routes
-from sow.topics import Merge
+from sow.topics import CONSUMERS, Merge
 from tests.engine.harness import ORDERS, SLOW, World
 from tests.test_layers import LAYERS
 
@@ -78,11 +79,14 @@ def test_no_address_is_documented_that_is_not_there():
 def exported_metrics():
     """Names as a scrape of a server with topics of every kind shows them."""
     merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
-    world = World(ORDERS, SLOW, merging)
+    world = World(ORDERS, SLOW, merging, CONSUMERS)
+    Consumers(world.engine).move("reader", 0, world.now)
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})
     journal = SimpleNamespace(last_seq=0, size_bytes=0)
-    driver = SimpleNamespace(journal=journal, refusal=None, clock_ahead_s=lambda: 0.0)
+    driver = SimpleNamespace(
+        journal=journal, refusal=None, clock_ahead_s=lambda: 0.0, now_us=lambda: world.now
+    )
     text = exposition(driver, world.executor).decode()
     return set(re.findall(r"^(sow_\w+)", text, re.M))
 

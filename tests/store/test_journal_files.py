@@ -7,13 +7,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.errors import Damaged, DiskFull, StoreError
-from sow.store.environment import structural_damage
+from sow.store.environment import RESERVE_BYTES, structural_damage
 from sow.store.journal import LmdbJournal
 from tests.store.entries import group, records
 
@@ -215,3 +216,22 @@ def test_a_closed_journal_says_so(tmp_path):
     journal.close()
     with pytest.raises(StoreError, match="has been closed"):
         journal.append(group(1, 10))
+
+
+def test_a_journal_is_strained_when_it_keeps_more_than_there_is_room_left(tmp_path):
+    free_bytes = 10**9
+
+    def disk(_path):
+        return SimpleNamespace(f_bavail=free_bytes, f_frsize=1, f_blocks=10**10)
+
+    journal = LmdbJournal(tmp_path / "journal", retention_bytes=1000, statvfs=disk)
+    try:
+        journal.append(group(1, 100, 1000))
+        assert not journal.is_strained()
+        free_bytes = RESERVE_BYTES + 50_000
+        assert journal.is_strained()
+        while journal.trim(0, 101):
+            pass
+        assert not journal.is_strained()
+    finally:
+        journal.close()
