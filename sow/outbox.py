@@ -439,6 +439,9 @@ class Outbox:
                 if membership is not None and delivery is None:
                     membership.enter(entry)
                     self._reunite(entry)
+                elif membership is not None and delivery is not None and delivery.is_dated:
+                    # It stays as it is, and nothing that comes after it may go before it.
+                    membership.newest.clear()
 
     def _spread(
         self, membership: Membership, delivery: "Delivery", group: int, since_us: int

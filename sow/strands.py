@@ -74,6 +74,13 @@ class Delivery:
             self._folded = _folded(self)
         return self._folded
 
+    @property
+    def is_dated(self) -> bool:
+        """A topic's policy has been changed since; what is said before and after may be folded by
+        the new one."""
+        feeds = self._parts if self._keyed is None else self._keyed
+        return any(part[0].folding.policy != self.policy for part in feeds)
+
     def keyed(self) -> list[tuple["Feed", Place, Update]]:
         """Each update, made only when somebody needs them, with what it is matched by."""
         if self._keyed is None:

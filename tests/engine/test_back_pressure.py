@@ -860,3 +860,21 @@ def test_a_topic_that_retains_nothing_conflates_what_is_queued():
         world.publish("t", {"id": 1, "px": px})
     assert client.data()[-1] == ("p", {"id": 1, "px": 3})
     assert len(json.dumps(client.data())) < 10
+
+
+def test_what_waits_under_an_older_policy_is_not_overtaken():
+    topic = Topic("t", "json", keys=("/id",))
+    world = World(topic, sessions=SessionSettings(queue_messages_max=4))
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="t")
+    for number, policy in enumerate(("conflate", "off", "conflate")):
+        changed = replace(topic, conflation_policy=policy)
+        configuration = replace(world.configuration, topics=(changed,))
+        world.executor.reconfigure(configuration, world.now)
+        world.publish("t", {"id": 1, "n": number})
+    for number in range(3, 6):
+        world.publish("t", {"id": 1, "n": number})
+    world.check()
+    numbers = [document["n"] for _, document in client.data()]
+    assert len(numbers) < 6, "it was conflated"
+    assert numbers == sorted(numbers)
