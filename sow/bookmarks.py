@@ -58,6 +58,12 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
             first = _place(start, journal, newest) if start else Place(BEGINNING, BEGINNING)
             last = _place(end, journal, newest) if end else Place(newest, newest)
             if first is not None and last is not None:
+                if _is_reversed(start, end):
+                    raise ClientError(
+                        f"the range ends at {end}, before its beginning {start}; write "
+                        f"{opening}{end}:{start}{closing}",
+                        reason="invalid bookmark",
+                    )
                 after = first.before if opening == "[" else first.through
                 until = last.through if closing == "]" else last.before
                 return _checked(Span(after, until), journal, newest, not_found)
@@ -69,6 +75,24 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
         )
     starts = [_start(part.strip(), journal, newest) for part in text.split(",")]
     return Span(_kept(min(starts), journal, newest, not_found))
+
+
+def parse_start(name: str, text: str, journal: Journal, newest: int, instead: str) -> int:
+    """The change after which something begins that has no end of its own: a bookmark as above, but
+    no range. `name` is the parameter that holds it, and `instead` says what to write for a range.
+    Raises ClientError."""
+    if RANGE.fullmatch(text.strip()[:RANGE_CHARS_MAX]):
+        raise ClientError(f"{name}={_shown(text)} is a range; {instead}", reason="invalid bookmark")
+    return parse_bookmark(text, journal, newest).after
+
+
+def _is_reversed(start: str, end: str) -> bool:
+    """Whether a range of two numbers or of two times ends before it begins, whatever the log
+    holds."""
+    if start.isdigit() and end.isdigit():
+        return int(start) > int(end)
+    start_us, end_us = _time_us(start), _time_us(end)
+    return start_us is not None and end_us is not None and start_us > end_us
 
 
 def going_on(text: str, bookmark: str) -> str:
@@ -126,12 +150,15 @@ def _place(text: str, journal: Journal, newest: int) -> Place | None:
 
 
 def _not_a_bookmark(text: str) -> ClientError:
-    shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
     return ClientError(
-        f"{shown!r} is not a bookmark; write one that the server gave, 0 for the beginning, now, "
-        "a time such as 20261121T093000Z, or a range such as [1:9]",
+        f"{_shown(text)!r} is not a bookmark; write one that the server gave, 0 for the "
+        "beginning, now, a time such as 20261121T093000Z, or a range such as [1:9]",
         reason="invalid bookmark",
     )
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
 
 
 def _time_us(text: str) -> int | None:

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from sow.bookmarks import parse_bookmark
+from sow.bookmarks import parse_start
 from sow.consumers import Consumers
 from sow.engine import Engine
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
@@ -109,6 +109,12 @@ class LogDoor:
         journal = self._driver.journal
         after = self._after(asked.get("from", "0"))
         until = _bookmark("to", asked["to"]) if "to" in asked else None
+        if until is not None and until < after:
+            raise ClientError(
+                f"to={until} ends before from={asked.get('from', '0')} begins, which is after "
+                f"change {after}; write a later end, or none",
+                reason="invalid bookmark",
+            )
         limit = read_count(asked, "limit")
         if limit is None:
             limit = ROWS_DEFAULT if limit_max else 10**9
@@ -148,7 +154,8 @@ class LogDoor:
     def _after(self, bookmark: str) -> int:
         journal = self._driver.journal
         if not bookmark.isdigit() and bookmark != "now":
-            return parse_bookmark(bookmark, journal, journal.last_seq).after
+            instead = "write its beginning here, which is left out, and its end as to"
+            return parse_start("from", bookmark, journal, journal.last_seq, instead)
         if bookmark == "now":
             return journal.last_seq
         after = _bookmark("from", bookmark)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from aiohttp import web
 
 from sow.as_of import as_of
-from sow.bookmarks import parse_bookmark
+from sow.bookmarks import parse_start
 from sow.engine import Engine
 from sow.errors import ClientError, TooLarge, UnknownRecord, shown
 from sow.expressions import Filter
@@ -112,7 +112,8 @@ class SnapshotDoor:
         now, newest = Snapshot.take(topic.records, slots), self._engine.seq
         born = dict(zip(now.identities, table.born[slots].tolist(), strict=True))
         await self._driver.durable()
-        bookmark = parse_bookmark(moment, journal, newest).after
+        instead = "a state is of one moment: write a bookmark or a time"
+        bookmark = parse_start("as_of", moment, journal, newest, instead)
         then = await asyncio.to_thread(as_of, now, newest, bookmark, journal, born)
         return _narrowed(then, condition, keys), bookmark
 

@@ -305,6 +305,24 @@ def test_a_wrong_range_of_the_log_is_refused(server, query):
     assert server.get(f"/v1/log?{query}").status == 400
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("GET", "/v1/log?from=[0:5]", "from=[0:5] is a range; write its beginning here"),
+        ("GET", "/v1/log/extent?from=(0:5)", "from=(0:5) is a range; write its beginning here"),
+        ("GET", "/v1/log?from=2&to=1", "to=1 ends before from=2 begins"),
+        ("POST", "/v1/snapshots?topic=orders&as_of=[0:1]", "as_of=[0:1] is a range; a state is"),
+    ],
+)
+def test_a_range_where_one_moment_is_asked_is_refused_with_what_to_write(
+    server, method, path, says
+):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    answer = server.request(method, path)
+    assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
+    assert says in answer.json["detail"]
+
+
 def test_the_extent_of_a_filtered_log_counts_what_the_log_shows(server):
     start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
     server.publish("orders", *({"id": n, "price": n} for n in range(5)))

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from sow.bookmarks import going_on, parse_bookmark
+from sow.bookmarks import going_on, parse_bookmark, parse_start
 from sow.errors import ClientError
 from sow.store.protocols import Entry
 from sow.store.volatile import MemoryJournal
@@ -70,6 +70,12 @@ def is_kept(place, bracket, first_seq):
     return first_seq - 1 <= NUMBERS[place] - (bracket == "[") <= NEWEST
 
 
+def is_reversed(start, end):
+    """Ends that can be compared without a log stand the wrong way round."""
+    kinds = [kind for kind in (NUMBERS, MOMENTS) if {start, end} <= kind.keys()]
+    return any(kind[start] > kind[end] for kind in kinds)
+
+
 @pytest.mark.parametrize("first_seq", [1, 4])
 def test_every_range_holds_what_its_ends_say(first_seq):
     for opening, start, end, closing in product("[(", PLACES, PLACES, "])"):
@@ -77,7 +83,9 @@ def test_every_range_holds_what_its_ends_say(first_seq):
             text = f"{opening}{blank}{start}{blank}:{blank}{end}{blank}{closing}"
             found = told(text, first_seq)
             last = NUMBERS.get(end, 0) - (closing == ")")
-            if last > NEWEST:
+            if is_reversed(start, end):
+                assert f"ends at {end}, before its beginning {start};" in found, text
+            elif last > NEWEST:
                 assert "leave the end out" in found, text
             elif not is_kept(start, opening, first_seq):
                 assert "is not kept" in found, text
@@ -101,6 +109,18 @@ def test_every_place_begins_after_a_bookmark_and_with_a_time(first_seq):
             assert found == expected, place
         else:
             assert "is not kept" in found, place
+
+
+def test_a_start_that_has_no_end_of_its_own_is_any_form_but_a_range():
+    made = journal()
+    for place in PLACES[1:]:
+        if is_kept(place, "(" if place in NUMBERS else "[", 1):
+            after = parse_bookmark(place, made, NEWEST).after
+            assert parse_start("as_of", place, made, NEWEST, "write one moment") == after
+    for text in ("[1:5]", " (1:)", "[x]", "[1970-01-01:1970-01-02)"):
+        with pytest.raises(ClientError) as caught:
+            parse_start("as_of", text, made, NEWEST, "write one moment")
+        assert caught.value.detail == f"as_of={text} is a range; write one moment"
 
 
 def test_a_list_begins_after_the_oldest():
