@@ -371,21 +371,44 @@ def _spans(spans: Iterable[tuple[int, int]]) -> str:
 
 def _repair(directory: DataDirectory, path: Path, after_seq: int) -> Report:
     """Repair a file of a directory that is held."""
-    if path.name in (MANIFEST_FILE, COPY_FILE):
+    if path.resolve() in [directory.path.resolve() / name for name in (MANIFEST_FILE, COPY_FILE)]:
         return repair_manifest(directory.path)
-    manifest = ManifestFile(directory.path).manifest
-    files, journal = [], path if path.is_dir() else None
-    if manifest is not None:
-        files = [directory.resolve(file_name(one.topic)).resolve() for one in manifest.kept]
-        journal = journal or directory.resolve(manifest.journal)
-    if path.is_file() or path.resolve() in files:
-        report, only = repair_checkpoint(path), path.resolve()
-    elif journal is not None and path.resolve() == journal.resolve():
+    if _is_journal(directory, path):
         report, only = repair_journal(path, after_seq), None
     else:
-        raise StoreError(f"there is no file {path}, and the manifest names none")
+        report, only = repair_checkpoint(path), path.resolve()
     lost = [text for text in (report.lost, accept_gaps(directory, only)) if text]
     return replace(report, lost="; ".join(lost[lost[0] == "nothing" and len(lost) > 1 :]))
+
+
+def _is_journal(directory: DataDirectory, path: Path) -> bool:
+    """Whether a path is the journal, or a checkpoint; raises StoreError if it is neither.
+
+    The manifest says so; where there is none yet, the blocks in the files. Anything else would be
+    set aside as if nothing in it were whole.
+    """
+    manifest = ManifestFile(directory.path).manifest
+    if manifest is not None:
+        if path.resolve() == directory.resolve(manifest.journal).resolve():
+            return True
+        names = map(file_name, (one.topic for one in manifest.kept))
+        if path.resolve() in [directory.resolve(name).resolve() for name in names]:
+            return False
+    elif path.is_dir() and _holds(path / DATA_FILE, GROUP, BASE):
+        return True
+    elif path.is_file() and _holds(path, SLICE, CONTENTS):
+        return False
+    if not path.exists():
+        raise StoreError(f"there is no file {path}, and the manifest names none")
+    raise StoreError(
+        f"{path} is no checkpoint of {directory.path}, nor its journal (a directory) or manifest; "
+        "nothing was touched"
+    )
+
+
+def _holds(data_file: Path, *kinds: int) -> bool:
+    """Whether there is a whole block of one of these kinds in a file."""
+    return any(header.kind in kinds for header, _ in scan(data_file))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

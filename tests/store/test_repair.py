@@ -10,8 +10,11 @@ from sow.store import repair as module
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
+from sow.store.kept import Kept
+from sow.store.manifest import Manifest, ManifestFile
 from sow.store.protocols import Entry
 from sow.store.repair import main, repair_checkpoint, repair_journal
+from sow.topics import Topic
 from tests.store.entries import group, part, records
 
 
@@ -181,6 +184,49 @@ def test_a_path_that_was_mistyped_is_refused(tmp_path, capsys):
     assert main([str(tmp_path), str(tmp_path / "jurnal")]) == 1
     assert "there is no file" in capsys.readouterr().err
     assert not (tmp_path / "jurnal").exists()
+
+
+@pytest.fixture(params=["with a manifest", "without one"])
+def directory(tmp_path, request):
+    """A data directory with a journal, a checkpoint, and files that are neither."""
+    made = tmp_path / "data"
+    made.mkdir()
+    write(made / "journal")
+    checkpoint = LmdbCheckpoint(made / "t.sow", topic="t")
+    checkpoint.write(10, [part(1, 10)])
+    checkpoint.close()
+    if request.param == "with a manifest":
+        kept = Kept(Topic("t", "json", keys=("/id",), file_name="t.sow"), None)
+        ManifestFile(made).write(Manifest(kept=(kept,)))
+    (made / "notes.txt").write_text("mine")
+    (made / "empty").touch()
+    (made / "folder").mkdir()
+    (made / "folder" / "notes.txt").write_text("mine")
+    (tmp_path / "manifest.json").write_text("of something else")
+    return made
+
+
+def contents(directory):
+    return {path: path.is_file() and path.read_bytes() for path in directory.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["notes.txt", "empty", "folder", ".", "journal/data.mdb", "journal/newest", "../manifest.json"],
+)
+def test_what_is_no_file_of_the_directory_is_refused_untouched(directory, capsys, name):
+    before = contents(directory.parent)
+    assert main([str(directory), str(directory / name)]) == 1
+    assert "is no checkpoint of" in capsys.readouterr().err
+    after = contents(directory.parent)
+    assert {path: after.get(path) for path in before} == before
+
+
+def test_what_is_a_file_of_the_directory_is_repaired(directory, capsys):
+    assert main([str(directory), str(directory / "t.sow")]) == 0
+    assert capsys.readouterr().out.startswith("Kept 10 records as of record 10")
+    assert main([str(directory), str(directory / "journal")]) == 0
+    assert capsys.readouterr().out.startswith("Kept records 1 to 100")
 
 
 def test_a_repair_keeps_the_accounts_that_are_not_ahead_of_the_log(tmp_path):
