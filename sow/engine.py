@@ -19,7 +19,7 @@ from sow.agenda import Agenda
 from sow.batch import Batch
 from sow.catalog import Catalog, RunningTopic
 from sow.conflated_copy import Update
-from sow.errors import ClientError, DiskFull, TooLarge
+from sow.errors import ClientError, DiskFull, StoreError, TooLarge
 from sow.expressions import Filter, Kept, compile_filter
 from sow.keyed_topic import Messages
 from sow.pacing import PacedStrand
@@ -67,6 +67,9 @@ class Engine:
         """Called when a topic comes into being after the start."""
         self.on_work: Callable[[], None] = lambda: None
         """Called when there is something to flush that no command or due time has caused."""
+        self.failure: StoreError | None = None
+        """What the disk said when it refused a write, until it takes one: till then all messages
+        are refused with it, deletes too."""
         self._has_room = has_room
         self._takes = takes or (lambda _size_bytes: has_room())
         self._group = Group(1)
@@ -96,13 +99,14 @@ class Engine:
         self.on_new_topic(topic)
 
     def publishable(self, name: str) -> RunningTopic:
-        """The topic to publish to, which may not be there yet; raises ClientError, DiskFull."""
+        """The topic to publish to, which may not be there yet; raises ClientError, StoreError."""
         topic = self.catalog.publishable(name)
         self.check_room()
         return topic
 
     def check_room(self) -> None:
-        """Raise DiskFull if the disk takes no more messages."""
+        """Raise DiskFull if the disk takes no more messages, or what it says while it fails."""
+        self._check_failure()
         if not self._has_room():
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
 
@@ -112,6 +116,7 @@ class Engine:
         Removals make room, and so do consumers that come forward. The size is asked for only when
         the disk is full.
         """
+        self._check_failure()
         if self._has_room():
             return
         on_the_way = sum(entry.size_bytes() for entry in self.in_flight())
@@ -120,6 +125,11 @@ class Engine:
                 "the disk is full, and so is its reserve: nothing was changed; free some space, "
                 "or delete less at once"
             )
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            # Raised many times: it would gather everybody's traceback.
+            raise self.failure.with_traceback(None)
 
     def check_removal(self, names: Iterable[str]) -> None:
         """Raise DiskFull if records of these names cannot be removed any more."""

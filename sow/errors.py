@@ -12,6 +12,7 @@
       ConfigError            the operator's config.xml; carries line and element
       StoreError             the disk
         DiskFull             no room: nothing was stored, reads go on
+        StoreFailing         the disk refuses for another reason: the same
         Damaged              stored bytes are not what was written
 
 `reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a
@@ -167,6 +168,13 @@ class DiskFull(StoreError):
 
     reason = "disk full"
     status = 507
+
+
+class StoreFailing(StoreError):
+    """The disk refuses writes though there is room: nothing was stored; reads are still served."""
+
+    reason = "store failing"
+    status = 503
 
 
 class Damaged(StoreError):

@@ -21,6 +21,7 @@ from sow.errors import (
     NotAvailable,
     SowError,
     StoreError,
+    StoreFailing,
     TooLarge,
     UnknownRecord,
     UnknownTopic,
@@ -57,6 +58,7 @@ BY_REASON: Mapping[str, type[SowError]] = {
         InvalidTopic,
         NotAvailable,
         StoreError,
+        StoreFailing,
         TooLarge,
         UnknownRecord,
     )

@@ -133,12 +133,9 @@ class Server:
             if group not in asked:
                 asked.clear()
                 asked[group] = journal.has_room()
-            return self.driver.failure is None and asked[group]
+            return asked[group]
 
-        def takes(size_bytes: int) -> bool:
-            return self.driver.failure is None and journal.takes(size_bytes)
-
-        return Engine(self.configuration, has_room, takes)
+        return Engine(self.configuration, has_room, journal.takes)
 
     def _counted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         self._replayed_bytes = 0

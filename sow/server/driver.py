@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from sow.clock import Clock
 from sow.engine import Engine, Group
-from sow.errors import DiskFull, SowError
+from sow.errors import DiskFull, SowError, StoreError, StoreFailing
 from sow.sessions import Session
 from sow.store.protocols import Entry, Journal
 
@@ -58,7 +58,6 @@ class Driver:
         self.engine = engine
         self.clock = clock
         self.journal = journal
-        self.failure: SowError | None = None
         self._windows_us = {name: us for name, us in (windows_us or {}).items() if us}
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -79,6 +78,11 @@ class Driver:
         """Bounded pieces of work for when there is time; each says whether it has more."""
         self.bytes_logged = 0
         """Bytes of bodies given to the journal since the server started."""
+
+    @property
+    def failure(self) -> StoreError | None:
+        """What the disk said when it refused a write, until it takes one."""
+        return self.engine.failure
 
     # Sessions.
 
@@ -165,7 +169,7 @@ class Driver:
             return
         if self.failure is not None:
             log.warning("the journal takes messages again")
-            self.failure = None
+            self.engine.failure = None
         del self._entries[: len(entries)]
         self._behind_bytes = sum(_size(group.entries) for group in self._groups)
         if entries:
@@ -183,7 +187,8 @@ class Driver:
         what a restart would find stay one thing.
         """
         log.error("%s", error.detail)
-        self.failure = error
+        failure = error if isinstance(error, DiskFull) else _failing(error)
+        self.engine.failure = failure
         # The open group too: what was taken a moment ago must not be acknowledged either.
         self._groups.append(self.engine.flush())
         groups = groups + list(self._groups)
@@ -191,11 +196,11 @@ class Driver:
         self._groups.clear()
         for group in groups:
             for session in group.sessions:
-                session.end(error.reason, self.now_us())
+                session.end(failure.reason, self.now_us())
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(error)
+                waiter.set_exception(failure)
         for group in groups:
             self._release(group)
 
@@ -219,7 +224,7 @@ class Driver:
         Raises what the disk said when it refuses.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((self.engine.group, waiter))
         self.wake()
@@ -295,6 +300,13 @@ class Driver:
             if timer is not None:
                 timer.cancel()
         await self._loop.run_in_executor(None, self._thread.shutdown)
+
+
+def _failing(error: SowError) -> StoreFailing:
+    return StoreFailing(
+        f"{error.detail}; nothing of the request is acknowledged. Reads go on, and messages are "
+        "taken again as soon as the disk takes them"
+    )
 
 
 def _size(entries: list[Entry]) -> int:

@@ -38,8 +38,7 @@ _PAGE_HEADER_BYTES = 16
 _MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
 # Of a meta page, from its magic on: the size of a page, the last one used, the transaction.
 _META = struct.Struct("=24xI92xQQ")
-# LMDB reports a partial write, the usual face of a full disk, as EIO.
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Transaction = Any
 """A py-lmdb transaction; its stubs are generic over the value type in ways we do not need."""
@@ -114,7 +113,8 @@ class Environment:
             env.set_mapsize(self._map_bytes)
 
     def _failure(self, error: lmdb.Error) -> StoreError:
-        if error.code in _NO_ROOM:
+        # LMDB reports a partial write, the usual face of a full disk or quota, as EIO.
+        if error.code in (*NO_ROOM, errno.EIO):
             return DiskFull(
                 f"{self.path}: the disk has no room or cannot be written ({error}); "
                 "nothing of the request was stored; free some space and send it again"

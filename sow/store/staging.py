@@ -25,8 +25,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from sow.errors import DiskFull, StoreError
-from sow.store.environment import Statvfs, space
+from sow.errors import DiskFull, StoreError, StoreFailing
+from sow.store.environment import NO_ROOM, Statvfs, space
 from sow.store.private import close_to_others, make_directory, write_anew
 
 CHECKSUM_BYTES = 4
@@ -108,7 +108,8 @@ class Staging:
     ) -> None:
         """Keep a chunk; the same one sent again replaces itself.
 
-        Raises DiskFull where there is no room, and StoreError if the batch was dropped meanwhile.
+        Raises DiskFull where there is no room, StoreFailing where the disk refuses for another
+        reason, and StoreError if the batch was dropped meanwhile.
         """
         path = self._path(batch, attempt, chunk)
         size_bytes = _on_disk(CHECKSUM_BYTES + len(content))
@@ -131,7 +132,8 @@ class Staging:
                 if self._batches.get(path.parent) is not held:
                     raise _dropped() from error
                 self._account(path.parent, -1, -size_bytes)
-            raise DiskFull(f"{path} cannot be written: {error.strerror}") from error
+            kind = DiskFull if error.errno in NO_ROOM else StoreFailing
+            raise kind(f"{path} cannot be written: {error.strerror}") from error
 
     def _admit(self, batch: Path, size_bytes: int, now_us: int) -> tuple[_Held, list[Path]]:
         """Take hold of room, and say which abandoned batches have to be removed for it."""

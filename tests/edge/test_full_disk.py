@@ -3,12 +3,18 @@
 import pytest
 
 from sow.commands import Command
-from sow.errors import DiskFull
+from sow.errors import DiskFull, StoreError
 from sow.wire import LINES
 
 
 @pytest.fixture
-def refusing(server, monkeypatch):
+def said():
+    """What the disk says when it refuses."""
+    return DiskFull("no room")
+
+
+@pytest.fixture
+def refusing(server, monkeypatch, said):
     """The journal refuses once, just as another session publishes; gives that session."""
     driver, executor = server.server.driver, server.server.executor
     session = server.call(executor.open, LINES, 0)
@@ -26,7 +32,7 @@ def refusing(server, monkeypatch):
             return append(entries)
         refused.append(entries)
         server.loop.call_soon_threadsafe(meanwhile)
-        raise DiskFull("no room")
+        raise said
 
     def meanwhile():
         # Once the journal's thread is free again the refusal is on its way to the driver, and
@@ -37,7 +43,7 @@ def refusing(server, monkeypatch):
     monkeypatch.setattr(driver.journal, "append", refuse_once)
     yield session
     server.call(executor.close, session)
-    assert server.errors == ["no room"]
+    assert server.errors == [said.detail]
     server.errors.clear()
 
 
@@ -68,5 +74,27 @@ def test_while_the_disk_refuses_reads_go_on_and_publishes_are_refused(server, re
     with server.socket() as ws:
         ack = ws.ask({"c": "publish", "t": "orders", "d": {"id": 3}})[-1]
     assert (ack["status"], ack["reason"]) == ("failure", "disk full")
+    recovered(server)
+    assert server.publish("orders", {"id": 3}).status == 200
+
+
+FAILING = pytest.mark.parametrize("said", [StoreError("journal: Read-only file system")])
+
+
+@FAILING
+def test_a_disk_that_fails_for_another_reason_is_not_called_full(server, refusing, said):
+    answer = server.publish("orders", {"id": 1})
+    assert (answer.status, answer.json["reason"]) == (503, "store failing")
+    assert said.detail in answer.json["detail"]
+    assert b'"reason":"store failing"' in refusing.outbox.pull(10**9).frame
+    for answer in (
+        server.publish("orders", {"id": 2}),
+        server.request("DELETE", "/v1/topics/orders/records?filter=/id%20=%201"),
+    ):
+        assert (answer.status, answer.json["reason"]) == (503, "store failing")
+        assert said.detail in answer.json["detail"]
+    ready = server.get("/readyz")
+    assert (ready.status, ready.body) == (503, b"store failing\n")
+    assert server.records("orders")[0] == {"id": 1}
     recovered(server)
     assert server.publish("orders", {"id": 3}).status == 200

@@ -7,6 +7,7 @@ import pytest
 
 from sow.store import repair
 from sow.store.directory import DataDirectory
+from sow.store.kept import Kept
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.private import close_to_others, make_directory, open_file
 from sow.store.staging import Attempt, Batch, Staging
@@ -41,7 +42,7 @@ def open_to_others(directory):
 def live(path):
     """One life of a data directory: everything that is written in one is written."""
     data = DataDirectory(path)
-    ManifestFile(path).write(Manifest())
+    ManifestFile(path).write(Manifest(kept=(Kept(ORDERS, None),)))
     checkpoint = data.checkpoint(ORDERS)
     journal = data.journal(JournalSettings(), at_least_seq=checkpoint.seq)
     journal.append(group(journal.last_seq + 1, 2))
