@@ -160,7 +160,8 @@ class Strand:
         now_us: int,
     ) -> None:
         """One shared frame, or one for each run of topics of one policy."""
-        if len(self.feeds) <= 1 or len({feed.folding.policy for feed, _ in parts}) == 1:
+        # What topics have said that are not followed any more is among it: `feeds` cannot tell.
+        if len({feed.folding.policy for feed in {feed for feed, _ in parts}}) == 1:
             deliveries = [Delivery(self, lines, parts)]
         else:
             deliveries = self._pieces(lines, parts)

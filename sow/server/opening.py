@@ -82,6 +82,8 @@ class Opening:
         manifest = self._without_gaps(manifest)
         for _ in range(2):
             homeless = self._restore(manifest, counted)
+            # As the server's time does: the machine's clock may have been set back.
+            self._now_us = max(self._now_us, self.engine.now_us)
             live = [one for one in homeless if one.count(self._now_us)]
             if live and not self._allow_loss:
                 raise StoreError(self._refusal(live), reason="records would be lost")

@@ -213,6 +213,18 @@ def test_a_topic_whose_records_were_all_deleted_or_have_expired_is_nobodys_loss(
         assert life.records("orders") == []
 
 
+def test_records_that_have_expired_by_the_time_of_the_log_are_nobodys_loss(live):
+    """The machine's clock was set back: the server's time goes on from the newest in the log."""
+    with live(replace(ORDERS, expires=True), TRADES) as life:
+        life.publish("orders", {"id": 1}, expires_s=10)
+        life.publish("trades", {"id": 1}, now_us=NOW_US + 9 * SECOND)
+    refused(live, TRADES, match=r"orders \(1 record;")
+    with live(replace(ORDERS, expires=True), TRADES) as life:
+        life.publish("trades", {"id": 2}, now_us=NOW_US + 11 * SECOND)
+    with live(TRADES, now_us=NOW_US - 1000 * SECOND) as life:
+        assert life.records("trades") == [{"id": 1}, {"id": 2}]
+
+
 @pytest.mark.parametrize(
     "topics",
     [

@@ -382,6 +382,21 @@ def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_go
     assert (world.executor.folded, world.executor.dropped) >= before
 
 
+def test_the_last_lines_of_a_topic_that_is_removed_travel_by_its_own_policy():
+    world = world_of(topic("off", conflation_policy="off"), topic("t"))
+    client = slow(world, {"c": "subscribe", "t": "^(off|t)$"})
+    for number in range(3):
+        world.engine.publish("off", [b'{"id":1,"n":%d}' % number], world.now)
+    (strand,) = world.engine._waiting
+    del strand.feeds["off"]
+    for number in range(3):
+        world.engine.publish("t", [b'{"id":1,"n":%d}' % number], world.now)
+    world.settle()
+    client.session.conflate(world.now)
+    told = [(line["t"], line["d"]["n"]) for line in client.lines() if line["c"] == "p"]
+    assert told == [("off", 0), ("off", 1), ("off", 2), ("t", 2)]
+
+
 # A disk that is never idle: some groups are always on their way to it.
 
 
