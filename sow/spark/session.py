@@ -7,12 +7,12 @@ than the driver's, a driver that listens where it cannot be reached. Whatever is
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sow.errors import ClientError
+from sow.spark.cache import private_directory
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOGGING = """\
@@ -61,7 +61,9 @@ def session(
     settings = {**(CONNECTED if is_remote else _settings(master)), **(conf or {})}
     if not is_remote:
         options = settings.get(JAVA_OPTIONS, "")
-        settings[JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={_logging()}".strip()
+        settings[JAVA_OPTIONS] = (
+            f"{options} -Dlog4j2.configurationFile={_logging().as_uri()}".strip()
+        )
         if is_local:
             # Spark looks up the host's name, and warns of what it finds, unless it is told.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -81,7 +83,7 @@ def has_session() -> bool:
 
 def _logging() -> Path:
     """A file that tells Spark's own log to be quiet from the first line on."""
-    file = Path(tempfile.gettempdir()) / f"sow-log4j2-{os.getuid()}.properties"
+    file = private_directory() / "log4j2.properties"
     if not file.exists() or file.read_text() != LOGGING:
         file.write_text(LOGGING)
     return file
