@@ -222,7 +222,7 @@ class Client:
     def live(self, topic: str, **focus: Unpack[Focus]) -> Live:
         """The records of a topic as a mapping that keeps itself current (`async with`)."""
         asked: dict[str, object] = {"delta": True, **focus, "oof": True}
-        return Live(self._subscription(*subscription(topic, asked, snapshot=True)))
+        return Live(self._subscription(*subscription(topic, asked, snapshot=True)), topic)
 
     def _subscription(self, command: str, asked: dict[str, object]) -> Subscription:
         made = Subscription(self._connect, command, asked, self.retry)

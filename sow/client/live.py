@@ -51,10 +51,15 @@ class Changes:
 
 
 class Live(Mapping[str, Document]):
-    """Records by SowKey, current while the view is open (`async with`)."""
+    """Records by SowKey, current while the view is open (`async with`).
 
-    def __init__(self, subscription: Subscription) -> None:
+    A SowKey is a record's within its topic. Over a pattern records are called by both:
+    ``/desk/1:4711``.
+    """
+
+    def __init__(self, subscription: Subscription, topic: str) -> None:
         self.subscription = subscription
+        self._topic = topic
         self._records: dict[str, Document] = {}
         self._coming: dict[str, Document] | None = None
         self._changes: dict[str, Change] = {}
@@ -141,6 +146,8 @@ class Live(Mapping[str, Document]):
 
     def _hear(self, message: Message) -> None:
         key = message.k or ""
+        if message.t not in ("", self._topic):
+            key = f"{message.t}:{key}"
         records = self._records if self._coming is None else self._coming
         if message.c == "group_begin":
             self._coming = {}

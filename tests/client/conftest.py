@@ -12,6 +12,10 @@ TOPICS = """
 <Topic><Name>/my/orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>passing</Name><MessageType>json</MessageType><Key>/id</Key>
 <Durability>transient</Durability></Topic>
+<Topic><Name>/desk/1</Name><MessageType>json</MessageType><Key>/id</Key>
+<KeyDomain>desk</KeyDomain></Topic>
+<Topic><Name>/desk/2</Name><MessageType>json</MessageType><Key>/id</Key>
+<KeyDomain>desk</KeyDomain></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """
 
