@@ -521,10 +521,11 @@ class Engine:
             records.indexes.drop(records.table.drop(list(records.table.slots))[1])
         for entry in kept:
             self._moment(entry.ts_us)
-            topic = own[entry.topic]
+            if entry.topic not in own:
+                continue  # of a later release, for which the journal keeps it
             stamp = [entry.seq], [entry.ts_us]
             names = list(entry.identities or ())
-            topic.records.put(names, entry.bodies, {}, *stamp, entry.expires_us)
+            own[entry.topic].records.put(names, entry.bodies, {}, *stamp, entry.expires_us)
         for topic in own.values():
             if topic.expirations is not None:
                 topic.expirations.restore(topic.records.table.slots)

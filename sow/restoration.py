@@ -25,6 +25,10 @@ from sow.topic_patterns import topic_search
 from sow.topics import Configuration, Topic
 
 STRAY = "the log holds them, and the configuration keeps no such topic"
+UNKNOWN = (
+    "the log holds them, and the manifest knows no such topic: it is older than the log; without "
+    "manifest.json and its copy a start goes by the files"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,8 @@ class Restoration:
             for part in checkpoint.load():
                 newest_us = max(newest_us, max(part.ts_us, default=0))
                 for topic, piece in self._parts(kept, part):
+                    if self._has_passed(name, topic):
+                        continue
                     since_seq = self._since(name, topic)
                     if since_seq:
                         seqs = piece.seqs
@@ -142,6 +148,11 @@ class Restoration:
                         records = self._place(kept, topic).records
                         records.index(records.table.restore(piece))
         return newest_us
+
+    def _has_passed(self, definition: str, name: str) -> bool:
+        """Whether a topic's name has passed on since a checkpoint was written, and its records
+        with it: then there were none left, and who has the name now hears how they went."""
+        return self._past.is_known and self._owners.of(name) != definition
 
     @staticmethod
     def _parts(kept: Kept, part: Slice) -> Iterator[tuple[str, Slice]]:
@@ -216,15 +227,22 @@ class Restoration:
             since_seq = max(kept.since_seq, self._since(kept.name, name))
             if entry.seq > since_seq:
                 self._places[name] = self._place(kept, name)
-        elif self._past.is_known:
+        elif self._past.is_known and self._owners.of(name) is not None:
             self._places[name] = None
-        elif entry.op == "publish" and any(entry.bodies):
+        elif entry.op == "publish" and any(entry.bodies) and not self._was_known(entry):
             self._places[name] = Place(self._stray(name), self._past.given_up.get(name, 0))
+
+    def _was_known(self, entry: Entry) -> bool:
+        """Whether what nobody takes any more is what somebody took."""
+        if not self._past.is_known or entry.seq <= self._past.given_up.get(entry.topic, 0):
+            return self._past.is_known
+        owners = next((then for seq, then in self._eras if entry.seq <= seq), self._owners)
+        return owners.of(entry.topic) is not None
 
     def _stray(self, name: str) -> KeyedTopic:
         """A topic that nothing but the log tells of: every publish counts as a record."""
         records = _Stray(Topic(name, "binary"), message_type("binary"), (), name)
-        self._note(Homeless(records, None, STRAY))
+        self._note(Homeless(records, None, UNKNOWN if self._past.is_known else STRAY))
         return records
 
     def _place(self, kept: Kept, name: str) -> Place:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,7 +26,7 @@ from sow.restoration import Homeless
 from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command, sync_directory
-from sow.store.journal import DATA_FILE, LmdbJournal
+from sow.store.journal import DATA_FILE, LmdbJournal, is_journal
 from sow.store.kept import Era, Kept, Past, file_name, kept_of, names_of, persistent_topics
 from sow.store.manifest import Manifest, ManifestFile, write_file
 from sow.store.private import close_to_others, make_directory
@@ -37,6 +38,8 @@ log = logging.getLogger("sow")
 REMOVED = "removed"
 NAMED_MAX = 5
 """So many topics are named in a refusal; of the others there is a count."""
+FILE_NAME_MAX = 150
+"""File systems end a name at 255 bytes; the rest is for what stands behind it."""
 NOT_OF_TOPICS = (REMOVED, "staging", "pipelines")
 """Directories of the data directory in which no topic's file is looked for."""
 
@@ -107,6 +110,9 @@ class Opening:
         files = [directory.resolve(file_name(topic)) for topic in topics]
         journal = directory.resolve(settings.directory) / DATA_FILE
         self._is_known = not any(path.exists() for path in (journal, *files))
+        for path in () if journal.exists() else _files_in(directory.path):
+            if path.name == DATA_FILE and is_journal(path):
+                raise self._elsewhere(str(path.parent.relative_to(directory.path)))
         if not self._is_known:
             log.warning(
                 "data directory %s has no manifest, as those of the first release; it gets one, "
@@ -144,12 +150,15 @@ class Opening:
             log.warning("given up: %s, now in %s", path, target)
 
     def _check_journal_directory(self, manifest: Manifest) -> None:
-        now = self._configuration.journal.directory
-        if manifest.journal != now and self._directory.resolve(manifest.journal).exists():
-            raise StoreError(
-                f"the journal is in {self._directory.resolve(manifest.journal)}, and "
-                f"JournalDirectory is {now}; rename the directory, or write {manifest.journal}"
-            )
+        resolve, now = self._directory.resolve, self._configuration.journal.directory
+        if resolve(manifest.journal) != resolve(now) and resolve(manifest.journal).exists():
+            raise self._elsewhere(manifest.journal)
+
+    def _elsewhere(self, journal: str) -> StoreError:
+        return StoreError(
+            f"the journal is in {self._directory.resolve(journal)}, and JournalDirectory is "
+            f"{self._configuration.journal.directory}; rename the directory, or write {journal}"
+        )
 
     def _finish_moves(self, manifest: Manifest) -> Manifest:
         """Move the files that a removal has named."""
@@ -312,6 +321,9 @@ class Opening:
                 f"{checkpoint.records:,} records already; move the file away, or give the topic "
                 "another FileName"
             )
+        if checkpoint.seq > self.journal.last_seq:
+            # It is empty, but of another log, of which it would hide as much here.
+            checkpoint.write(kept.since_seq, ())
 
     def _still_in_log(self, given_up: Mapping[str, int]) -> dict[str, int]:
         """Topics of which the log or an older checkpoint may still tell."""
@@ -353,11 +365,19 @@ def removed_at(directory: Path, now_us: int) -> Path:
 def write_out(one: Homeless, target: Path, now_us: int) -> None:
     """Write the records that are given up to a file in the directory `target`, and log it."""
     pieces, ending = written(one, one.live(now_us))
-    path = target / (quote(one.name, safe="") + ending)
+    path = target / (_file_safe(one.name) + ending)
     _make(target)
     write_file(path, pieces)
     count = one.count(now_us)
     log.warning("given up: topic %s, %d records, now in %s; %s", one.name, count, path, one.reason)
+
+
+def _file_safe(name: str) -> str:
+    """A topic's name as that of a file, which may not be so long; distinct names stay distinct."""
+    safe = quote(name, safe="")
+    if len(safe) <= FILE_NAME_MAX:
+        return safe
+    return f"{safe[:FILE_NAME_MAX]}~{blake2b(safe.encode(), digest_size=8).hexdigest()}"
 
 
 def written(one: Homeless, slots: Sequence[int]) -> tuple[Iterator[bytes], str]:

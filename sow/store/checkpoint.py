@@ -78,7 +78,9 @@ class LmdbCheckpoint:
         self._since_seq = since_seq
         self._data_directory = data_directory or path.parent
         self._seq = self._generation = self._slices = self._records = self._mark = 0
-        if path.exists() and (problem := structural_damage(path)):
+        # An empty one was just being made: there was no room for it, or no time.
+        is_there = path.exists() and path.stat().st_size
+        if is_there and (problem := structural_damage(path)):
             raise self._damaged(f"its pages are not as they were written ({problem})")
         make_directory(path.parent)
         self._env = Environment(path, subdir=False, map_bytes=map_bytes, statvfs=statvfs)

@@ -25,6 +25,7 @@ from sow.store.environment import (
     Statvfs,
     Transaction,
     footprint_bytes,
+    is_lmdb,
     repair_command,
     structural_damage,
     sync_directory,
@@ -108,7 +109,8 @@ class LmdbJournal:
         data_file = self._directory / DATA_FILE
         self._expected_seq = max(self._at_least_seq, read_newest(self._directory / NEWEST_FILE))
         self._base_seq = self._last_seq = self._chain = 0
-        if data_file.exists():
+        # An empty one was just being made: there was no room for it, or no time.
+        if data_file.exists() and data_file.stat().st_size:
             if problem := structural_damage(data_file):
                 raise self._damaged(f"its pages are not as they were written ({problem})")
         elif self._expected_seq or self._must_exist:
@@ -311,6 +313,21 @@ class LmdbJournal:
         """Release the files. Nothing is pending: every append was durable when it returned."""
         self._env.close()
         self._newest.close()
+
+
+def is_journal(data_file: Path) -> bool:
+    """Whether a file is the journal of some data directory, and not a checkpoint."""
+    try:
+        if not is_lmdb(data_file) or structural_damage(data_file):
+            return False
+        env = Environment(data_file, subdir=False)
+    except (OSError, StoreError):
+        return False
+    try:
+        with env.read() as txn:
+            return txn.get(BASE_KEY) is not None
+    finally:
+        env.close()
 
 
 def _seal_group(group: Sequence[Entry], last_seq: int, chain: int) -> tuple[bytes, int, int]:

@@ -50,7 +50,12 @@ class Manifest:
     @property
     def newest_seq(self) -> int:
         """The newest record that it knows of: a journal that ends earlier is not whole."""
-        return max([0, *(kept.since_seq for kept in self.kept), *self.given_up.values()])
+        since = [*(kept.since_seq for kept in self.kept), *self.given_up.values()]
+        return max([0, *since, *(era.until_seq for era in self.eras)])
+
+
+class _Unknown(ValueError):
+    """It says that it is of a later release, and its checksum is none that we know."""
 
 
 class ManifestFile:
@@ -63,7 +68,7 @@ class ManifestFile:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.missing: list[str] = []
-        whole = []
+        whole, later = [], None
         for name in (MANIFEST_FILE, COPY_FILE):
             try:
                 whole.append(_parse((directory / name).read_bytes(), directory / name))
@@ -72,8 +77,13 @@ class ManifestFile:
                 self.missing.append(f"{name} is missing")
             except OSError as error:
                 raise StoreError(f"{directory / name} cannot be read: {error.strerror}") from error
+            except _Unknown as error:
+                later = error
+                self.missing.append(f"{name} is damaged (its format is that of a later release)")
             except ValueError as error:
                 self.missing.append(f"{name} is damaged ({error})")
+        if not whole and later:
+            raise StoreError(str(later))
         if not whole and any("damaged" in problem for problem in self.missing):
             raise Damaged(
                 f"the manifest of {directory} is not safe to read: {', '.join(self.missing)}. To "
@@ -147,14 +157,16 @@ def _parse(text: bytes, path: Path) -> Manifest:
     try:
         content = json.loads(text)
         version = content["version"]
+        checksum = content.pop("checksum", None)
+        is_whole = checksum == _checksum(content)
         if isinstance(version, int) and version > FORMAT:
-            raise StoreError(
+            # Where the checksum does not match, it may be a damaged one of ours.
+            raise (StoreError if is_whole else _Unknown)(
                 f"{path} says that the directory was written by a later release (format {version}, "
                 f"this one reads up to {FORMAT}); use that release, or another directory with "
                 "--data-dir"
             )
-        checksum = content.pop("checksum")
-        if checksum != _checksum(content):
+        if not is_whole:
             raise ValueError("the checksum does not match")
         return Manifest(
             content["journal"],

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from sow.errors import SowError, StoreError
+from sow.errors import Damaged, SowError, StoreError
 from sow.store.checkpoint import (
     CONTENTS_KEY,
     contents_fingerprint,
@@ -318,7 +318,7 @@ def repair_manifest(directory: Path) -> Report:
     """
     try:
         found = ManifestFile(directory)
-    except StoreError:
+    except Damaged:
         asides = [_set_aside(directory / name) for name in _manifests(directory)]
         return Report(
             "nothing: no copy is whole. The next start makes a new one of the files that it finds",

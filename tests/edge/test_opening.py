@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -351,6 +352,22 @@ def test_a_name_that_comes_back_to_a_pattern_begins_empty(live):
         assert life.records("/desk/1") == life.logged("/desk/1") == [{"id": 3}]
 
 
+def test_a_checkpoint_does_not_bring_back_what_was_deleted_before_a_name_passed_on(live):
+    exact = Topic("/desk/1", "binary")
+    with live(ORDERS, DESKS) as life:
+        life.publish("/desk/1", {"id": 1})
+        life.checkpoint()
+        life.delete("/desk/1")
+    for _ in range(2):
+        with live(ORDERS, exact, DESKS) as life:
+            life.publish("/desk/1", b"\x00", key="1")
+    with live(ORDERS, exact, DESKS) as life:
+        life.delete("/desk/1")
+    for _ in range(2):
+        with live(ORDERS, DESKS) as life:
+            assert "/desk/1" not in life.engine.topics
+
+
 def test_whose_names_were_whose_is_forgotten_with_the_log(live):
     narrow = replace(DESKS, pattern="^/desk/0")
     forgetful = {"journal": JournalSettings(retention_bytes=0)}
@@ -646,6 +663,64 @@ def test_a_manifest_of_which_nothing_is_whole_is_repaired_by_what_the_files_tell
     assert "manifest.json.damaged-1" in capsys.readouterr().out
     with live(ORDERS) as life:
         assert life.records("orders") == [{"id": 1}]
+
+
+def test_a_manifest_that_is_older_than_the_log_hides_nothing(live):
+    with live(ORDERS) as life:
+        life.publish("orders", {"id": 1})
+    older = (live.path / MANIFEST_FILE).read_bytes()
+    with live(ORDERS, TRADES) as life:
+        life.publish("trades", {"id": 7})
+    for name in (MANIFEST_FILE, COPY_FILE):
+        (live.path / name).write_bytes(older)
+    for topics in ((ORDERS, TRADES), (ORDERS,)):
+        refused(live, *topics, match=r"trades \(1 record; .* manifest knows no such topic")
+    without_manifest(live)
+    with live(ORDERS, TRADES) as life:
+        assert life.records("trades") == [{"id": 7}]
+
+
+def test_a_journal_under_another_name_is_missed_without_a_manifest_too(live):
+    with live(ORDERS) as life:
+        life.publish("orders", {"id": 1})
+    without_manifest(live)
+    elsewhere = {"journal": JournalSettings(directory="log")}
+    refused(live, ORDERS, match="JournalDirectory is log; rename the directory", **elsewhere)
+    with live(ORDERS, journal=JournalSettings(directory="./journal")) as life:
+        assert life.records("orders") == [{"id": 1}]
+
+
+@pytest.mark.parametrize("name", ["journal", "orders.json.sow"])
+def test_whoever_wants_a_file_elsewhere_may_link_to_it(live, name, tmp_path_factory):
+    with live(ORDERS) as life:
+        life.publish("orders", {"id": 1})
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / name
+    shutil.move(live.path / name, elsewhere)
+    (live.path / name).symlink_to(elsewhere)
+    with live(ORDERS) as life:
+        assert life.records("orders") == [{"id": 1}]
+
+
+def test_a_checkpoint_that_is_empty_and_of_another_directory_hides_nothing(live):
+    with live(ORDERS, TRADES) as life:
+        life.publish("trades", *({"id": number} for number in range(50)))
+        life.checkpoint("orders")
+    of_another = (live.path / "orders.json.sow").read_bytes()
+    shutil.rmtree(live.path)
+    with live(TRADES):
+        (live.path / "orders.json.sow").write_bytes(of_another)
+    with live(ORDERS, TRADES) as life:
+        life.publish("orders", {"id": 1})
+    with live(ORDERS, TRADES) as life:
+        assert life.records("orders") == [{"id": 1}]
+
+
+def test_a_topic_of_the_longest_name_can_be_given_up(live):
+    names = ["/desk/" + "é" * 248 + end for end in "ab"]
+    with_desks(live, *names)
+    with live(ORDERS, allow_loss=True):
+        pass
+    assert len([name for name in removed(live) if name.endswith(".ndjson")]) == 2
 
 
 def test_a_removal_that_was_interrupted_is_completed(live, monkeypatch):

@@ -106,6 +106,13 @@ def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
     again.check()
 
 
+def test_accounts_of_a_later_version_are_left_to_it(world):
+    world.journal.append([Entry("publish", "/sow/later", 0, world.now, ["x"], [b"{}"], 0, True)])
+    again = world.restart()
+    assert Consumers(again.engine).positions() == {}
+    assert [entry.topic for entry in world.journal.accounts()] == ["/sow/later"]
+
+
 def test_what_has_no_log_is_not_replayed_but_can_be_followed(world):
     client = world.client()
     (ack,) = client.say(c="subscribe", t=CONSUMERS.name, bm="0", cid="1")

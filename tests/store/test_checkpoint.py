@@ -102,6 +102,14 @@ def test_another_fingerprint_is_refused_with_what_to_do(tmp_path):
         on_disk(tmp_path, fingerprint="Key /a")
 
 
+def test_a_file_that_was_just_being_made_is_no_damage(tmp_path):
+    (tmp_path / "t.sow").touch()
+    made = on_disk(tmp_path)
+    made.write(3, [part(1, 4)])
+    made.close()
+    assert on_disk(tmp_path).records == 4
+
+
 def test_a_disk_that_refuses_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     checkpoint = on_disk(tmp_path)
     checkpoint.write(7, [part(0, 3)])

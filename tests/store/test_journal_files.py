@@ -211,6 +211,17 @@ def test_a_missing_data_file_is_damage(tmp_path):
         LmdbJournal(tmp_path / "j")
 
 
+def test_a_data_file_that_was_just_being_made_is_no_damage(tmp_path):
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "data.mdb").touch()
+    journal = LmdbJournal(tmp_path / "j")
+    journal.append(group(1, 10))
+    journal.close()
+    (tmp_path / "j" / "data.mdb").write_bytes(b"")
+    with pytest.raises(Damaged, match="records up to 10 were acknowledged"):
+        LmdbJournal(tmp_path / "j")
+
+
 def test_a_closed_journal_says_so(tmp_path):
     journal = LmdbJournal(tmp_path / "j")
     journal.close()

@@ -7,8 +7,9 @@ import pytest
 
 from sow.errors import Damaged, StoreError
 from sow.store import manifest as module
-from sow.store.kept import kept_of
+from sow.store.kept import Era, kept_of
 from sow.store.manifest import COPY_FILE, FORMAT, MANIFEST_FILE, Manifest, ManifestFile
+from sow.store.repair import main as repair
 from sow.topics import Configuration, ConflatedTopic, MessageTypeOptions, Topic
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
@@ -21,6 +22,8 @@ WRITTEN = Manifest(
     (kept_of(ORDERS, CONFIGURATION), kept_of(CUSTOM, CONFIGURATION, since_seq=12)),
     given_up={"/p/y": 40},
     moves={"a.sow": "removed/T/a.sow"},
+    names=(("orders", None), ("/fix/é", "^/fix/")),
+    eras=(Era(7, (("orders", None), ("first", "^/"))),),
 )
 
 
@@ -87,11 +90,37 @@ def test_every_byte_counts(written):
         assert found == replace(WRITTEN, generation=1)  # a blank that became another
 
 
-def test_a_directory_of_a_later_release_is_refused_by_name(written):
-    content = json.loads((written / MANIFEST_FILE).read_bytes())
-    (written / MANIFEST_FILE).write_text(json.dumps({**content, "version": FORMAT + 1}))
-    with pytest.raises(StoreError, match=f"later release .format {FORMAT + 1}"):
+def write_later(written, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "FORMAT", FORMAT + 1)
+        ManifestFile(written).write(WRITTEN)
+
+
+def test_a_directory_of_a_later_release_is_refused_by_name(written, monkeypatch):
+    older = (written / COPY_FILE).read_bytes()
+    write_later(written, monkeypatch)
+    (written / COPY_FILE).write_bytes(older)
+    later = f"later release .format {FORMAT + 1}"
+    with pytest.raises(StoreError, match=later):
         ManifestFile(written)
+    for name in (MANIFEST_FILE, COPY_FILE):
+        content = json.loads((written / MANIFEST_FILE).read_bytes())
+        (written / name).write_text(json.dumps({**content, "checksum": "sha256:7"}))
+    with pytest.raises(StoreError, match=later):
+        ManifestFile(written)
+
+
+def test_a_copy_whose_format_is_damaged_does_not_keep_the_other_from_being_used(written):
+    content = (written / MANIFEST_FILE).read_bytes()
+    (written / MANIFEST_FILE).write_bytes(content.replace(b'"version": 1', b'"version": 9'))
+    assert ManifestFile(written).manifest == replace(WRITTEN, generation=1)
+
+
+def test_the_manifest_of_a_later_release_is_not_repaired(written, monkeypatch, capsys):
+    write_later(written, monkeypatch)
+    assert repair([str(written), str(written / MANIFEST_FILE)]) == 1
+    assert "later release" in capsys.readouterr().err
+    assert (written / MANIFEST_FILE).exists()
 
 
 def test_a_write_that_is_interrupted_leaves_what_was_there(written, monkeypatch):
