@@ -6,24 +6,31 @@ before. Where retention has already removed that, the answer would be a guess, a
 
 from collections.abc import Mapping
 
-from sow.errors import ClientError
+from sow.errors import ClientError, TooLarge
 from sow.keys import sow_key
 from sow.snapshot import Snapshot
 from sow.store.protocols import Entry, Journal
 
 
 def as_of(
-    now: Snapshot, newest: int, bookmark: int, journal: Journal, born: Mapping[str, int]
+    now: Snapshot,
+    newest: int,
+    bookmark: int,
+    journal: Journal,
+    born: Mapping[str, int],
+    bytes_max: int = 2**63,
 ) -> Snapshot:
     """What `now`, all records of a topic at `newest`, was at `bookmark`.
 
     `now` must have been taken with keys and be durable; `born` says when each of its records was
     first published. Touches nothing that changes, so that it may run in a thread.
-    Raises ClientError when the log does not reach back far enough.
+    Raises ClientError when the log does not reach back far enough, and TooLarge when more than
+    `bytes_max` bytes of bodies would have to be taken from it.
     """
     records = now.topic
     later = _changed(now, bookmark, newest, journal)
     states: dict[str, tuple[bytes, int, int] | None] = {}
+    size_bytes = 0
     if later:
         for entry in journal.read(journal.first_seq - 1):
             if entry.seq > bookmark:
@@ -31,10 +38,14 @@ def as_of(
             if entry.topic == records.name and entry.seq > records.since_seq:
                 for at, name in enumerate(_names(now, entry)):
                     if name in later and entry.seq + at <= bookmark:
-                        is_there = entry.op == "publish"
-                        states[name] = (
-                            (entry.bodies[at], entry.seq + at, entry.ts_us) if is_there else None
-                        )
+                        before = states.get(name)
+                        size_bytes -= len(before[0]) if before is not None else 0
+                        if entry.op != "publish":
+                            states[name] = None
+                            continue
+                        states[name] = entry.bodies[at], entry.seq + at, entry.ts_us
+                        size_bytes += len(entry.bodies[at])
+                        _check_size(size_bytes, bytes_max)
     if journal.first_seq > 1:
         _check_known(now, bookmark, later, states, born)
     then = now.without(later)
@@ -48,6 +59,14 @@ def as_of(
         then.seqs.append(state[1])
         then.ts_us.append(state[2])
     return then
+
+
+def _check_size(size_bytes: int, bytes_max: int) -> None:
+    if size_bytes > bytes_max:
+        raise TooLarge(
+            f"records that have changed since have more than {bytes_max} bytes (a quarter of "
+            "Limits/SnapshotMemory); choose a later bookmark"
+        )
 
 
 def _changed(now: Snapshot, bookmark: int, newest: int, journal: Journal) -> dict[str, bool]:

@@ -9,6 +9,7 @@
         InvalidTopic         the topic exists but does not take this command
         NotAvailable         in the contract, not built yet
         TooLarge             over a configured limit
+      Busy                   others hold what this request needs; it may be sent again
       ConfigError            the operator's config.xml; carries line and element
       StoreError             the disk
         DiskFull             no room: nothing was stored, reads go on
@@ -143,6 +144,14 @@ class TooLarge(ClientError):
 
     reason = "too large"
     status = 413
+
+
+class Busy(SowError):
+    """There is no room for this at the moment; nothing was done, and it may be sent again."""
+
+    reason = "busy"
+    status = 503
+    retry_after_s = 1
 
 
 class ConfigError(SowError):

@@ -173,6 +173,7 @@ class Limits:
     subscriptions_max: int = 10_000
     pattern_topics_max: int = 100_000
     batch_bytes_max: int = 1024**3
+    snapshot_bytes_max: int = 128 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)

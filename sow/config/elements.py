@@ -197,6 +197,13 @@ LIMITS = Element(
             "batch_bytes_max",
             "The messages of a staged batch, all of which its commit holds at once.",
         ),
+        _limit(
+            "SnapshotMemory",
+            kinds.size(),
+            "128MB",
+            "snapshot_bytes_max",
+            "What snapshots hold of records that have changed since, a quarter for one client.",
+        ),
         _limit("FilterSize", kinds.size(), "64KB", "filter_bytes_max", "The text of a filter."),
         _limit("FilterDepth", kinds.count(maximum="200"), "200", "filter_depth_max", "Nesting."),
         _limit(

@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 
-from sow.errors import ClientError, SowError, TooLarge
+from sow.errors import Busy, ClientError, SowError, TooLarge
 
 log = logging.getLogger("sow")
 
@@ -33,9 +33,12 @@ def problem(error: SowError, status: int | None = None) -> web.Response:
         "detail": error.detail,
         **error.fields(),
     }
-    return web.Response(
+    response = web.Response(
         status=status, body=orjson.dumps(document), content_type="application/problem+json"
     )
+    if isinstance(error, Busy):
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
 
 
 def _one_line(error: BaseException) -> str:
