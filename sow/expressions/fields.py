@@ -15,7 +15,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput
 from lark.exceptions import VisitError
 
 from sow.delta import merged
-from sow.errors import BadFilter, NotAvailable, clipped, shown
+from sow.errors import BadFilter, NotAvailable, TooLarge, clipped, shown
 from sow.expressions.builder import Builder
 from sow.expressions.calculations import ANY, CALCULATIONS, calculate, number
 from sow.expressions.compare import compare
@@ -27,6 +27,8 @@ from sow.paths import Path, Value, value_at
 Document = dict[str, Any]
 Evaluate = Callable[[Document], Value]
 LENGTH_MAX = 4096
+DEPTH_MAX = 100
+"""Levels of operators and calls: each takes up to three frames of Python's stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,22 +150,26 @@ class _Compiler(Transformer[Token, Any]):
         return _constant(None)
 
     def negative(self, parts: list[Any]) -> Evaluate:
-        operand = parts[1]
-        return lambda document: calculate("*", -1, operand(document))
+        sign, operand = parts
+        return _over(lambda document: calculate("*", -1, operand(document)), sign, operand)
 
     def positive(self, parts: list[Any]) -> Evaluate:
-        operand = parts[1]
-        return lambda document: number(operand(document))
+        sign, operand = parts
+        return _over(lambda document: number(operand(document)), sign, operand)
 
     def arithmetic(self, parts: list[Any]) -> Evaluate:
         left, symbol, right = parts
         sign = "%" if symbol.upper() == "MOD" else str(symbol)
-        return lambda document: calculate(sign, left(document), right(document))
+        return _over(
+            lambda document: calculate(sign, left(document), right(document)), symbol, left, right
+        )
 
     def compare(self, parts: list[Any]) -> Evaluate:
         left, symbol, right = parts
         sign = {"==": "=", "<>": "!="}.get(symbol, str(symbol))
-        return lambda document: compare(sign, left(document), right(document))
+        return _over(
+            lambda document: compare(sign, left(document), right(document)), symbol, left, right
+        )
 
     def call(self, parts: list[Any]) -> Evaluate:
         name, *given = parts
@@ -194,7 +200,19 @@ class _Compiler(Transformer[Token, Any]):
                 position=position,
                 expected=f"{count} arguments",
             )
-        return partial(_call, function.run, tuple(arguments))
+        return _over(partial(_call, function.run, tuple(arguments)), name, *arguments)
+
+
+def _over(evaluate: Any, token: Token, *operands: Any) -> Evaluate:
+    """What computes with operands, one level over the deepest of them; raises TooLarge."""
+    evaluate.depth = 1 + max((getattr(operand, "depth", 0) for operand in operands), default=0)
+    if evaluate.depth > DEPTH_MAX:
+        raise TooLarge(
+            f"the field nests deeper than the limit of {DEPTH_MAX} levels; make it of several",
+            position=token.start_pos or 0,
+            expected=f"at most {DEPTH_MAX} levels",
+        )
+    return cast(Evaluate, evaluate)
 
 
 def _call(run: Callable[..., Value], arguments: Sequence[Evaluate], document: Document) -> Value:

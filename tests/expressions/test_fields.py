@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sow.errors import BadFilter, NotAvailable
+from sow.errors import BadFilter, NotAvailable, TooLarge
 from sow.expressions import compile_fields
 from sow.expressions.calculations import CALCULATIONS
+from sow.expressions.fields import DEPTH_MAX
 
 RECORD = {"qty": 4, "list": [2, 5, 7], "px": 2.5, "text": "12", "word": "abc", "a": {"b": 1}}
 PAGE = (Path(__file__).parents[2] / "docs" / "expressions.md").read_text()
@@ -103,3 +104,18 @@ def test_a_mistake_is_told(text, why):
 def test_a_function_that_is_not_built_is_refused_by_name():
     with pytest.raises(NotAvailable, match="UNIX_TIMESTAMP is not available yet"):
         compile_fields(["UNIX_TIMESTAMP() AS /t"])
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda n: "+".join(["/a"] * (n + 1)),
+        lambda n: "- " * n + "/a",
+        lambda n: "ABS(" * n + "/a" + ")" * n,
+    ],
+)
+def test_a_field_nests_so_deeply_and_no_deeper(nested):
+    made = compile_fields([f"{nested(DEPTH_MAX)} AS /b"]).apply({"a": 1})
+    assert abs(made["b"]) in (1, DEPTH_MAX + 1)
+    with pytest.raises(TooLarge, match="nests deeper"):
+        compile_fields([f"{nested(DEPTH_MAX + 1)} AS /b"])

@@ -74,6 +74,29 @@ def test_any_frame_is_survived(running, data):
 
 
 @FUZZ
+@given(edited(frames), st.sampled_from([2, 90, 300]), st.sampled_from([b"\n", b"\n\n", b"\n \r\n"]))
+def test_any_lines_many_times_are_survived(running, lines, times, between):
+    """Refusals end, and what is carried out is: whoever sends it, others are served."""
+    with running.socket() as ws:
+        ws.send_frame(between.join([lines] * times), binary=True)
+        assert all(line["c"] in LINES for line in ws.settled())
+        well(running, ws)
+
+
+@FUZZ
+@given(
+    st.sampled_from(sorted(FIELDS)),
+    st.sampled_from([90, 300, 70_000]),
+    st.text("z/,[$.'(", min_size=1, max_size=4),
+)
+def test_a_long_field_is_answered_and_little_of_it_repeated(running, field, times, text):
+    with running.socket() as ws:
+        ack = ws.ask({"c": "sow", "t": "orders"} | {field: text * times})[-1]
+        assert text * 200 not in str(ack)
+        well(running, ws)
+
+
+@FUZZ
 @given(st.binary(max_size=200))
 def test_any_bytes_in_a_frame_are_survived(running, frame):
     with running.socket() as ws:
