@@ -10,6 +10,7 @@
         NotAvailable         in the contract, not built yet
         TooLarge             over a configured limit
       Busy                   others hold what this request needs; it may be sent again
+      Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
       StoreError             the disk
         DiskFull             no room: nothing was stored, reads go on
@@ -152,6 +153,13 @@ class Busy(SowError):
     reason = "busy"
     status = 503
     retry_after_s = 1
+
+
+class Full(SowError):
+    """A limit of what may be stored is reached; nothing was stored, and what frees room works."""
+
+    reason = "memory full"
+    status = 507
 
 
 class ConfigError(SowError):

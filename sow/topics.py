@@ -164,7 +164,10 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`<Limits>`: what a single client may ask of the server (contract §7)."""
+    """`<Limits>`: what a single client may ask of the server, and what all may (contract §7).
+
+    `connections_per_address_max` None: a thousand, of which loopback is free.
+    """
 
     message_bytes_max: int = 16 * 1024**2
     frame_bytes_max: int = 64 * 1024**2
@@ -174,6 +177,11 @@ class Limits:
     pattern_topics_max: int = 100_000
     batch_bytes_max: int = 1024**3
     snapshot_bytes_max: int = 128 * 1024**2
+    request_bytes_max: int = 256 * 1024**2
+    connections_max: int = 20_000
+    connections_per_address_max: int | None = None
+    header_timeout_us: int = 10_000_000
+    idle_timeout_us: int = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ LAYERS = {
         "sow.pipelines",
         "sow.commands",
         "sow.replies",
+        "sow.budget",
     ],
     1: [
         "sow.paths",

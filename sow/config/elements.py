@@ -186,7 +186,8 @@ LIMITS = Element(
     name="Limits",
     fields=("limits",),
     make=Limits,
-    about="What one client may ask of the server; more is refused with the reason.",
+    about="What one client may ask of the server, and all together; more is refused with the "
+    "reason.",
     children=(
         _limit("MessageSize", kinds.size(), "16MB", "message_bytes_max", "A message."),
         _limit("FrameSize", kinds.size(), "64MB", "frame_bytes_max", "A frame or a request."),
@@ -215,6 +216,44 @@ LIMITS = Element(
         ),
         _limit(
             "PatternTopics", kinds.count(), "100000", "pattern_topics_max", "Topics of a Pattern."
+        ),
+        _limit(
+            "RequestMemory",
+            kinds.size(),
+            "256MB",
+            "request_bytes_max",
+            "What all requests and frames may hold while they are read, a quarter of it those of "
+            "one client. Beyond it HTTP answers 503, and a WebSocket is not read for a while.",
+        ),
+        _limit(
+            "Connections",
+            kinds.count(),
+            "20000",
+            "connections_max",
+            "Connections at one time; fewer where the system allows fewer open files.",
+        ),
+        _limit(
+            "ConnectionsPerAddress",
+            kinds.count(),
+            "",
+            "connections_per_address_max",
+            "Those of one address; by default 1000, but any number of loopback's. TrustedProxies "
+            "are free of it: whom they ask for (X-Forwarded-For) is counted instead.",
+        ),
+        _limit(
+            "HeaderTimeout",
+            kinds.duration("100ms"),
+            "10s",
+            "header_timeout_us",
+            "How long the header of a request may take from its first byte to its last.",
+        ),
+        _limit(
+            "IdleTimeout",
+            kinds.duration("100ms"),
+            "60s",
+            "idle_timeout_us",
+            "How long a connection is kept that asks for nothing. Subscriptions and heartbeats "
+            "keep a WebSocket; a body or frame under way may pause as long.",
         ),
     ),
 )

@@ -6,6 +6,7 @@ read is absent here and already reported. What one element can get wrong alone i
 
 from collections.abc import Mapping
 
+from sow.budget import SHARE
 from sow.config.conflation_rules import check_conflation
 from sow.config.copy_names import check_copy_names
 from sow.config.files import check_files
@@ -174,4 +175,13 @@ def _limits(root: Section, findings: Findings) -> None:
             "MessageSize",
             f"a message of {message_bytes} bytes does not fit a frame of {frame_bytes}",
             "raise FrameSize to at least MessageSize",
+        )
+    request_bytes = limits.values.get("request_bytes_max", defaults.request_bytes_max)
+    if int(str(frame_bytes)) > int(str(request_bytes)) // SHARE:
+        findings.warning(
+            limits.line_of("RequestMemory" if "RequestMemory" in limits.lines else "FrameSize"),
+            "RequestMemory",
+            f"one client may hold a quarter of {request_bytes} bytes, and a frame may have "
+            f"{frame_bytes}: larger ones are never taken",
+            "raise RequestMemory to four times FrameSize, or lower FrameSize",
         )

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,10 +16,15 @@ from sow.errors import ConfigError, StoreError
 from sow.executor import Executor
 from sow.restoration import Homeless
 from sow.server.checkpointer import Checkpointer
+from sow.server.connections import Connections, Counted
+from sow.server.crowd import Crowd
 from sow.server.driver import Driver, stored_bytes
 from sow.server.gate import Gate, machine_names
+from sow.server.intake import Intake
+from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.opening import Opening, removed_at, write_out
 from sow.server.problems import http_log, report
+from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
 from sow.store.kept import kept_of
@@ -35,6 +39,7 @@ SESSION_NAME_BYTES = 16
 """128 random bits: more than can be guessed by all who may ask, for as long as they like."""
 ADDRESS_BYTES = 8190
 """What a request's address may hold beside a filter."""
+NEVER_S = 10 * 365 * 86_400.0
 GC_THRESHOLDS = (50_000, 20, 20)
 """Records hold no cycles, so looking for some after every 700 of them is wasted time."""
 
@@ -63,6 +68,7 @@ class Server:
     ) -> None:
         self._reread = reread
         self._gate = Gate(lambda: self.configuration, names)
+        self._requests = Requests(lambda: self.configuration.limits)
         self._allow_loss = allow_loss
         self.configuration = with_system_topics(configuration)
         self.engine: Engine
@@ -75,6 +81,8 @@ class Server:
         self._replayed_bytes = 0
         self._doors: Doors
         self._runner: web.AppRunner
+        self._connections: Connections
+        self._listening: Listening
 
     async def start(self) -> str:
         """Restore all records, open the port; returns the server's address (URL).
@@ -153,10 +161,24 @@ class Server:
         }
 
     async def _listen(self) -> str:
+        crowd = Crowd(lambda: self.configuration, raise_files_limit())
+        wanted = self.configuration.limits.connections_max
+        if crowd.connections_max < wanted:
+            log.warning(
+                "there can be %d connections, and not %d (Limits/Connections): the system allows "
+                "no more open files (ulimit -Hn)",
+                crowd.connections_max,
+                wanted,
+            )
         app = web.Application(
-            middlewares=[report, self._gate.check],
-            client_max_size=self.configuration.limits.frame_bytes_max,
+            middlewares=[
+                report,
+                self._gate.check,
+                Counted(crowd).count,
+                self._requests.hold,
+            ],
         )
+        app[REQUESTS] = self._requests
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
         self._doors = open_doors(self.driver, self.executor, self.reload, staging)
         for route in routes(self._doors, self.driver, self.executor):
@@ -167,7 +189,10 @@ class Server:
             app,
             access_log=None,
             logger=http_log,
+            auto_decompress=False,  # a body is inflated as there is room (`sow.server.requests`)
             handler_cancellation=True,  # a stream ends when its client has gone
+            # How long a connection is kept is judged by `sow.server.connections`.
+            keepalive_timeout=NEVER_S,
             # A filter travels in the address, where a byte may take three.
             max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
             shutdown_timeout=STOP_S_MAX,
@@ -175,15 +200,21 @@ class Server:
         await self._runner.setup()
         host, port = self.configuration.host, self.configuration.port
         try:
-            await web.TCPSite(self._runner, host, port, backlog=1024).start()
+            sockets = await bind(host, port)
         except OSError as error:
             await self._runner.cleanup()
             raise StoreError(
-                f"cannot listen on {authority(host, port)}: {os.strerror(error.errno or 0)}; "
-                "choose another with --port",
+                f"cannot listen on {authority(host, port)}: {error.strerror}; choose "
+                " another with --port",
                 reason="address in use",
             ) from None
-        bound = self._runner.addresses[0]
+        make = self._runner.server
+        assert make is not None
+        self._connections = Connections(
+            make, crowd, Intake(self._requests.budget), lambda: self.configuration.limits
+        )
+        bound = sockets[0].getsockname()
+        self._listening = Listening(sockets, self._connections)
         return f"http://{authority(bound[0], bound[1])}"
 
     def reload(self, allow_loss: bool = False) -> list[str]:
@@ -212,9 +243,11 @@ class Server:
 
     async def stop(self) -> None:
         """Tell the clients, store everything, give the directory and the port back."""
+        self._listening.close()
         self._doors.events.close()
         await self._doors.websocket.close()
         await self._runner.cleanup()
+        self._connections.close()
         await self.checkpointer.close()
         await self.driver.close()
         self._close_store()

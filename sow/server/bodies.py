@@ -24,13 +24,12 @@ BYTES_TYPE = "application/octet-stream"
 
 
 async def take_messages(
-    topic: KeyedTopic, request: web.Request, take: Callable[[list[bytes]], None]
+    topic: KeyedTopic, request: web.Request, body: bytes, take: Callable[[list[bytes]], None]
 ) -> int:
-    """Hand the messages of a request to `take`, some at a time; returns how many there were.
+    """Hand the messages in a request's body to `take`, some at a time; returns how many there were.
 
     Raises BadMessage with the index of the first bad one, and what `take` raises.
     """
-    body = await request.read()
     count = 0
     for piece in _pieces(topic, request, body):
         if count + len(piece) > BODIES_MAX:

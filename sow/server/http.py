@@ -25,6 +25,7 @@ from sow.server.describe import describe_pattern, describe_session, describe_top
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
+from sow.server.requests import read_body
 from sow.server.responses import JSON, json_response
 from sow.snapshot import CHUNK_ROWS, Snapshot
 from sow.topics import without_system_topics
@@ -151,7 +152,8 @@ class HttpDoor:
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         reading = Reading(self._engine, topic.records, asked.get("k"))
-        count = await take_messages(topic.records, request, reading.take)
+        body = await read_body(request)
+        count = await take_messages(topic.records, request, body, reading.take)
         bookmark = self._engine.publish_read(
             topic.definition.name,
             reading.messages(),
@@ -173,18 +175,18 @@ class HttpDoor:
         """sow_delete by filter, keys or bodies; answered when durable."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         asked = asked_of(request)
-        body = await request.read()
+        body = await read_body(request)
         slots = self._executor.slots_to_delete(
             topic,
             filter_text=asked.get("filter"),
             sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
-            bodies=await self._named(topic, request) if body else None,
+            bodies=await self._named(topic, request, body) if body else None,
         )
         deleted = self._engine.delete(topic.definition.name, slots, self._driver.now_us())
         await self._driver.durable()
         return json_response({"deleted": deleted})
 
-    async def _named(self, topic: RunningTopic, request: web.Request) -> list[bytes]:
+    async def _named(self, topic: RunningTopic, request: web.Request, body: bytes) -> list[bytes]:
         """The bodies whose key fields name records; none of them is bad."""
         bodies: list[bytes] = []
 
@@ -192,7 +194,7 @@ class HttpDoor:
             topic.records.identities_of(piece)
             bodies.extend(piece)
 
-        await take_messages(topic.records, request, take)
+        await take_messages(topic.records, request, body, take)
         return bodies
 
     async def _settled(self) -> None:
@@ -263,7 +265,7 @@ class HttpDoor:
 async def _conflated(request: web.Request) -> bool:
     """What the body ``{"conflated": true}`` says; raises ClientError."""
     try:
-        asked = orjson.loads(await request.read())
+        asked = orjson.loads(await read_body(request))
     except orjson.JSONDecodeError:
         asked = None
     if not isinstance(asked, dict) or list(asked) != ["conflated"]:

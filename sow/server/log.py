@@ -24,6 +24,7 @@ from sow.server.arrow import ARROW, Stream, of_log
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
+from sow.server.requests import read_body
 from sow.server.responses import json_response
 from sow.subscriptions import is_logged
 from sow.wire import comma_list, timestamp
@@ -189,7 +190,7 @@ class LogDoor:
     async def move_consumer(self, request: web.Request) -> web.Response:
         """Note how far a consumer has come: what comes after is kept for it."""
         try:
-            position = msgspec.json.decode(await request.read(), type=Position)
+            position = msgspec.json.decode(await read_body(request), type=Position)
         except msgspec.MsgspecError as error:
             raise ClientError(
                 f'the body is not {{"bookmark":"12"}}: {clipped(str(error))}'

@@ -14,6 +14,7 @@ from sow.commands import Command
 from sow.errors import ClientError, StoreError
 from sow.executor import Executor
 from sow.server.connection import Connection
+from sow.server.connections import Messages, watched
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
 from sow.sessions import Session
@@ -35,10 +36,15 @@ class Incoming:
     A client whose queue is full of answers has to read some before more is carried out for it.
     """
 
-    def __init__(self, driver: Driver, executor: Executor, connection: Connection) -> None:
+    def __init__(
+        self, driver: Driver, executor: Executor, connection: Connection, messages: Messages
+    ) -> None:
         self._driver = driver
         self._executor = executor
         self._connection = connection
+        self._messages = messages
+        messages.is_following = lambda: bool(connection.session.subscriptions)
+        messages.give_up = self._give_up
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox()
         self._steps: Iterator[None] | None = None
@@ -48,6 +54,7 @@ class Incoming:
 
     def add(self, frame: bytes) -> None:
         """A frame has come; what has come with it is carried out together."""
+        self._messages.take()
         self._inbox.add(frame)
         if not self._busy:
             self._next = self._loop.call_soon(self._turn)
@@ -97,6 +104,7 @@ class Incoming:
             if self._steps is None:
                 commands = self._inbox.take()
                 if not commands:
+                    self._messages.carried_out()
                     return False
                 session = self._connection.session
                 self._steps = self._executor.carry_out(session, commands, self._driver.now_us)
@@ -132,6 +140,10 @@ class Incoming:
             self._compiling = None
             self._next = self._loop.call_soon(self._turn)
 
+    def _give_up(self, reason: str) -> None:
+        self._executor.end(self._connection.session, reason)
+        self._driver.wake()
+
     def _drop(self) -> None:
         self._inbox.clear()
         self._steps = None
@@ -162,6 +174,7 @@ class WebSocketDoor:
         )
         if not socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
+        messages = watched(request).follow_messages(request)
         await socket.prepare(request)
         driver, executor = self._driver, self._executor
         session = executor.open(LINES, driver.now_us())
@@ -172,7 +185,7 @@ class WebSocketDoor:
             closing.append(loop.create_task(socket.close(code=1008, message=b"")))
 
         connection = Connection(driver, executor, session, request, give_up)
-        incoming = Incoming(driver, executor, connection)
+        incoming = Incoming(driver, executor, connection, messages)
         self._sockets.add(socket)
         try:
             async for message in socket:

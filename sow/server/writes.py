@@ -22,6 +22,7 @@ from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import asked_of, read_count
+from sow.server.requests import read_body
 from sow.server.responses import json_response
 from sow.staged_writes import Rejected, StagedWrites, Step
 from sow.store.staging import Attempt, Batch, Staging
@@ -164,7 +165,7 @@ class WritesDoor:
         if request.content_type != ARROW:
             raise UnsupportedMediaType(f"content type {request.content_type}: send {ARROW}")
         topic = self._writes.topic(asked["topic"])
-        content = await request.read()
+        content = await read_body(request)
         read = await asyncio.to_thread(self._read, topic, content)
         self._writes.check_room(topic, read.steps, len(content))
         if read.rejected and rejects == "fail":
@@ -187,7 +188,7 @@ class WritesDoor:
         """Apply a batch, answered when it is durable."""
         batch = _batch(request)
         try:
-            commit = msgspec.json.decode(await request.read(), type=Commit)
+            commit = msgspec.json.decode(await read_body(request), type=Commit)
         except msgspec.MsgspecError as error:
             raise ClientError(
                 f'the body is not {{"topic":…,"parts":[{{"part":0,"attempt":"0","chunks":1,'

@@ -127,5 +127,12 @@ def test_a_separator_is_refused_where_there_are_no_fields_to_separate(instance, 
 def test_a_message_must_fit_a_frame(instance, only):
     text = only(instance("<Limits><MessageSize>128MB</MessageSize></Limits>"))
     assert "does not fit a frame" in text
-    wider = "<Limits><MessageSize>128MB</MessageSize><FrameSize>1GB</FrameSize></Limits>"
-    assert not instance(wider).findings
+    wider = "<MessageSize>128MB</MessageSize><FrameSize>1GB</FrameSize>"
+    memory = "<RequestMemory>4GB</RequestMemory>"
+    assert not instance(f"<Limits>{wider}{memory}</Limits>").findings
+
+
+def test_a_frame_that_one_client_may_not_hold_is_warned_of(instance, only):
+    wide = instance("<Limits><FrameSize>128MB</FrameSize></Limits>")
+    assert wide.configuration is not None
+    assert "larger ones are never taken; raise RequestMemory to four times FrameSize" in only(wide)

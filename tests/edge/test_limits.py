@@ -1,0 +1,271 @@
+"""What clients may take of the server in all: connections, time, memory for what they send."""
+
+import errno
+import gzip
+import json
+import select
+import socket
+
+import pytest
+
+from sow.server import listening
+from tests.edge.serving import Running, configuration, stream
+from tests.edge.test_nasty_clients import POST, UPGRADE
+from tests.edge.topics import TOPICS
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HOST = b"Host: localhost\r\n"
+
+
+@pytest.fixture
+def limited(tmp_path):
+    """Starts servers with limits of their own."""
+    servers = []
+
+    def start(limits, more=""):
+        config = configuration(TOPICS.replace("bar", "nvfix"), f"<Limits>{limits}</Limits>{more}")
+        servers.append(Running(config, tmp_path / str(len(servers))))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+        assert server.errors == []
+
+
+def until_ended(raw):
+    return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+def used(server):
+    return server.call(lambda: server.server._requests.budget.used)
+
+
+def until_used(server, wanted):
+    while not wanted(used(server)):
+        server.get("/healthz")
+
+
+# Memory for what is read.
+
+
+def test_half_sent_bodies_hold_no_more_than_there_is_and_then_it_is_free_again(limited):
+    server = limited("<RequestMemory>4MB</RequestMemory><FrameSize>1MB</FrameSize>"
+                     "<MessageSize>1MB</MessageSize>")  # fmt: skip
+    body = gzip.compress(b" " * 900_000)
+    head = POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    held = [socket.create_connection(server.address, timeout=15) for _ in range(8)]
+    for raw in held:
+        raw.sendall(head + body[:-9])
+    answers, waiting = [], set(held)
+    while len(answers) < 4:
+        ready = select.select(list(waiting), [], [], 15)[0]
+        assert ready
+        answers += [raw.recv(4096) for raw in ready]
+        waiting -= set(ready)
+    assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
+    assert all(b"Retry-After: 1" in answer and b"Limits/RequestMemory" in answer
+               for answer in answers)  # fmt: skip
+    assert 0 < used(server) <= 4 << 20
+    for raw in held:
+        raw.close()
+    until_used(server, lambda amount: amount == 0)
+    assert server.publish("orders", {"id": 1}).status == 200
+    assert used(server) == 0
+
+
+def test_one_client_holds_a_quarter_and_another_is_served(limited):
+    server = limited("<RequestMemory>4MB</RequestMemory>")
+    body = gzip.compress(b" " * (2 << 20))
+    more = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    path = "/v1/topics/orders/records"
+    answer = server.request("POST", path, data=body, headers=more)
+    assert answer.status == 503
+    assert "a quarter of 4194304 bytes" in answer.json["detail"]
+    assert server.publish("orders", {"id": 1}).status == 200
+    until_used(server, lambda amount: amount == 0)
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_inflated(limited):
+    server = limited("<FrameSize>1MB</FrameSize><MessageSize>1MB</MessageSize>")
+    body = gzip.compress(b" " * (50 << 20))
+    head = POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with server.connection() as raw:
+        raw.sendall(head + body[:20_000])
+        answer = raw.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"Limits/FrameSize" in answer
+    with server.connection() as raw:
+        raw.sendall(POST + b"Content-Length: 2000000\r\n\r\n")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 413")
+
+
+def test_half_sent_frames_wait_for_each_other_and_all_come_to_their_end(limited):
+    server = limited("<RequestMemory>2MB</RequestMemory><FrameSize>500KB</FrameSize>"
+                     "<MessageSize>500KB</MessageSize>")  # fmt: skip
+    line = json.dumps({"c": "publish", "t": "orders", "a": "persisted", "cid": "1", "n": 1})
+    sockets = []
+    for number in range(12):
+        raw = socket.create_connection(server.address, timeout=15)
+        raw.sendall(UPGRADE)
+        assert raw.recv(4096).startswith(b"HTTP/1.1 101")
+        text = f'{line}\n{{"id":{number},"text":"{"x" * 400_000}"}}'.encode()
+        frame = b"\x81\xff" + len(text).to_bytes(8, "big") + b"\0\0\0\0" + text
+        raw.sendall(frame[:300_000])
+        sockets.append((raw, frame[300_000:]))
+    until_used(server, lambda amount: amount > 1 << 20)
+    with server.socket() as ws:
+        assert ws.ask({"c": "heartbeat"})
+    for raw, rest in sockets:
+        raw.sendall(rest)
+    for raw, _ in sockets:
+        assert b'"status":"success"' in raw.recv(4096)
+        raw.close()
+    assert len(server.records("orders")) == 12
+    until_used(server, lambda amount: amount == 0)
+
+
+def test_half_a_frame_that_nobody_goes_on_with_is_given_up_for_the_others(limited):
+    server = limited("<RequestMemory>1MB</RequestMemory><FrameSize>250KB</FrameSize>"
+                     "<MessageSize>250KB</MessageSize>")  # fmt: skip
+    raws = []
+    for _ in range(8):
+        raw = socket.create_connection(server.address, timeout=15)
+        raw.sendall(UPGRADE + b"\x81\xff" + (240_000).to_bytes(8, "big") + b"\0\0\0\0")
+        raw.sendall(b"x" * 200_000)
+        raws.append(raw)
+    until_used(server, lambda amount: amount > 800_000)
+    with server.socket() as ws:
+        ws.send({"c": "publish", "t": "orders", "cid": "1", "n": 1}, {"id": 1, "x": "x" * 200_000})
+        assert ws.until(c="ack")[-1]["status"] == "success"
+    told = b"".join(raw.recv(65536) for raw in raws[:1])
+    told += raws[0].recv(65536)
+    assert b"Limits/RequestMemory" in told
+    for raw in raws:
+        raw.close()
+    until_used(server, lambda amount: amount == 0)
+
+
+# Time.
+
+
+def test_a_header_that_does_not_end_is_told_and_closed(limited):
+    server = limited("<HeaderTimeout>200ms</HeaderTimeout>")
+    with server.connection() as raw:
+        raw.sendall(b"GET /v1/topics HTTP/1.1\r\nHost: loc")
+        answer = until_ended(raw)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"Limits/HeaderTimeout" in answer
+
+
+def test_a_body_that_does_not_come_is_told_and_closed(limited):
+    server = limited("<IdleTimeout>200ms</IdleTimeout>")
+    answer = server.said(POST + b"Connection: close\r\nContent-Length: 10\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"Limits/IdleTimeout" in answer
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(limited):
+    server = limited("<IdleTimeout>200ms</IdleTimeout>")
+    assert server.said(b"") == b""
+    assert server.said(GET).startswith(b"HTTP/1.1 200")
+    with server.connection() as raw:
+        raw.sendall(UPGRADE)
+        told = until_ended(raw)
+    assert b'"c":"close"' in told
+    assert b"Limits/IdleTimeout" in told
+
+
+def test_who_follows_or_says_a_word_now_and_then_stays(limited):
+    server = limited("<IdleTimeout>300ms</IdleTimeout>")
+    ping = b"\x89\x80\0\0\0\0"
+    with (
+        server.events("orders") as events,
+        server.socket() as follower,
+        server.socket() as speaker,
+        server.connection() as pinger,
+        server.connection() as silent,
+    ):
+        follower.ask({"c": "subscribe", "t": "orders"})
+        for raw in (pinger, silent):
+            raw.sendall(UPGRADE)
+        until_gone = silent.makefile("rb")
+        # As long as it takes to close one that is silent, three times.
+        for _ in range(3):
+            with server.connection() as idle:
+                while True:
+                    speaker.ask({"c": "heartbeat"})
+                    pinger.sendall(ping)
+                    idle.settimeout(0.05)
+                    try:
+                        assert idle.recv(1) == b""
+                        break
+                    except TimeoutError:
+                        pass
+        assert b"Limits/IdleTimeout" in until_gone.read()
+        server.publish("orders", {"id": 1})
+        assert follower.until(c="p")
+        while events.event().name != "p":
+            pass
+        assert speaker.ask({"c": "heartbeat"})
+        pinger.sendall(ping)
+        pinger.settimeout(15)
+        assert pinger.recv(4096)
+
+
+# Connections.
+
+
+def test_one_connection_too_many_is_told_so(limited):
+    server = limited("<Connections>3</Connections>")
+    with server.connection() as first, server.connection() as second, server.connection() as third:
+        for raw in (first, second, third):
+            raw.sendall(GET)
+            assert raw.recv(4096).startswith(b"HTTP/1.1 200")
+        answer = server.said(b"")
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 1" in answer
+        assert b"Limits/Connections" in answer
+    while not server.said(GET.replace(HOST, HOST + b"Connection: close\r\n")).startswith(
+        b"HTTP/1.1 200"
+    ):
+        pass
+
+
+def test_whom_a_trusted_proxy_asks_for_is_counted_by_requests(limited):
+    server = limited(
+        "<ConnectionsPerAddress>1</ConnectionsPerAddress>",
+        "<Security><TrustedProxies>127.0.0.1</TrustedProxies></Security>",
+    )
+    path = stream("orders").encode()
+    follow = b"GET %b HTTP/1.1\r\n%bX-Forwarded-For: 198.51.100.%d\r\n\r\n"
+    with server.connection() as first, server.connection() as second:
+        first.sendall(follow % (path, HOST, 7))
+        assert first.recv(4096).startswith(b"HTTP/1.1 200")
+        second.sendall(follow % (path, HOST, 7))
+        answer = second.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"Limits/ConnectionsPerAddress" in answer
+        second.sendall(follow % (path, HOST, 8))
+        assert second.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_without_a_file_for_one_more_connections_wait_and_it_is_said_once(
+    limited, monkeypatch, caplog
+):
+    monkeypatch.setattr(listening, "RETRY_S", 0.01)
+    server = limited("")
+    there = server.server._listening
+    accept, left = there._accept_one, [50]
+
+    def starved(listener):
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    there._accept_one = starved
+    assert server.said(GET.replace(HOST, HOST + b"Connection: close\r\n"))
+    assert there.starved == 50
+    assert len([one for one in server.errors if "no connection can be accepted" in one]) == 1
+    server.errors.clear()
