@@ -31,7 +31,7 @@ from sow.keyed_topic import KeyedTopic
 from sow.merging import make_merger
 from sow.messages import message_type
 from sow.router import Router
-from sow.store.memory import Table
+from sow.store.memory import Table, Usage
 from sow.store.protocols import Slice
 from sow.topic_patterns import topic_search
 from sow.topics import Configuration, ConflatedTopic, Definition, Topic
@@ -124,6 +124,8 @@ class Catalog:
         on_new: Callable[[RunningTopic], None],
     ) -> None:
         self.configuration = configuration
+        self.usage = Usage()
+        """What all records take, but for the server's own."""
         self.topics: dict[str, RunningTopic] = {}
         self.patterns: dict[str, PatternTopic] = {}
         self._compile_filter = compile_filter
@@ -191,6 +193,7 @@ class Catalog:
         if topic.copy is not None:
             self.topics[topic.copy.underlying.name].router.listeners.remove(topic.copy)
             topic.copy.stop()
+        topic.records.table.forget()
         del self.topics[name], topic.pattern.members[name]
 
     def check(
@@ -245,6 +248,7 @@ class Catalog:
             underlying = self.topics[topic.copy.underlying.name]
             underlying.router.listeners.remove(topic.copy)
             topic.copy.stop()
+            topic.records.table.forget()
             del self.topics[topic.definition.name]
         pattern = self.patterns.pop(name, None)
         if pattern is not None:
@@ -399,13 +403,15 @@ class Catalog:
         kinds = {options.name: options for options in self.configuration.message_types}
         kind = message_type(definition.message_type, kinds)
         if isinstance(definition, Topic):
-            records = KeyedTopic(definition, kind, definition.keys, definition.domain)
+            usage = None if definition.system else self.usage
+            records = KeyedTopic(definition, kind, definition.keys, definition.domain, usage)
             topic = RunningTopic(records, Router(records), definition)
             if definition.expires:
                 topic.expirations = Expirations(records.table)
             return topic
         underlying = self.topics[definition.underlying].records
-        records = KeyedTopic(definition, kind, tuple(map(str, underlying.keys)), underlying.domain)
+        keys = tuple(map(str, underlying.keys))
+        records = KeyedTopic(definition, kind, keys, underlying.domain, self.usage)
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
         return RunningTopic(records, Router(records), definition, copy=copy)

@@ -17,6 +17,7 @@ from functools import partial
 from conflated_topics import Removal
 from sow.agenda import Agenda
 from sow.batch import Batch
+from sow.capacity import Capacity, Deed
 from sow.catalog import Catalog, RunningTopic
 from sow.conflated_copy import Update
 from sow.errors import ClientError, DiskFull, StoreError, TooLarge
@@ -78,6 +79,7 @@ class Engine:
         self._untidy: dict[RunningTopic, None] = {}
         self._filters: Kept[str, Filter | ClientError] = Kept(FILTERS_KEPT_CHARS)
         self.catalog = Catalog(configuration, self.filter, self._enter)
+        self.capacity = Capacity(self.catalog)
 
     # Topics.
 
@@ -208,6 +210,8 @@ class Engine:
         if delta:
             messages = self.merge_deltas(topic, messages)
             self.check_sizes(messages.bodies)
+        if self.capacity.bounds(topic):
+            self.capacity.check(topic, [Deed(messages.names, list(map(len, messages.bodies)))])
         return self.put(topic, messages, now_us, expires_us)
 
     def merge_deltas(self, topic: RunningTopic, messages: Messages) -> Messages:

@@ -22,7 +22,7 @@ from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
-from sow.store.memory import Table
+from sow.store.memory import Table, Usage
 from sow.topics import Definition, Topic
 
 Columns = dict[Path, Column]
@@ -43,11 +43,16 @@ class KeyedTopic:
     """A topic's records with everything needed to read, index and render them.
 
     `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
-    its underlying topic's SowKeys (contract S5).
+    its underlying topic's SowKeys (contract S5). What its records take is counted in `usage`.
     """
 
     def __init__(
-        self, definition: Definition, message_type: MessageType, keys: Sequence[str], domain: str
+        self,
+        definition: Definition,
+        message_type: MessageType,
+        keys: Sequence[str],
+        domain: str,
+        usage: Usage | None = None,
     ) -> None:
         self.definition = definition
         self.name = definition.name
@@ -61,6 +66,7 @@ class KeyedTopic:
         self.table = Table(
             (lambda identity: sow_key(domain, identity)) if self.keys else None,
             by_arrival=not isinstance(definition, Topic) or definition.system,
+            usage=usage,
         )
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = self._make_indexes(definition)

@@ -5,7 +5,7 @@ subscribers stay where they are becomes a *step*; anything else is refused, all 
 before the first step is taken: a bad edit changes nothing.
 
     conflated topics    added, removed; another interval, schedule or filter
-    any topic           other indexes, another back-pressure policy
+    any topic           other indexes, another back-pressure policy, another MaxRecords
     Sessions, Limits    for sessions that begin from now on
     Security            for requests that come from now on
 """
@@ -24,7 +24,8 @@ INDEXES = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE = frozenset(field.name for field in dataclasses.fields(BackPressure))
 PACE = frozenset({"interval_us", "schedule"})
 FILTER = frozenset({"filter"})
-CHANGEABLE = INDEXES | BACK_PRESSURE
+ROOM = frozenset({"records_max"})
+CHANGEABLE = INDEXES | BACK_PRESSURE | ROOM
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE | FILTER
 REFUSALS_MAX = 5
 """So many topics that would lose records are named."""
@@ -154,6 +155,7 @@ class Reconfiguration:
             (BACK_PRESSURE, "back-pressure", self._refold),
             (PACE, "interval", self._retime),
             (FILTER, "filter", self._refocus),
+            (ROOM, "MaxRecords", self._resize),
         ):
             if fields & part:
                 yield Step(
@@ -180,6 +182,11 @@ class Reconfiguration:
     @staticmethod
     def _reindex(topic: RunningTopic, definition: Definition, _now_us: int) -> None:
         topic.records.reindex(definition)
+        topic.definition = definition
+
+    @staticmethod
+    def _resize(topic: RunningTopic, definition: Definition, _now_us: int) -> None:
+        topic.records.definition = definition
         topic.definition = definition
 
     @staticmethod

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from conflated_topics import Removal
+from sow.capacity import Deed
 from sow.catalog import RunningTopic
 from sow.changes import Reason
 from sow.engine import Engine
@@ -193,6 +194,8 @@ class StagedWrites:
         """
         engine, topic = self._engine, self.topic(name)
         self.check_room(topic, steps)
+        if topic.copy is None and engine.capacity.bounds(topic):
+            engine.capacity.check(topic, [self._deed(topic, step) for step in steps])
         rows = 0
         for step in steps:
             if topic.copy is not None:
@@ -236,6 +239,20 @@ class StagedWrites:
         ]
         self._engine.update_copy(topic, (), removals)
         return len(removals)
+
+    def _deed(self, topic: RunningTopic, step: Step) -> Deed:
+        """What a step does to the room there is; a delta adds to its record no more than itself."""
+        if step.operation in DELETIONS:
+            return Deed(self._doomed(topic, step), None)
+        names, sizes = step.messages.names, list(map(len, step.messages.bodies))
+        if step.operation == "delta":
+            table = topic.records.table
+            held = [table.slots.get(name) for name in names]
+            sizes = [
+                size if slot is None else size + len(table.bodies[slot] or b"")
+                for size, slot in zip(sizes, held, strict=True)
+            ]
+        return Deed(names, sizes)
 
     def _doomed(self, topic: RunningTopic, step: Step) -> list[str]:
         table = topic.records.table

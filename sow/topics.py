@@ -53,7 +53,7 @@ class Topic(BackPressure):
     of a record, or None; `expires` says whether lifetimes are honoured at all. With a `pattern`,
     a regular expression, the definition stands for every topic whose name it matches. Without
     `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
-    delta publish does.
+    delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Topic(BackPressure):
     pattern: str | None = None
     retain: bool = True
     delta_null: DeltaNull = "ignore"
+    records_max: int | None = None
     line: int = 0
 
     @property
@@ -166,7 +167,8 @@ class SessionSettings:
 class Limits:
     """`<Limits>`: what a single client may ask of the server, and what all may (contract §7).
 
-    `connections_per_address_max` None: a thousand, of which loopback is free.
+    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
+    of which loopback is free.
     """
 
     message_bytes_max: int = 16 * 1024**2
@@ -178,6 +180,7 @@ class Limits:
     batch_bytes_max: int = 1024**3
     snapshot_bytes_max: int = 128 * 1024**2
     request_bytes_max: int = 256 * 1024**2
+    memory_bytes_max: int | None = None
     connections_max: int = 20_000
     connections_per_address_max: int | None = None
     header_timeout_us: int = 10_000_000

@@ -54,6 +54,7 @@ LAYERS = {
         "sow.replay",
         "sow.bookmarks",
         "sow.catalog",
+        "sow.capacity",
         "sow.batch",
         "sow.updates",
         "sow.rendering",

@@ -226,6 +226,14 @@ LIMITS = Element(
             "one client. Beyond it HTTP answers 503, and a WebSocket is not read for a while.",
         ),
         _limit(
+            "Memory",
+            kinds.SIZE_IF_ANY,
+            "unlimited",
+            "memory_bytes_max",
+            "What all records may take, bodies and what is kept beside each. Publishes beyond it "
+            "are refused; updates that do not grow and deletes are taken.",
+        ),
+        _limit(
             "Connections",
             kinds.count(),
             "20000",

@@ -140,6 +140,14 @@ def _age(text: str) -> object:
     return None if text == "unlimited" else duration(minimum="1s").read(text)
 
 
+def _size_if_any(text: str) -> object:
+    return None if text == "unlimited" else size().read(text)
+
+
+def _count_if_any(text: str) -> object:
+    return None if text == "unlimited" else count().read(text)
+
+
 def _address(text: str) -> tuple[str, int]:
     found = ADDRESS.fullmatch(text)
     if found is None:
@@ -318,6 +326,8 @@ FILE = Kind("file", _file)
 DIRECTORY = Kind("directory", _text)
 EXPIRATION = Kind("`disabled`, `enabled` or an interval", _expiration)
 AGE = Kind("interval or `unlimited`", _age)
+SIZE_IF_ANY = Kind("size or `unlimited`", _size_if_any)
+COUNT_IF_ANY = Kind("count or `unlimited`", _count_if_any)
 ADDRESS_KIND = Kind("host:port", _address)
 SEPARATOR = Kind("ASCII code", _separator)
 PERCENTAGE = Kind("percentage", _percentage)

@@ -196,6 +196,14 @@ TOPIC = Element(
             about="What an explicit null in a delta publish does to its field: nothing, set it "
             "to null, or remove it; of a record that is not there yet, too.",
         ),
+        Element(
+            name="MaxRecords",
+            kind=kinds.COUNT_IF_ANY,
+            default="unlimited",
+            fields=("records_max",),
+            about="How many records the topic may hold, each one of a Pattern by itself. Publishes "
+            "of more are refused; updates and deletes are taken. See also Limits/Memory.",
+        ),
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
         *later("History", "Preprocessing", "Enrichment", "KeyGenerator"),

@@ -181,7 +181,7 @@ class Server:
         app[REQUESTS] = self._requests
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
         self._doors = open_doors(self.driver, self.executor, self.reload, staging)
-        for route in routes(self._doors, self.driver, self.executor):
+        for route in routes(self._doors, self.driver, self.executor, crowd, self._requests.budget):
             app.router.add_route(route.method, route.path, route.handle)
         app.on_response_prepare.extend([self._gate.mark, mend_headers])
         self._gate.open()

@@ -3,15 +3,19 @@
 Nothing is counted twice and nothing is counted on the hot path for this page's sake.
 """
 
+import math
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sow.budget import Budget
+from sow.capacity import records_max
 from sow.catalog import RunningTopic
 from sow.consumers import Consumers
 from sow.executor import Executor
+from sow.server.crowd import Crowd
 from sow.server.driver import Driver
 from sow.topics import CONSUMERS
 
@@ -19,7 +23,9 @@ from sow.topics import CONSUMERS
 class EngineCollector(Collector):
     """All metrics of one server."""
 
-    def __init__(self, driver: Driver, executor: Executor) -> None:
+    def __init__(self, driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> None:
+        self._crowd = crowd
+        self._reading = reading
         self._driver = driver
         self._executor = executor
 
@@ -30,6 +36,7 @@ class EngineCollector(Collector):
         yield from self._merges()
         yield from self._consumers()
         yield from self._server()
+        yield from self._limits()
 
     def _topics_by_name(self) -> Iterator[tuple[str, RunningTopic]]:
         for topic in self._executor.engine.catalog.listed():
@@ -145,9 +152,37 @@ class EngineCollector(Collector):
             int(self._driver.refusal is not None),
         )
 
+    def _limits(self) -> Iterator[Metric]:
+        capacity, crowd = self._executor.engine.capacity, self._crowd
+        limit_bytes = math.inf if capacity.limit_bytes is None else capacity.limit_bytes
+        most = GaugeMetricFamily(
+            "sow_topic_records_max", "Records that the topic may hold.", labels=["topic"]
+        )
+        for name, topic in self._topics_by_name():
+            if (count := records_max(topic)) is not None:
+                most.add_metric([name], count)
+        yield most
+        yield GaugeMetricFamily(
+            "sow_memory_bytes", "Bytes that all records take.", capacity.used_bytes
+        )
+        yield GaugeMetricFamily("sow_memory_limit_bytes", "Bytes that they may take.", limit_bytes)
+        yield GaugeMetricFamily(
+            "sow_request_bytes", "Bytes held by requests that are read.", self._reading.used
+        )
+        yield GaugeMetricFamily("sow_connections", "Connections at this moment.", crowd.connections)
+        yield GaugeMetricFamily(
+            "sow_connections_max", "Connections that there may be.", crowd.connections_max
+        )
+        refused = CounterMetricFamily(
+            "sow_connections_refused", "Who was not let in, by why.", labels=["reason"]
+        )
+        for reason, times in crowd.refused.items():
+            refused.add_metric([reason], times)
+        yield refused
 
-def exposition(driver: Driver, executor: Executor) -> bytes:
+
+def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> bytes:
     """The page."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(EngineCollector(driver, executor))
+    registry.register(EngineCollector(driver, executor, crowd, reading))
     return generate_latest(registry)

@@ -12,8 +12,10 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from sow import __version__
+from sow.budget import Budget
 from sow.errors import NotAvailable
 from sow.executor import Executor
+from sow.server.crowd import Crowd
 from sow.server.driver import Driver
 from sow.server.http import (
     DELETE_PARAMETERS,
@@ -78,12 +80,14 @@ def open_doors(
     )
 
 
-def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
-    """All addresses."""
+def routes(
+    doors: Doors, driver: Driver, executor: Executor, crowd: Crowd, reading: Budget
+) -> list[Route]:
+    """All addresses; `reading` is what requests hold."""
 
     async def metrics(_request: web.Request) -> web.Response:
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=exposition(driver, executor), headers=headers)
+        return web.Response(body=exposition(driver, executor, crowd, reading), headers=headers)
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -91,10 +95,13 @@ def routes(doors: Doors, driver: Driver, executor: Executor) -> list[Route]:
     async def ready(_request: web.Request) -> web.Response:
         if driver.refusal is not None:
             return web.Response(status=503, text=f"{driver.refusal}\n")
+        capacity = executor.engine.capacity
+        if capacity.is_full:
+            return web.Response(status=503, text=f"memory full: {capacity.told}\n")
         ahead_s = driver.clock_ahead_s()
-        if ahead_s:
-            return web.Response(text=f"ok; time is ahead of the machine's by {ahead_s:.0f} s\n")
-        return web.Response(text="ok\n")
+        told = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
+        told += [capacity.told] if capacity.told else []
+        return web.Response(text="; ".join(["ok", *told]) + "\n")
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(description(table)), content_type="application/json")

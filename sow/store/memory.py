@@ -21,18 +21,35 @@ from sow.store.protocols import Slice
 Slots = NDArray[np.int64]
 
 CAPACITY_MIN = 16
+RECORD_BYTES = 300
+"""What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+class Usage:
+    """What the records of several tables take together, kept current by them."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class Table:
     """Records of one topic. `sow_key` makes the SowKey of an identity; None: it is the key.
 
     `by_arrival`: records are ordered by when they came, not by their sequence numbers, which in a
-    copy come in another order.
+    copy come in another order. What the table takes is counted in `usage` too.
     """
 
-    def __init__(self, sow_key: Callable[[str], int] | None, by_arrival: bool = False) -> None:
+    def __init__(
+        self,
+        sow_key: Callable[[str], int] | None,
+        by_arrival: bool = False,
+        usage: Usage | None = None,
+    ) -> None:
         self._sow_key = sow_key
+        self._usage = usage or Usage()
         self.slots: dict[str, int] = {}
         self.bodies: list[bytes | None] = []
         self.identities: list[str | None] = []
@@ -70,6 +87,7 @@ class Table:
         olds: list[bytes | None] = []
         find = self.slots.get
         current = self.bodies
+        before = len(self.slots)
         for identity, body, seq in zip(identities, bodies, seqs, strict=True):
             slot = find(identity)
             if slot is None:
@@ -77,7 +95,9 @@ class Table:
             slots.append(slot)
             olds.append(current[slot])
             current[slot] = body
-        self.bytes += sum(map(len, bodies)) - sum([len(old) for old in olds if old])
+        grown = sum(map(len, bodies)) - sum([len(old) for old in olds if old])
+        self.bytes += grown
+        self._usage.bytes += grown + RECORD_BYTES * (len(self.slots) - before)
         self._stamp(slots, seqs, ts_us, expires_us)
         return slots, olds
 
@@ -151,7 +171,9 @@ class Table:
             self.identities[slot] = None
             if self._by_sow_key is not None:
                 self._by_sow_key.pop(int(self._sow_keys[slot]), None)
-        self.bytes -= sum(map(len, olds))
+        shrunk = sum(map(len, olds))
+        self.bytes -= shrunk
+        self._usage.bytes -= shrunk + RECORD_BYTES * len(olds)
         self._free.extend(slots)
         return gone, slots, olds
 
@@ -217,6 +239,7 @@ class Table:
         `born` is set as it was; call `settle` once everything is back.
         """
         kept: list[int] = []
+        before, bytes_before = len(self.slots), self.bytes
         for at, identity in enumerate(part.identities):
             slot = self.slots.get(identity)
             if slot is None:
@@ -233,7 +256,14 @@ class Table:
                 self._stamp([slot], [part.seqs[at]], [part.ts_us[at]], part.expires_us[at])
             kept.append(slot)
         self._in_order = False
+        self._usage.bytes += self.bytes - bytes_before
+        self._usage.bytes += RECORD_BYTES * (len(self.slots) - before)
         return kept
+
+    def forget(self) -> None:
+        """The table goes with all its records: they are counted no more."""
+        self._usage.bytes -= self.bytes + RECORD_BYTES * len(self.slots)
+        self._usage = Usage()
 
     def settle(self) -> None:
         """Find out whether the restored records stand in order of first publication."""

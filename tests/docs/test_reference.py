@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from sow import wire
+from sow.budget import Budget
 from sow.consumers import Consumers
+from sow.server.crowd import Crowd
 from sow.server.metrics import exposition
 from sow.server.routes import Doors, description, routes
 from sow.topics import CONSUMERS, Merge
@@ -29,7 +31,7 @@ class Anything:
 
 def table():
     door = Anything()
-    return routes(Doors(*[door] * len(Doors._fields)), door, door)
+    return routes(Doors(*[door] * len(Doors._fields)), door, door, door, door)
 
 
 def words_about(route):
@@ -79,7 +81,8 @@ def test_no_address_is_documented_that_is_not_there():
 def exported_metrics():
     """Names as a scrape of a server with topics of every kind shows them."""
     merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
-    world = World(ORDERS, SLOW, merging, CONSUMERS)
+    bounded = replace(ORDERS, name="few", records_max=10)
+    world = World(ORDERS, SLOW, merging, bounded, CONSUMERS)
     Consumers(world.engine).move("reader", 0, world.now)
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})
@@ -87,7 +90,8 @@ def exported_metrics():
     driver = SimpleNamespace(
         journal=journal, refusal=None, clock_ahead_s=lambda: 0.0, now_us=lambda: world.now
     )
-    text = exposition(driver, world.executor).decode()
+    crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
+    text = exposition(driver, world.executor, crowd, budget).decode()
     return set(re.findall(r"^(sow_\w+)", text, re.M))
 
 

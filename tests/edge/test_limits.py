@@ -146,6 +146,27 @@ def test_half_a_frame_that_nobody_goes_on_with_is_given_up_for_the_others(limite
     until_used(server, lambda amount: amount == 0)
 
 
+# Memory for records.
+
+
+def test_records_beyond_the_limit_are_refused_and_how_full_it_is_is_told(limited):
+    server = limited("<Memory>2000</Memory>")
+    assert server.publish("pairs", *({"a": a, "b": {"c": 1}} for a in range(2))).status == 200
+    assert server.get("/readyz").body == b"ok\n"
+    answer = server.publish("pairs", *({"a": number, "b": {"c": 2}} for number in range(9)))
+    assert (answer.status, answer.json["reason"]) == (507, "memory full")
+    assert len(server.records("pairs")) == 2
+    assert server.publish("pairs", {"a": 3, "b": {"c": 1}, "text": "x" * 1000}).status == 200
+    told = server.get("/readyz").body
+    assert told.startswith(b"ok; records take 19")
+    assert told.endswith(b" of 2000 bytes (Limits/Memory)\n")
+    assert server.publish("pairs", {"a": 4, "b": {"c": 1}}).status == 507
+    assert server.publish("pairs", {"a": 1, "b": {"c": 1}}).status == 200
+    assert b"sow_memory_limit_bytes 2000.0" in server.get("/metrics").body
+    server.clear()
+    assert server.publish("pairs", {"a": 4, "b": {"c": 1}}).status == 200
+
+
 # Time.
 
 
