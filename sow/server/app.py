@@ -143,7 +143,10 @@ class Server:
                 asked[group] = journal.has_room()
             return asked[group]
 
-        return Engine(self.configuration, has_room, journal.takes)
+        def takes(size_bytes: int) -> bool:
+            return journal.takes(size_bytes)
+
+        return Engine(self.configuration, has_room, takes)
 
     def _counted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         self._replayed_bytes = 0

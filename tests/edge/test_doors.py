@@ -31,7 +31,7 @@ class Anything:
 
 ADDRESSES = [
     (route.method, re.sub(r"\{\w+\}", "1", route.path))
-    for route in routes(Doors(*[Anything()] * len(Doors._fields)), Anything(), Anything())
+    for route in routes(Doors(*[Anything()] * len(Doors._fields)), *[Anything()] * 4)
 ]
 ADDRESSES += [("GET", "/nowhere"), ("PUT", "/v1/topics"), ("OPTIONS", "/v1/topics"), ("HEAD", "/")]
 ADDRESSES += [("OPTIONS", "/nowhere"), ("TRACE", "/"), ("GET", "/v1/../v1/topics")]
