@@ -12,8 +12,14 @@ import sys
 import time
 
 from tests.fuzz.arrow import ArrowDoor
+from tests.fuzz.doors import ConfigurationDoor, FilterDoor, FrameDoor
 
-DOORS = {"arrow": ArrowDoor}
+DOORS = {
+    "arrow": ArrowDoor,
+    "frame": FrameDoor,
+    "filter": FilterDoor,
+    "configuration": ConfigurationDoor,
+}
 BLOCK = 1_000
 
 

@@ -16,12 +16,12 @@ GROWN_MB_MAX = 256
 ROOT = Path(__file__).parents[2]
 
 
-def knocked(door):
+def knocked(door, inputs=1_000):
     """What came of knocking at a door; fails with the command that makes it happen again."""
     seed = SystemRandom().randrange(10**9) if INPUTS else 0
     command = [sys.executable, "-m", "tests.fuzz", door, "--seed", str(seed)]
     ran = subprocess.run(
-        [*command, "--inputs", str(INPUTS or 4_000)],
+        [*command, "--inputs", str(INPUTS or inputs)],
         cwd=ROOT,
         capture_output=True,
         text=True,
