@@ -19,7 +19,8 @@ Single = Scalar | tuple[Scalar, ...]
 def number_forms(number: Number) -> list[Number]:
     """The same number as an integer and as a double, where it is one."""
     forms: list[Number] = []
-    if math.isfinite(number) and number == int(number):
+    # An integer may be beyond all doubles; isfinite would ask for one.
+    if isinstance(number, int) or (math.isfinite(number) and number == int(number)):
         forms.append(int(number))
     try:
         if float(number) == number:
