@@ -360,6 +360,8 @@ class Subscriptions:
         self._check_filters(session, command, old.filter_chars)
         held = self._all_held(old)
         gone = self._waiting_of_gone(old)
+        waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]
+        oldest = min(waiting, default=self._engine.seq)
         self.end(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
@@ -394,6 +396,12 @@ class Subscriptions:
             feed = router.make(new.strand, new.key, new.condition)
             self._say_lost(session, feed, had, had.known if feed.topic.retains else ())
         self._join(new)
+        if with_snapshot:
+            # The rest of what waited is in the group, which who goes on from here has not got yet.
+            late = [
+                (feed, update._replace(first_seq=min(update.first_seq, oldest)))
+                for feed, update in late
+            ]
         late.sort(key=lambda one: one[1].first_seq)
         session.say_lines([line for feed, update in late if (line := feed.line(update))])
         if with_snapshot:

@@ -337,3 +337,14 @@ def test_a_window_that_is_moved_to_the_end_claims_no_more_than_what_stood_there(
     world.advance(2 * SECOND)
     lines = [(line["d"]["id"], line["bm"]) for line in client.lines()]
     assert lines == [(1, "2"), (2, "3")], "who stops after the first goes on with the second"
+
+
+def test_what_a_replacement_says_before_its_group_claims_nothing_that_is_in_the_group():
+    world = World(Topic("t", "json", keys=("/id",)))
+    client, opts = world.client(), "conflation=1s,oof"
+    *_, end = client.say(c="sow_and_subscribe", t="t", opts=opts)
+    world.publish("t", {"id": 2}, {"id": 1})
+    command = {"c": "sow_and_subscribe", "t": "t", "s": end["s"], "opts": "replace,oof"}
+    lines = client.say(**command, order_by="/id DESC", top_n=1)
+    said = [(line["c"], line["d"]["id"], line.get("bm")) for line in lines if "d" in line]
+    assert said == [("p", 1, "1"), ("sow", 2, None)], "after 1 there is 2, which is told last"
