@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz cluster browser bench bench-spark serve clean help
+.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz storm cluster browser bench bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -41,6 +41,9 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and run two at
 
 fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed
 	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 $(BIN)/python -m pytest tests/fuzz
+
+storm: $(INSTALLED)  ## crowds of clients: half headers, idle, reconnecting, slow, too many topics; a few minutes
+	$(BIN)/python -m tests.storm
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, about a minute
 	$(BIN)/python -m pytest tests/cluster

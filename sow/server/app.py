@@ -39,6 +39,8 @@ SESSION_NAME_BYTES = 16
 """128 random bits: more than can be guessed by all who may ask, for as long as they like."""
 ADDRESS_BYTES = 8190
 """What a request's address may hold beside a filter."""
+NOTABLY_FEWER = 0.9
+"""Connections that the system has files for, of those that are wanted, below which it is said."""
 NEVER_S = 10 * 365 * 86_400.0
 GC_THRESHOLDS = (50_000, 20, 20)
 """Records hold no cycles, so looking for some after every 700 of them is wasted time."""
@@ -166,7 +168,7 @@ class Server:
     async def _listen(self) -> str:
         crowd = Crowd(lambda: self.configuration, raise_files_limit())
         wanted = self.configuration.limits.connections_max
-        if crowd.connections_max < wanted:
+        if crowd.connections_max < wanted * NOTABLY_FEWER:
             log.warning(
                 "there can be %d connections, and not %d (Limits/Connections): the system allows "
                 "no more open files (ulimit -Hn)",
