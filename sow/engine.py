@@ -516,10 +516,13 @@ class Engine:
         """Let the server's own topics hold what the journal keeps as accounts, and nothing else.
 
         Where it keeps none (None), an earlier version may have numbered them: what `restore` has
-        found is then handed to the journal as accounts.
+        found is then handed to the journal as accounts. So is what an earlier version has numbered
+        after the newest of them, when it was given the directory once more.
         """
         own = {topic.definition.name: topic for topic in self.catalog if topic.is_system}
-        kept = self._numbered_accounts(own) if accounts is None else accounts
+        kept = list(accounts or ())
+        known_seq = max((entry.seq for entry in kept), default=self.seq)
+        kept += self._numbered_accounts(own, 0 if accounts is None else known_seq)
         for topic in own.values():
             records = topic.records
             records.indexes.drop(records.table.drop(list(records.table.slots))[1])
@@ -535,16 +538,19 @@ class Engine:
                 topic.expirations.restore(topic.records.table.slots)
                 self.agenda.note(topic.expirations)
 
-    def _numbered_accounts(self, own: Mapping[str, RunningTopic]) -> list[Entry]:
+    def _numbered_accounts(self, own: Mapping[str, RunningTopic], after_seq: int) -> list[Entry]:
         """What an earlier version has left of its accounts; stored with the next group."""
         found: list[Entry] = []
         for name, topic in own.items():
             table = topic.records.table
             part = table.slice(0, len(table.bodies))
-            columns = zip(part.identities, part.bodies, part.ts_us, part.expires_us, strict=True)
+            columns = zip(
+                part.identities, part.bodies, part.seqs, part.ts_us, part.expires_us, strict=True
+            )
             found += [
                 Entry("publish", name, self.seq, ts_us, [identity], [body], expires_us, True)
-                for identity, body, ts_us, expires_us in columns
+                for identity, body, seq, ts_us, expires_us in columns
+                if seq > after_seq
             ]
         self._group.entries += found
         return found

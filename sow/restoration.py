@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sow.catalog import BELONGS, Catalog, RunningTopic
-from sow.errors import ClientError
+from sow.errors import ClientError, StoreError
 from sow.keyed_topic import KeyedTopic
 from sow.messages import message_type
 from sow.store.kept import Kept, Names, Past, kept_of, names_of, persistent_topics
@@ -183,7 +183,7 @@ class Restoration:
             return  # the first release has told the names of what it did not store
         names = entry.identities
         if names is None:
-            names = records.identities_of(entry.bodies)
+            names = _names_in(records, entry)
         newer = _not_yet_seen(records, entry, names)
         names = [names[at] for at in newer]
         if entry.op == "publish":
@@ -315,6 +315,19 @@ class _Stray(KeyedTopic):
         """One record for each body."""
         self._named += len(bodies)
         return [str(self._named - at) for at in range(len(bodies))]
+
+
+def _names_in(records: KeyedTopic, entry: Entry) -> list[str]:
+    """Whose records an entry holds. Only of a directory without a manifest it may be that they
+    were stored for something else."""
+    try:
+        return records.identities_of(entry.bodies)
+    except ClientError as error:
+        raise StoreError(
+            f"topic {records.name}: what came as record {entry.seq} of the log cannot be read as "
+            f"the configuration has it: {error.detail}; start with the Key and MessageType that "
+            "the topic had, and change them after that"
+        ) from error
 
 
 def _is_unstored(entry: Entry) -> bool:

@@ -28,6 +28,8 @@ from sow.errors import DiskFull, StoreError
 from sow.store.private import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
+LOCK_BYTES = 8192
+"""What LMDB makes of a lock file for its usual number of readers."""
 RESERVE_BYTES = 16 * 1024**2
 RESERVE_PART = 50  # a fiftieth of a small file system instead
 WRITE_PART = 2
@@ -67,13 +69,20 @@ class Environment:
         self._env: lmdb.Environment | None = self._open()
 
     def _open(self) -> lmdb.Environment:
+        data, lock = self._files()
+        is_new = not data.exists() or not data.stat().st_size
         try:
+            _allot(lock)
             env = lmdb.open(
                 str(self.path), subdir=self._subdir, map_size=self._map_bytes, mode=FILE_MODE
             )
         except lmdb.Error as error:
+            if is_new:
+                data.unlink(missing_ok=True)  # half of a first page would pass for damage
             raise StoreError(f"{self.path} cannot be opened: {error}") from error
-        for path in self._files():
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}") from error
+        for path in (data, lock):
             close_to_others(path)
         return env
 
@@ -175,6 +184,19 @@ def space(path: Path, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
         return 0, 0
     reserve_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
     return disk.f_bavail * disk.f_frsize, reserve_bytes
+
+
+def _allot(lock: Path) -> None:
+    """Make LMDB's lock file with room on the disk for all of it; raises OSError.
+
+    LMDB writes it through a map, where the process would meet its end on a full disk.
+    """
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    try:
+        if hasattr(os, "posix_fallocate"):  # macOS has none
+            os.posix_fallocate(handle, 0, LOCK_BYTES)
+    finally:
+        os.close(handle)
 
 
 def used_bytes(txn: Transaction) -> int:

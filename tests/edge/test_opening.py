@@ -690,6 +690,16 @@ def test_a_journal_under_another_name_is_missed_without_a_manifest_too(live):
         assert life.records("orders") == [{"id": 1}]
 
 
+def test_a_log_that_a_definition_cannot_read_is_refused_without_a_manifest_too(live):
+    with live(ORDERS) as life:
+        life.publish("orders", {"id": 1})
+    without_manifest(live)
+    (live.path / "orders.json.sow").unlink()
+    refused(
+        live, replace(ORDERS, keys=("/ref",)), match=r"orders: .* record 1 .* start with the Key"
+    )
+
+
 @pytest.mark.parametrize("name", ["journal", "orders.json.sow"])
 def test_whoever_wants_a_file_elsewhere_may_link_to_it(live, name, tmp_path_factory):
     with live(ORDERS) as life:

@@ -106,6 +106,29 @@ def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
     again.check()
 
 
+def test_what_an_earlier_version_numbers_in_between_is_taken_over_too(world):
+    write(world, 1, 1, 2)
+    Consumers(world.engine).move("a", 1, world.now)
+    Consumers(world.engine).move("b", 2, world.now)
+    world.settle()
+    moved = b'{"name":"a","bookmark":"3"}'
+    seq, applied = world.engine.seq, b'{"writer":"w","epoch":2,"bookmark":"3"}'
+    world.journal.append(
+        [
+            Entry("publish", "orders", seq + 1, world.now, None, [b'{"id":3}']),
+            Entry("publish", WRITES.name, seq + 2, world.now, None, [applied]),
+            Entry("publish", CONSUMERS.name, seq + 3, world.now, None, [moved]),
+        ]
+    )  # fmt: skip
+    again = world.restart()
+    assert Consumers(again.engine).positions() == {"a": 3, "b": 2}
+    assert StagedWrites(again.engine).applied("w", 2) == "3"
+    again.settle()
+    Consumers(again.engine).remove("a", again.now)
+    again.settle()
+    assert Consumers(again.restart().engine).positions() == {"b": 2}
+
+
 def test_accounts_of_a_later_version_are_left_to_it(world):
     world.journal.append([Entry("publish", "/sow/later", 0, world.now, ["x"], [b"{}"], 0, True)])
     again = world.restart()

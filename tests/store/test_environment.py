@@ -1,0 +1,40 @@
+"""What an LMDB environment leaves behind when the disk lets it down."""
+
+import errno
+import os
+
+import lmdb
+import pytest
+
+from sow.errors import StoreError
+from sow.store.environment import Environment
+
+
+def test_the_lock_has_room_on_the_disk_before_it_is_mapped(tmp_path):
+    env = Environment(tmp_path / "t.sow", subdir=False)
+    with env.read() as txn:
+        assert txn.stat()["entries"] == 0
+    size = os.stat(tmp_path / "t.sow-lock")
+    assert size.st_blocks * 512 >= size.st_size > 0
+    env.close()
+
+
+def test_no_room_for_the_lock_is_an_error_and_not_the_end(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StoreError, match="No space left"):
+        Environment(tmp_path / "t.sow", subdir=False)
+
+
+def test_a_file_that_could_not_be_made_is_not_left_in_halves(tmp_path, monkeypatch):
+    def fail(path, **_):
+        with open(path, "wb") as file:
+            file.write(bytes(4096))
+        raise lmdb.Error("No space left on device")
+
+    monkeypatch.setattr(lmdb, "open", fail)
+    with pytest.raises(StoreError, match="No space left"):
+        Environment(tmp_path / "t.sow", subdir=False)
+    assert not (tmp_path / "t.sow").exists()
