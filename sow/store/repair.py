@@ -251,7 +251,9 @@ def _put(txn: Transaction, blocks: Iterable[tuple[bytes, bytes]]) -> None:
         txn.put(key, block)
 
 
-def _read_blocks(data_file: Path, found: Iterable[Found]) -> Iterator[tuple[Header, bytes]]:
+def _read_blocks(data_file: Path, found: Sequence[Found]) -> Iterator[tuple[Header, bytes]]:
+    if not found:
+        return  # nor may there be a file
     with data_file.open("rb") as file:
         for header, offset in found:
             file.seek(offset)
@@ -381,6 +383,14 @@ def _repair(directory: DataDirectory, path: Path, after_seq: int) -> Report:
     return replace(report, lost="; ".join(lost[lost[0] == "nothing" and len(lost) > 1 :]))
 
 
+def _looks_like_a_journal(path: Path) -> bool:
+    """Whether a directory holds nothing that a journal does not, however much of one is missing."""
+    names = {one.name for one in path.iterdir()}
+    if not names <= {DATA_FILE, NEWEST_FILE, "lock.mdb"}:
+        return False
+    return DATA_FILE not in names or NEWEST_FILE in names or _holds(path / DATA_FILE, GROUP, BASE)
+
+
 def _is_journal(directory: DataDirectory, path: Path) -> bool:
     """Whether a path is the journal, or a checkpoint; raises StoreError if it is neither.
 
@@ -394,7 +404,7 @@ def _is_journal(directory: DataDirectory, path: Path) -> bool:
         names = map(file_name, (one.topic for one in manifest.kept))
         if path.resolve() in [directory.resolve(name).resolve() for name in names]:
             return False
-    elif path.is_dir() and _holds(path / DATA_FILE, GROUP, BASE):
+    elif path.is_dir() and _looks_like_a_journal(path):
         return True
     elif path.is_file() and _holds(path, SLICE, CONTENTS):
         return False
