@@ -33,10 +33,10 @@ def check(ctx: click.Context, config: str, variables: dict[str, str], as_json: b
 def _show(config: str, loaded: Loaded) -> None:
     for finding in loaded.findings:
         click.echo(finding.labelled)
-    found = [counted(len(loaded.errors), "error")] if loaded.errors else []
-    found += [counted(len(loaded.warnings), "warning")] if loaded.warnings else []
+    warnings = counted(len(loaded.warnings), "warning")
     if loaded.configuration is None:
-        click.echo(f"{config}: {', '.join(found)}")
+        click.echo(f"{config}: {counted(len(loaded.errors), 'error')}, {warnings}")
     else:
-        topics = counted(len(loaded.configuration.topics), "topic")
-        click.echo(f"{config}: ok ({', '.join([topics, *found])})")
+        found = [counted(len(loaded.configuration.topics), "topic")]
+        found += [warnings] if loaded.warnings else []
+        click.echo(f"{config}: ok ({', '.join(found)})")

@@ -64,7 +64,7 @@ def test_an_address_beyond_loopback_is_an_error(tmp_path):
     assert result.exit_code == 1
     first, last = result.stdout.splitlines()
     assert first.startswith(f"{path}:2: Listen: error: 0.0.0.0 is not loopback")
-    assert last.endswith("1 error")
+    assert last.endswith("1 error, 0 warnings")
     (found,) = json.loads(CliRunner().invoke(main, ["check", str(path), "--json"]).stdout)
     assert (found["element"], found["severity"]) == ("Listen", "error")
 
