@@ -59,7 +59,11 @@ class Capacity:
 
     def bounds(self, topic: RunningTopic) -> bool:
         """Whether there is anything to check."""
-        return self.limit_bytes is not None or records_max(topic) is not None
+        # Asked at every publish, so without the words for its two halves.
+        limits = self._catalog.configuration.limits
+        return limits.memory_bytes_max is not None or (
+            getattr(topic.definition, "records_max", None) is not None
+        )
 
     def check(self, topic: RunningTopic, deeds: Sequence[Deed]) -> None:
         """Raise Full if this cannot all be stored."""

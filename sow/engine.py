@@ -108,7 +108,8 @@ class Engine:
 
     def check_room(self) -> None:
         """Raise DiskFull if the disk takes no more messages, or what it says while it fails."""
-        self._check_failure()
+        if self.failure is not None:
+            self._check_failure()
         if not self._has_room():
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
 

@@ -340,7 +340,8 @@ class Outbox:
         """
         while self._waiting and self._waiting[0].group <= released:
             head = self._waiting[0]
-            self._complete(head, released)
+            if head.newer is not None:
+                self._complete(head, released)
             if head.frames is not None:
                 made = next(head.frames, None)
                 if made is not None:
@@ -364,7 +365,8 @@ class Outbox:
             entry = waiting[0]
             if entry.feed is None or entry.group > released:
                 break
-            self._complete(entry, released)
+            if entry.newer is not None:
+                self._complete(entry, released)
             waiting.popleft()
             if entry.lives:
                 lines.append(entry.frame)
@@ -377,12 +379,13 @@ class Outbox:
     def _forget(self, entry: Entry) -> None:
         self.lines -= entry.messages
         self.bytes -= len(entry.frame)
-        self._part(entry)
+        if entry.older is not None or entry.newer is not None:
+            self._part(entry)
         if entry is self._notice:
             self._notice = None
         elif entry.membership is not None:
             if entry.delivery is not None:
-                entry.membership.eager -= entry.policy == "always"
+                entry.membership.eager -= entry.delivery.policy == "always"
             else:
                 entry.membership.forget(entry)
 

@@ -161,7 +161,8 @@ class Strand:
     ) -> None:
         """One shared frame, or one for each run of topics of one policy."""
         # What topics have said that are not followed any more is among it: `feeds` cannot tell.
-        if len({feed.folding.policy for feed in {feed for feed, _ in parts}}) == 1:
+        feeds = {feed for feed, _ in parts}
+        if len(feeds) == 1 or len({feed.folding.policy for feed in feeds}) == 1:
             deliveries = [Delivery(self, lines, parts)]
         else:
             deliveries = self._pieces(lines, parts)

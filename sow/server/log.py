@@ -25,7 +25,7 @@ from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
-from sow.server.responses import json_response
+from sow.server.responses import JSON, json_response
 from sow.subscriptions import is_logged
 from sow.wire import comma_list, timestamp
 
@@ -56,7 +56,9 @@ class LogDoor:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
         asked = asked_of(request)
-        kind = accepted(request, (NDJSON, ARROW))
+        # Whoever reads JSON and says so reads its lines.
+        kind = accepted(request, (NDJSON, ARROW, JSON))
+        kind = NDJSON if kind == JSON else kind
         topics = self._topics(asked.get("topics"))
         condition = self._condition(asked, topics)
         part = await self._asked_for(asked, topics)

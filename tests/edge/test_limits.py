@@ -5,6 +5,8 @@ import gzip
 import json
 import select
 import socket
+from contextlib import suppress
+from threading import Thread
 
 import pytest
 
@@ -35,6 +37,11 @@ def limited(tmp_path):
 
 def until_ended(raw):
     return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+def send_quietly(raw, content):
+    with suppress(OSError):  # it is closed before all of it is taken
+        raw.sendall(content)
 
 
 def used(server):
@@ -126,15 +133,17 @@ def test_half_sent_frames_wait_for_each_other_and_all_come_to_their_end(limited)
 
 
 def test_half_a_frame_that_nobody_goes_on_with_is_given_up_for_the_others(limited):
-    server = limited("<RequestMemory>1MB</RequestMemory><FrameSize>250KB</FrameSize>"
-                     "<MessageSize>250KB</MessageSize>")  # fmt: skip
+    # What each brings in one read before it is stopped has to be little beside the limit.
+    server = limited("<RequestMemory>16MB</RequestMemory><FrameSize>3500KB</FrameSize>"
+                     "<MessageSize>3500KB</MessageSize>")  # fmt: skip
     raws = []
     for _ in range(8):
         raw = socket.create_connection(server.address, timeout=15)
-        raw.sendall(UPGRADE + b"\x81\xff" + (240_000).to_bytes(8, "big") + b"\0\0\0\0")
-        raw.sendall(b"x" * 200_000)
+        raw.sendall(UPGRADE + b"\x81\xff" + (3_400_000).to_bytes(8, "big") + b"\0\0\0\0")
+        # Those that are not read any more have to wait with it.
+        Thread(target=send_quietly, args=(raw, b"x" * 3_000_000), daemon=True).start()
         raws.append(raw)
-    until_used(server, lambda amount: amount > 800_000)
+    until_used(server, lambda amount: amount > 13_000_000)
     with server.socket() as ws:
         ws.send({"c": "publish", "t": "orders", "cid": "1", "n": 1}, {"id": 1, "x": "x" * 200_000})
         assert ws.until(c="ack")[-1]["status"] == "success"
