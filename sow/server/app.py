@@ -23,7 +23,7 @@ from sow.server.gate import Gate, machine_names
 from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.opening import Opening, removed_at, write_out
-from sow.server.problems import http_log, report
+from sow.server.problems import Speaking, http_log, report
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
@@ -192,14 +192,7 @@ class Server:
         self._gate.open()
         self._runner = web.AppRunner(
             app,
-            access_log=None,
-            logger=http_log,
-            auto_decompress=False,  # a body is inflated as there is room (`sow.server.requests`)
             handler_cancellation=True,  # a stream ends when its client has gone
-            # How long a connection is kept is judged by `sow.server.connections`.
-            keepalive_timeout=NEVER_S,
-            # A filter travels in the address, where a byte may take three.
-            max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
             shutdown_timeout=STOP_S_MAX,
         )
         await self._runner.setup()
@@ -213,14 +206,30 @@ class Server:
                 " another with --port",
                 reason="address in use",
             ) from None
-        make = self._runner.server
-        assert make is not None
+        server = self._runner.server
+        assert server is not None
         self._connections = Connections(
-            make, crowd, Intake(self._requests.budget), lambda: self.configuration.limits
+            lambda: self._speaking(server),
+            crowd,
+            Intake(self._requests.budget),
+            lambda: self.configuration.limits,
         )
         bound = sockets[0].getsockname()
         self._listening = Listening(sockets, self._connections)
         return f"http://{authority(bound[0], bound[1])}"
+
+    def _speaking(self, server: web.Server) -> Speaking:
+        return Speaking(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # which is none, as for AppRunner
+            logger=http_log,
+            auto_decompress=False,  # a body is inflated as there is room (`sow.server.requests`)
+            # How long a connection is kept is judged by `sow.server.connections`.
+            keepalive_timeout=NEVER_S,
+            # A filter travels in the address, where a byte may take three.
+            max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
+        )
 
     def reload(self, allow_loss: bool = False) -> list[str]:
         """Read the configuration again and change what has changed; returns what that was.

@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
 
-from sow.errors import Busy, ClientError, SowError, TooLarge
+from sow.errors import Busy, ClientError, SowError, TooLarge, clipped
 
 log = logging.getLogger("sow")
 
@@ -56,6 +56,32 @@ class ClientFaults(logging.Filter):
 
 http_log = logging.getLogger("sow.http")
 http_log.addFilter(ClientFaults())
+# It warns of whoever asks for a subprotocol, with all that was asked for.
+logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
+
+
+class Speaking(web.RequestHandler):
+    """aiohttp's side of one connection; what is no HTTP is refused like everything else."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The last answer of a connection; its sentence repeats little of what was sent."""
+        super().handle_error(request, status, exc, message)  # logs; raises if it is too late
+        error: SowError = SowError("the server failed on this request; its log says why")
+        if status < 500:
+            # What stands in the lines after the first is what was sent.
+            said = (message or "").split("\n")[0].rstrip(": ")
+            error = ClientError(f"the request is not HTTP: {clipped(said)}")
+        response = problem(error, status)
+        response.force_close()
+        return response
 
 
 @web.middleware

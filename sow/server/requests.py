@@ -15,6 +15,7 @@ from sow.errors import Busy, ClientError, TooLarge
 from sow.hosts import is_loopback
 from sow.server.gate import client_address
 from sow.server.inflating import inflater
+from sow.server.intake import FREE_BYTES
 from sow.server.patience import BYTES_PER_S_MIN, Patience
 from sow.topics import Limits
 
@@ -59,7 +60,8 @@ class Requests:
         async for piece in _plain(request, limits.idle_timeout_us / 1e6):
             if holder.held + len(piece) > limits.frame_bytes_max:
                 raise _too_large(limits)
-            if (lack := holder.lack(len(piece))) is not None:
+            held = holder.held + len(piece)
+            if held > FREE_BYTES and (lack := holder.lack(len(piece))) is not None:
                 raise Busy(
                     f"{lack}, while requests are read (Limits/RequestMemory): send this again in a "
                     "moment, or less at once"

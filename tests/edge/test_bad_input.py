@@ -207,6 +207,35 @@ def test_what_is_no_http_costs_nobody_else(server, data):
     assert server.publish("orders", {"id": 1}).status == 200
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"A" * 5000 + b" / HTTP/1.1\r\n\r\n",
+        POST + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+        POST + b"X: " + b"y" * 5000 + b"\0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"z" * 5000 + b"\r\n",
+        POST + b"X: " + b"y" * 300_000 + b"\r\n\r\n",
+    ],
+    ids=["a method", "a length", "two lengths", "a header", "a chunk", "a huge header"],
+)
+def test_what_is_no_http_is_answered_with_a_problem_that_repeats_little(server, data):
+    with server.connection() as raw:
+        raw.sendall(data)
+        head, _, body = raw.recv(65536).partition(b"\r\n\r\n")
+    assert b" 400 " in head
+    assert b"application/problem+json" in head
+    assert json.loads(body)["detail"].startswith("the request is not HTTP: ")
+    assert len(body) < 300
+
+
+def test_who_asks_for_subprotocols_is_let_in_and_not_repeated_in_the_log(server, caplog):
+    with server.socket(protocols=["p" * 50] * 50) as ws:
+        ws.send({"c": "heartbeat"})
+        assert ws.line()["c"] == "heartbeat"
+    assert "ppp" not in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["image/png", "application/xml", "multipart/form-data"])
 def test_a_content_type_that_is_not_understood_is_named(server, kind):
     answer = server.post("orders", b'{"id":1}', kind=kind)

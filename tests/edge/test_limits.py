@@ -93,6 +93,20 @@ def test_one_client_holds_a_quarter_and_another_is_served(limited):
     until_used(server, lambda amount: amount == 0)
 
 
+def test_a_small_body_is_taken_while_others_hold_all_the_room(limited):
+    server = limited("<RequestMemory>1MB</RequestMemory><FrameSize>250KB</FrameSize>"
+                     "<MessageSize>250KB</MessageSize>")  # fmt: skip
+    held = [socket.create_connection(server.address, timeout=15) for _ in range(5)]
+    for raw in held:
+        raw.sendall(POST + b"Content-Length: 240000\r\n\r\n" + b" " * 209_000)
+    until_used(server, lambda amount: amount > (1 << 20) - 4096)
+    assert server.post("orders", b'{"id":1}').status == 200
+    assert server.post("orders", b'{"id":1}' + b" " * 5000).status == 503
+    for raw in held:
+        raw.close()
+    until_used(server, lambda amount: amount == 0)
+
+
 def test_a_body_over_the_limit_is_refused_before_it_is_inflated(limited):
     server = limited("<FrameSize>1MB</FrameSize><MessageSize>1MB</MessageSize>")
     body = gzip.compress(b" " * (50 << 20))
