@@ -421,6 +421,12 @@ def _holds(data_file: Path, *kinds: int) -> bool:
     return any(header.kind in kinds for header, _ in scan(data_file))
 
 
+def _named(directory: Path, path: Path) -> Path:
+    """The file that is meant: one that is not there may be named as it is in the directory."""
+    inside = directory / path
+    return inside if inside.exists() and not path.exists() else path
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when repaired, 1 when it could not be."""
     parser = argparse.ArgumentParser(prog="python -m sow.store.repair", description=__doc__)
@@ -434,7 +440,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     try:
-        report = _repair(held, options.path, options.after)
+        report = _repair(held, _named(held.path, options.path), options.after)
     except (SowError, OSError) as error:
         sys.stderr.write(f"{options.path} could not be repaired: {error}\n")
         return 1

@@ -229,6 +229,11 @@ def test_what_is_a_file_of_the_directory_is_repaired(directory, capsys):
     assert capsys.readouterr().out.startswith("Kept records 1 to 100")
 
 
+def test_a_file_may_be_named_as_it_is_in_the_directory(directory, capsys):
+    assert main([str(directory), "t.sow"]) == 0
+    assert main([str(directory), "journal"]) == 0
+
+
 def test_a_repair_keeps_the_accounts_that_are_not_ahead_of_the_log(tmp_path):
     journal = LmdbJournal(tmp_path / "j")
     journal.append(group(1, 10))
