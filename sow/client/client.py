@@ -139,7 +139,7 @@ class Client:
         bodies = encode_all(messages)
         if any(b"\n" in body for body in bodies):
             return await self._publish_over_http(topic, bodies, key, expires_s, delta)
-        publisher = self._publishers.pop(topic, None) or await self.publisher(topic)
+        publisher = await self._kept(topic) or await self.publisher(topic)
         first = publisher.sent
         try:
             for start in range(0, len(bodies), FRAME_MESSAGES):
@@ -154,6 +154,14 @@ class Client:
             raise
         await self._keep(topic, publisher)
         return publisher.bookmark
+
+    async def _kept(self, topic: str) -> Publisher | None:
+        """The publisher of an earlier publish, unless its connection has ended since."""
+        publisher = self._publishers.pop(topic, None)
+        if publisher is None or publisher.is_open:
+            return publisher
+        await publisher.close()
+        return None
 
     async def _keep(self, topic: str, publisher: Publisher) -> None:
         """Keep a publisher for the next publish, unless one made meanwhile is kept already."""

@@ -137,6 +137,11 @@ class Publisher:
             self.published += frame.messages
             self.bookmark = line.bm or self.bookmark
 
+    @property
+    def is_open(self) -> bool:
+        """Nothing has failed and the connection has not ended, as far as is known."""
+        return self._failure is None and not self._reader.done()
+
     async def settle(self) -> None:
         """Wait until every frame has been answered, whatever the answers are."""
         while self._waiting and not self._reader.done():

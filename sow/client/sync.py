@@ -369,6 +369,11 @@ class Publisher:
         """The bookmark of the newest acknowledged message."""
         return self._publisher.bookmark
 
+    @property
+    def is_open(self) -> bool:
+        """Nothing has failed and the connection has not ended, as far as is known."""
+        return self._publisher.is_open
+
     def send(
         self,
         bodies: Sequence[Document],

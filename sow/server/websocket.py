@@ -169,8 +169,9 @@ class WebSocketDoor:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One client, from its first frame to its last."""
         limits = self._executor.engine.configuration.limits
+        # aiohttp refuses what is as long as its limit; ours is what may be.
         socket = web.WebSocketResponse(
-            max_msg_size=limits.frame_bytes_max, compress=False, heartbeat=30.0
+            max_msg_size=limits.frame_bytes_max + 1, compress=False, heartbeat=30.0
         )
         if not socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")

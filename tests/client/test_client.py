@@ -54,6 +54,19 @@ def test_publishes_at_the_same_time_do_not_mix(using, server):
     assert len(server.records("orders")) == 50
 
 
+def test_a_connection_that_ended_while_it_was_idle_costs_the_next_publish_nothing(using, server):
+    async def work(client):
+        await client.publish("orders", {"id": 1})
+        (session,) = await client.http.json("GET", "/v1/sessions")
+        await client.http.json("DELETE", f"/v1/sessions/{session['id']}")
+        while client._publishers["orders"].is_open:
+            await asyncio.sleep(0)
+        await client.publish("orders", {"id": 2})
+
+    using(work)
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+
+
 def test_a_body_with_line_breaks_is_published_whole(using, server):
     using(lambda client: client.publish("blobs", b"a\nb", key="k"))
     assert server.get("/v1/topics/blobs/records/k").body == b"a\nb"

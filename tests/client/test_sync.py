@@ -122,7 +122,7 @@ def publishing_fast(way):
     way.wait(made.drain())
     way.wait(made.delete([{"id": 2}]))
     way.wait(made.settle())
-    counts = made.topic, made.sent, made.published, int(made.bookmark) > 0
+    counts = made.topic, made.sent, made.published, int(made.bookmark) > 0, made.is_open
     way.leave(made)
     way.wait(made.close())
     return counts

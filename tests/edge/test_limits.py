@@ -121,6 +121,17 @@ def test_a_body_over_the_limit_is_refused_before_it_is_inflated(limited):
         assert raw.recv(4096).startswith(b"HTTP/1.1 413")
 
 
+def test_a_frame_of_exactly_its_limit_is_carried_out_and_one_byte_more_is_not(limited):
+    server = limited("<FrameSize>100KB</FrameSize><MessageSize>100KB</MessageSize>")
+    line = b'{"c":"heartbeat"}'
+    with server.socket() as ws:
+        ws.send_frame(line + b" " * (102_400 - len(line)), binary=True)
+        assert ws.line()["c"] == "heartbeat"
+        ws.send_frame(line + b" " * (102_401 - len(line)), binary=True)
+        with pytest.raises(EOFError):
+            ws.line()
+
+
 def test_half_sent_frames_wait_for_each_other_and_all_come_to_their_end(limited):
     server = limited("<RequestMemory>2MB</RequestMemory><FrameSize>500KB</FrameSize>"
                      "<MessageSize>500KB</MessageSize>")  # fmt: skip
