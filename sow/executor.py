@@ -140,6 +140,9 @@ class Executor:
             self.closed[_because(session, why)] += 1
             self._folded_before += session.outbox.folded
             self._dropped_before += session.dropped
+            if session.ended is None:
+                # A session is part of cycles: what waits would stay until those are looked for.
+                session.outbox.clear()
             if session.named:
                 self._gone[session.name] = why
                 if len(self._gone) > FORGOTTEN_MAX:

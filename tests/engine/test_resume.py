@@ -279,3 +279,13 @@ def test_what_waits_is_as_old_as_when_it_was_said(world):
     world.check()
     world.executor.end(again.session, "closed by an operator")
     assert outbox.oldest_us() == world.now
+
+
+def test_what_waits_for_a_session_goes_when_the_session_does(world):
+    world.publish("orders", *[{"id": number} for number in range(1000)])
+    world.settle()
+    client = world.client()
+    client.execute(b'{"c":"sow","t":"orders"}')
+    assert client.session.outbox
+    world.executor.drop(client.session, world.now)
+    assert not client.session.outbox
