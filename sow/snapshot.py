@@ -2,12 +2,15 @@
 
 An answer names slots, and slots change with the next publish. A snapshot takes hold of the
 bodies themselves (8 bytes a row: bodies never change), so that a million rows can be written
-piece by piece, as fast as a client takes them, and still be the state of one moment.
+piece by piece, as fast as a client takes them, and still be the state of one moment. What is asked
+for and not read is bounded by rows, for each session and for all (`Unread`).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from sow.errors import Busy
 from sow.keyed_topic import KeyedTopic
 from sow.outbox import Frames
 from sow.rendering import Shape, shown_bodies
@@ -15,6 +18,10 @@ from sow.wire import Encoding, quoted, record_lines, timestamp
 
 CHUNK_ROWS = 500
 WHOLE = Shape()
+UNREAD_ROWS_MAX = 4_000_000
+"""Rows of answers that all sessions may leave unread; each takes up to some 200 bytes."""
+UNREAD_PART = 2
+"""One session may leave one part in so many unread. Its first answer may have any length."""
 
 
 @dataclass(slots=True)
@@ -101,3 +108,67 @@ class Snapshot:
                     strict=True,
                 )
             ]
+
+
+class Unread:
+    """Rows that sessions have asked for and not read: a line of text asks for a million of them."""
+
+    def __init__(self, rows_max: int = UNREAD_ROWS_MAX) -> None:
+        self.rows = 0
+        self._rows_max = rows_max
+        self._by_session: Counter[str] = Counter()
+
+    def check(self, session_id: str, rows: int) -> None:
+        """Raise Busy if something has to be read before so many rows more are given out."""
+        own = self._by_session[session_id]
+        if own and own + rows > self._rows_max // UNREAD_PART:
+            raise Busy(
+                f"answers of {own} rows wait for this session to read them; read them before "
+                f"asking for {rows} more"
+            )
+        if self.rows and self.rows + rows > self._rows_max:
+            raise Busy(
+                f"answers of {self.rows} rows wait for sessions to read them, as many as may; ask "
+                "again in a moment, or for fewer rows"
+            )
+
+    def hold(self, session_id: str, rows: int, frames: Frames) -> Frames:
+        """The frames of an answer, whose rows count until they are read or let go."""
+        return _Held(self, session_id, rows, frames)
+
+    def count(self, session_id: str, rows: int) -> None:
+        """So many rows more of a session; fewer if it is negative."""
+        self.rows += rows
+        self._by_session[session_id] += rows
+        if not self._by_session[session_id]:
+            del self._by_session[session_id]
+
+
+class _Held:
+    """Frames that count as unread for as long as there are some."""
+
+    def __init__(self, unread: Unread, session_id: str, rows: int, frames: Frames) -> None:
+        self._unread = unread
+        self._session_id = session_id
+        self._rows = rows
+        self._frames = frames
+        unread.count(session_id, rows)
+
+    def __iter__(self) -> Frames:
+        return self
+
+    def __next__(self) -> tuple[bytes, int]:
+        made = next(self._frames, None)
+        if made is None:
+            self._release()
+            raise StopIteration
+        return made
+
+    def __del__(self) -> None:
+        # A queue that is cleared lets go of its entries, and that is all it does.
+        self._release()
+
+    def _release(self) -> None:
+        rows, self._rows = self._rows, 0
+        if rows:
+            self._unread.count(self._session_id, -rows)

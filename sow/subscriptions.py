@@ -31,7 +31,7 @@ from sow.query import Query
 from sow.rendering import Shape, check_select
 from sow.replay import Replay
 from sow.sessions import BACK_PRESSURE, Session
-from sow.snapshot import CHUNK_ROWS, Snapshot
+from sow.snapshot import CHUNK_ROWS, Snapshot, Unread
 from sow.store.protocols import Journal
 from sow.strands import Strand
 from sow.topic_patterns import is_pattern, topic_search
@@ -99,6 +99,7 @@ class Subscriptions:
         self._engine = engine
         self._journal = journal
         self._numbers = itertools.count(1)
+        self.unread = Unread()
         self._patterns: dict[Subscription, None] = {}
         self._replays: dict[Subscription, None] = {}
         """Those that are not live yet: no router knows of their feeds."""
@@ -111,7 +112,7 @@ class Subscriptions:
         topics, _ = self._topics(command)
         shape = _shape(command)
         name = f"q{next(self._numbers)}"
-        taken = [self._take(topic, command) for topic in topics]
+        taken = [self._take(session, topic, command) for topic in topics]
         acknowledge(session, command, "processed", s=name)
         self._say_group(session, taken, name, shape)
         acknowledge(session, command, *ACKS[1:], s=name, **_counts(taken))
@@ -158,7 +159,7 @@ class Subscriptions:
             self._replace(session, command, with_snapshot=True)
             return
         self._check_room(session, command)
-        taken = [self._take(topic, command) for topic in self._topics(command)[0]]
+        taken = [self._take(session, topic, command) for topic in self._topics(command)[0]]
         complete = sow_keys(command) is None and all(
             matches == len(snapshot) for snapshot, matches in taken
         )
@@ -633,9 +634,13 @@ class Subscriptions:
             raise UnknownTopic(f"no topic matches the pattern {shown(name)}")
         return topics, search
 
-    def _take(self, topic: RunningTopic, command: Command) -> tuple[Snapshot, int]:
+    def _take(
+        self, session: Session, topic: RunningTopic, command: Command
+    ) -> tuple[Snapshot, int]:
         self._check_fields(topic, command)
         answer = self._engine.query(topic.definition.name, self._query(command))
+        if len(answer.slots) > CHUNK_ROWS:
+            self.unread.check(session.id, len(answer.slots))
         return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
 
     def _query(self, command: Command) -> Query:
@@ -660,7 +665,8 @@ class Subscriptions:
                 session.say_lines(snapshot.lines(session.encoding, head, shape, 0))
             else:
                 frames = snapshot.frames(session.encoding, head, shape)
-                session.stream(frames, engine.group, engine.now_us)
+                held = self.unread.hold(session.id, len(snapshot), frames)
+                session.stream(held, engine.group, engine.now_us)
         session.say(replies.group_end(name, engine.seq))
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sow.errors import BadFilter
+from sow.snapshot import Unread
 from sow.topics import SessionSettings, Topic
 from tests.engine.harness import MS, ORDERS, SECOND, World, short
 
@@ -415,3 +416,29 @@ def test_an_order_and_a_select_list_name_so_many_fields_at_most(world, client):
     select = ",".join(f"/k{n}" for n in range(1001))
     for field in ({"order_by": order}, {"select": select}):
         assert client.say(c="sow", t="orders", cid="1", **field)[0]["reason"] == "too large"
+
+
+SOW = b'{"c":"sow","t":"orders","cid":"q"}'
+
+
+def test_answers_that_nobody_reads_are_bounded_for_a_session_and_for_all(world, monkeypatch):
+    monkeypatch.setattr("sow.subscriptions.CHUNK_ROWS", 1)
+    world.publish("orders", *({"id": number} for number in range(4)))
+    unread = world.executor.subscriptions.unread = Unread(rows_max=14)
+    first, second, third, fourth = (world.client() for _ in range(4))
+    first.execute(SOW + b"\n" + SOW)
+    assert unread.rows == 4
+    lines = first.lines()
+    # One answer is always given; a second one has to wait until there is room for it.
+    assert [line["d"]["id"] for line in lines if line["c"] == "sow"] == [0, 1, 2, 3]
+    assert (lines[-1]["status"], lines[-1]["reason"]) == ("failure", "busy")
+    assert unread.rows == 0
+    for client in (first, second, third, fourth):
+        client.execute(SOW)
+    assert unread.rows == 12
+    assert fourth.lines()[-1]["reason"] == "busy"
+    first.lines()
+    world.executor.close(second.session)
+    third.session.end("slow", world.now)
+    assert unread.rows == 0
+    assert kinds(fourth.say(c="sow", t="orders")).count("sow") == 4
