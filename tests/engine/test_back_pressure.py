@@ -893,3 +893,20 @@ def test_what_waits_under_an_older_policy_is_not_overtaken():
     numbers = [document["n"] for _, document in client.data()]
     assert len(numbers) < 6, "it was conflated"
     assert numbers == sorted(numbers)
+
+
+def test_what_waits_from_before_a_topic_was_always_conflated_stands_before_what_came_after():
+    topic = Topic("t", "json", keys=("/id",))
+    world = World(topic)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="t")
+    for number, policy in enumerate(("conflate", "always", "always")):
+        changed = replace(topic, conflation_policy=policy)
+        configuration = replace(world.configuration, topics=(changed,))
+        world.executor.reconfigure(configuration, world.now)
+        world.publish("t", {"id": 1, "n": number})
+    client.session.conflate(world.now)
+    world.check()
+    numbers = [document["n"] for _, document in client.data()]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == 2
