@@ -1,7 +1,7 @@
 """What a client can ask for: one dataclass for every command of the protocol.
 
 The shape is the union of all commands' headers, because the protocol has one header; which
-fields a command reads is said where the command is carried out (`sow.engine.COMMANDS`). How
+fields a command reads is said where the command is carried out (`sow.engine.engine.COMMANDS`). How
 commands travel is `sow.wire`'s business.
 """
 

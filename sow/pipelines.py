@@ -1,7 +1,7 @@
 """Definitions of pipelines: what config.xml says Spark is to do.
 
-Plain data like the topics' (`sow.topics`); `sow.config` makes them and `sow.spark.pipelines` runs
-them.
+Plain data like the topics' (`sow.definitions`); `sow.config` makes them and `sow.spark.pipelines`
+runs them.
 """
 
 from dataclasses import dataclass

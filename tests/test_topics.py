@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sow.topics import authority
+from sow.definitions import authority
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "fe80::1"])

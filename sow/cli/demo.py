@@ -25,12 +25,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sow.catalog import RunningTopic
 from sow.cli.options import json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.client import Client
 from sow.config import require
+from sow.engine.catalog import LiveTopic
 from sow.errors import ClientError, SowError
 from sow.server.app import Server
 
@@ -216,7 +216,7 @@ class Screen:
         topics = self._server.engine.topics
         return [self._measure(topics[name], elapsed_s) for name in SHOWN if name in topics]
 
-    def _measure(self, topic: RunningTopic, elapsed_s: float) -> Figures:
+    def _measure(self, topic: LiveTopic, elapsed_s: float) -> Figures:
         name = topic.definition.name
         taken, given = topic.updates, topic.updates
         pending = 0

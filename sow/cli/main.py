@@ -26,9 +26,9 @@ COMMANDS = {
     "publish": "sow.cli.publish",
     "delete": "sow.cli.delete",
     "reload": "sow.cli.reload",
-    "top": "sow.cli.later",
-    "dump": "sow.cli.later",
-    "load": "sow.cli.later",
+    "top": "sow.cli.unavailable",
+    "dump": "sow.cli.unavailable",
+    "load": "sow.cli.unavailable",
     "pipeline": "sow.cli.pipeline",
     "repair": "sow.cli.repair",
 }

@@ -20,9 +20,9 @@ from sow.cli.options import json_option, variables_option
 from sow.config import require
 from sow.config.findings import MistakeError
 from sow.config.kinds import spark_master
+from sow.definitions import Configuration, ConflatedTopic, authority
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
-from sow.topics import Configuration, ConflatedTopic, authority
 from sow.wire import nearest
 
 REFRESH_S = 0.5

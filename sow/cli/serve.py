@@ -17,9 +17,9 @@ from sow.cli.options import json_option, run, variables_option
 from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.config import exposed, load, require
+from sow.definitions import Configuration
 from sow.errors import ConfigError
 from sow.server.app import Server
-from sow.topics import Configuration
 
 STOP_S_MAX = 5.0
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from sow.bookmarks import going_on
 from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.errors import SowError
+from sow.history.bookmarks import going_on
 
 ACK = "ack"
 NOT_LOGGED = ("invalid bookmark", "invalid topic")

@@ -1,4 +1,4 @@
-"""config.xml: read, checked and turned into the plain data of `sow.topics`.
+"""config.xml: read, checked and turned into the plain data of `sow.definitions`.
 
 Text becomes nodes (`document`), nodes become sections by the table of elements (`structure`,
 `elements`), the rules say what must agree (`rules`), and sections become dataclasses (`build`).
@@ -16,8 +16,8 @@ from sow.config.findings import Finding, Findings, Loaded, Severity
 from sow.config.rules import check
 from sow.config.structure import read_root
 from sow.config.variables import Variables
+from sow.definitions import Configuration
 from sow.errors import ConfigError
-from sow.topics import Configuration
 
 __all__ = ["Finding", "Loaded", "Severity", "exposed", "load", "loads", "require"]
 

@@ -1,11 +1,11 @@
-"""From sections to the dataclasses of `sow.topics`; runs only on what the rules have passed."""
+"""From sections to the dataclasses of `sow.definitions`, once the rules have passed them."""
 
 import dataclasses
 import os.path
 
 from sow.config.files import file_name
 from sow.config.structure import Section
-from sow.topics import Configuration, Topic
+from sow.definitions import Configuration, Topic
 
 
 def build(root: Section, directory: str) -> Configuration:

@@ -2,7 +2,7 @@
 
 Reading, did-you-mean, the reference in docs/configuration.md and the check that config.xml
 explains every element are all driven from here. To add an element: an entry here (or in
-`topic_elements`), and a field on the dataclass that its section makes (`sow.topics`).
+`topic_elements`), and a field on the dataclass that its section makes (`sow.definitions`).
 """
 
 from sow.config import kinds
@@ -11,7 +11,7 @@ from sow.config.kinds import Kind
 from sow.config.pipeline_elements import PIPELINES
 from sow.config.security_elements import ACCESS_OF_AMPS, SECURITY
 from sow.config.topic_elements import SOW
-from sow.topics import (
+from sow.definitions import (
     Configuration,
     JournalSettings,
     Limits,

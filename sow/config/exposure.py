@@ -6,8 +6,8 @@ with the address that is then in force, asks `exposed` and refuses or warns.
 """
 
 from sow.config.findings import Finding
+from sow.definitions import Configuration
 from sow.hosts import is_loopback
-from sow.topics import Configuration
 
 
 def exposed(host: str) -> tuple[str, str] | None:

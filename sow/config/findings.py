@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from sow.topics import Configuration
+from sow.definitions import Configuration
 
 Severity = Literal["error", "warning"]
 

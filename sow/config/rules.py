@@ -15,10 +15,10 @@ from sow.config.logged import check_logged_topics
 from sow.config.pipeline_rules import check_pipelines
 from sow.config.structure import Section
 from sow.config.underlying import check_underlying_topics
+from sow.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
 from sow.errors import ClientError
 from sow.messages import message_type
 from sow.topic_patterns import METACHARACTERS
-from sow.topics import SYSTEM_PREFIX, Limits, MessageTypeOptions
 
 
 def check(root: Section, findings: Findings) -> None:

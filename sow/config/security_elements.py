@@ -12,8 +12,8 @@ from itertools import chain
 from sow.config.element import Element, later
 from sow.config.findings import MistakeError
 from sow.config.kinds import Kind
+from sow.definitions import Security
 from sow.hosts import is_address, parse_authority, parse_host, parse_origin
-from sow.topics import Security
 
 
 def _host(text: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, later, unused
-from sow.topics import ConflatedTopic, Merge, Topic
+from sow.definitions import ConflatedTopic, Merge, Topic
 
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:

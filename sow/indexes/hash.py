@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions.compare import is_null
-from sow.indexes.spellings import Single, Spellings
+from sow.indexes.equal_values import Single, Spellings
 from sow.messages.base import Column
 from sow.paths import Path, Scalar, Value
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
 
-from sow.indexes.spellings import equal_values, unusual_number
+from sow.indexes.equal_values import equal_values, unusual_number
 from sow.keys import SEPARATOR, identities
 from sow.paths import Path, Scalar
 from sow.store.memory import Table

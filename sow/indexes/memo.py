@@ -5,7 +5,7 @@ next query (or the server, when idle) reads those records' bodies again. By slot
 kind, a number (NaN unless the kind is NUMBER) and the code of a text (-1 unless it is TEXT), so
 that a test is one numpy operation over numbers and one look per distinct text. What cannot be
 held exactly (lists, integers that no double equals) is OTHER: those records are judged by
-their bodies. `sow.indexes.judge` runs tests; this module only keeps the values.
+their bodies. `sow.indexes.masks` runs tests; this module only keeps the values.
 """
 
 from collections.abc import Callable, Iterable, Sequence

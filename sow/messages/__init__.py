@@ -8,13 +8,13 @@ another name or other separators; its `Module` says which line of the table it m
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.fix import Fix
 from sow.messages.json import Json
 from sow.messages.scalars import Binary, Double, Int64, String
-from sow.topics import MessageTypeOptions
 
 __all__ = ["MESSAGE_TYPES", "NOT_BUILT", "Column", "Decoder", "MessageType", "message_type"]
 

@@ -11,11 +11,11 @@ written in the most compact form. All input is bounded: no length or count excee
 import struct
 from base64 import b64decode, b64encode
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import base64_body, base64_line, bytes_of
 from sow.paths import Path, Scalar, Value
-from sow.topics import MessageTypeOptions
 
 ARRAY, TYPE, TAG_LENGTH = 0x80, 0x78, 0x07
 NULL, STRING, BINARY, INT8, INT16, INT32, INT64, DOUBLE, DATETIME, LEB128 = range(0, 80, 8)

@@ -6,11 +6,11 @@ tag that comes more than once has the list of its values. Messages are flat and 
 header and trailer fields are fields like any other, and checksums are not verified.
 """
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ConfigError, shown
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
 from sow.paths import Path
-from sow.topics import MessageTypeOptions
 
 Fields = dict[str, str | list[str]]
 

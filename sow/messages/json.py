@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.messages.base import Column
 from sow.messages.json_columns import FAILURES, columns_reader
 from sow.paths import Path, value_at
-from sow.topics import MessageTypeOptions
 
 NESTING_MAX = 250
 """Levels of objects and arrays in one message; what the JSON libraries can also write."""

@@ -7,6 +7,7 @@ message, and there is nothing to filter by: every path is without a value.
 import re
 from math import isfinite
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import (
@@ -18,7 +19,6 @@ from sow.messages.lines import (
     text_of,
 )
 from sow.paths import Path
-from sow.topics import MessageTypeOptions
 
 INTEGER = re.compile(rb"-?[0-9]{1,19}\Z")
 NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from sow.expressions import Node, equalities_of, paths_in
 from sow.indexes import MEMO_COLUMNS_MAX, HashIndex, Indexes
-from sow.indexes.judge import Judge, compiled, is_columnar
+from sow.indexes.masks import Masks, compiled, is_columnar
 from sow.paths import Path, Scalar
+from sow.query.candidates import Candidates
 from sow.query.query import SCAN, Query, Step
-from sow.query.survivors import Survivors
 
 # Reading this many bodies costs less than making a column.
 FEW_ROWS = 1_000
@@ -50,7 +50,7 @@ class Search:
     def __init__(self, indexes: Indexes, query: Query) -> None:
         self._indexes = indexes
         self._query = query
-        self._left = Survivors(indexes.table)
+        self._left = Candidates(indexes.table)
         self._doubtful = NOTHING
         """Records that a column could not decide on."""
         self._terms = list(dict.fromkeys(query.filter.conjuncts)) if query.filter else []
@@ -165,7 +165,7 @@ class Search:
         paths = paths_in(term)
         self._advise_on_new(paths)
         columns = {path: self._indexes.memo(path) for path in paths}
-        judge = Judge(columns, self._left.listed, len(self._indexes.table.bodies))
+        judge = Masks(columns, self._left.listed, len(self._indexes.table.bodies))
         true = judge.where(term)
         if judge.unsure is not None:
             doubtful = self._left.picked(judge.unsure & ~true)

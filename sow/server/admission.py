@@ -17,6 +17,7 @@ No I/O here, and nothing is looked up.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from sow.definitions import Security
 from sow.errors import ClientError
 from sow.hosts import (
     DEFAULT_PORTS,
@@ -27,7 +28,6 @@ from sow.hosts import (
     parse_host,
     parse_origin,
 )
-from sow.topics import Security
 
 CONSOLE = "/"
 ECHO_MAX = 80

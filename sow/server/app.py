@@ -9,12 +9,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from sow.catalog import RunningTopic
 from sow.clock import Clock, SystemClock
-from sow.engine import Engine
+from sow.definitions import Configuration, Topic, authority, with_system_topics
+from sow.engine.catalog import LiveTopic
+from sow.engine.engine import Engine
+from sow.engine.restoration import Homeless
 from sow.errors import ConfigError, StoreError
-from sow.executor import Executor
-from sow.restoration import Homeless
+from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
@@ -30,7 +31,6 @@ from sow.server.routes import Doors, open_doors, routes
 from sow.store.kept import kept_of
 from sow.store.protocols import Entry, Journal
 from sow.store.staging import Staging
-from sow.topics import Configuration, Topic, authority, with_system_topics
 
 log = logging.getLogger("sow")
 
@@ -246,7 +246,7 @@ class Server:
         self.driver.wake()
         return changes
 
-    def _give_up(self, topics: dict[RunningTopic, str]) -> None:
+    def _give_up(self, topics: dict[LiveTopic, str]) -> None:
         """Write out the records of topics that a reload has no place for."""
         now_us = self.driver.now_us()
         target = removed_at(self._data_directory, now_us)

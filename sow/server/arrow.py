@@ -15,13 +15,13 @@ import pyarrow as pa
 from aiohttp import web
 
 from sow.errors import ClientError, clipped
-from sow.keyed_topic import KeyedTopic
-from sow.log_rows import LogRows
+from sow.history.log_rows import LogRows
+from sow.history.snapshot import Snapshot
 from sow.messages.arrow import table_of_documents, table_of_json
 from sow.messages.arrow_input import read_stream
-from sow.rendering import document_of
-from sow.snapshot import Snapshot
-from sow.staged_writes import Rows
+from sow.requests.staged_writes import Rows
+from sow.topic.records import Records
+from sow.topic.rendering import document_of
 
 ARROW = "application/vnd.apache.arrow.stream"
 ROWS_AT_ONCE = 10_000
@@ -41,7 +41,7 @@ TS_US_MAX = 253_402_300_799_999_999
 """The last moment of the year 9999: what is written as a date."""
 
 
-def texts(topic: KeyedTopic, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
+def texts(topic: Records, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
     """Bodies as the text of the column `value`."""
     if topic.message_type.name == "json":
         return bodies
@@ -152,7 +152,7 @@ def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
     return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
-def read_rows(topic: KeyedTopic, content: bytes, size_max: int) -> Rows:
+def read_rows(topic: Records, content: bytes, size_max: int) -> Rows:
     """The rows that a writer sent: `value`, and optionally `key` and `op` (publish).
 
     `size_max` bounds the bytes of the stream once unpacked. Raises ClientError for what is no such
@@ -161,7 +161,7 @@ def read_rows(topic: KeyedTopic, content: bytes, size_max: int) -> Rows:
     return rows_of(topic, read_stream(content, size_max))
 
 
-def rows_of(topic: KeyedTopic, table: pa.Table) -> Rows:
+def rows_of(topic: Records, table: pa.Table) -> Rows:
     """The same from a table."""
     unknown = [name for name in table.column_names if name not in WRITTEN]
     if unknown or "value" not in table.column_names:
@@ -204,7 +204,7 @@ def _texts_of(table: pa.Table, name: str) -> list[str | None]:
     return found
 
 
-def _bodies(topic: KeyedTopic, values: Sequence[str | None]) -> list[bytes | None]:
+def _bodies(topic: Records, values: Sequence[str | None]) -> list[bytes | None]:
     """The JSON texts that stand for bodies."""
     if topic.message_type.name == "json":
         return [None if value is None else value.encode() for value in values]

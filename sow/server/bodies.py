@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 from aiohttp import web
 
-from sow.engine import Engine
+from sow.engine.engine import Engine
 from sow.errors import BadMessage, TooLarge, clipped
-from sow.keyed_topic import Columns, KeyedTopic, Messages
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import FAILURES, array_pieces, frame_pieces, line_pieces
+from sow.topic.records import Columns, Messages, Records
 from sow.wire import BODIES_MAX
 
 JSON_TYPES = ("application/json", "text/json")
@@ -24,7 +24,7 @@ BYTES_TYPE = "application/octet-stream"
 
 
 async def take_messages(
-    topic: KeyedTopic, request: web.Request, body: bytes, take: Callable[[list[bytes]], None]
+    topic: Records, request: web.Request, body: bytes, take: Callable[[list[bytes]], None]
 ) -> int:
     """Hand the messages in a request's body to `take`, some at a time; returns how many there were.
 
@@ -48,7 +48,7 @@ async def take_messages(
 class Reading:
     """Messages of one publish as they are read for a topic; `key` is that of the only one."""
 
-    def __init__(self, engine: Engine, topic: KeyedTopic, key: str | None) -> None:
+    def __init__(self, engine: Engine, topic: Records, key: str | None) -> None:
         self._engine = engine
         self._topic = topic
         self._keys = None if key is None else (key,)
@@ -78,7 +78,7 @@ class Reading:
         )
 
 
-def _pieces(topic: KeyedTopic, request: web.Request, body: bytes) -> Iterator[list[bytes]]:
+def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[bytes]]:
     content_type = request.content_type
     if content_type in LINE_TYPES:
         return line_pieces(as_utf8(request, body))
@@ -112,7 +112,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _bodies(topic: KeyedTopic, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+def _bodies(topic: Records, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
     """JSON texts of a JSON topic are the bodies; those of other types stand for them."""
     count = 0
     for texts in pieces:

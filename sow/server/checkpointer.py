@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from sow.consumers import Patience
 from sow.errors import SowError, clipped
+from sow.requests.consumers import Patience
 from sow.server.driver import Driver
 from sow.store.protocols import Checkpoint, Slice
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from sow.executor import Executor
+from sow.delivery.sessions import Session
+from sow.requests.executor import Executor
 from sow.server.driver import Driver
-from sow.sessions import Session
 
 SOCKET_BUFFER_BYTES = 256 * 1024
 GRACE_S = 2.0
@@ -74,7 +74,7 @@ class Connection:
         if self._waiting is None:
             self._fill_socket(now_us)
         if session.outbox or session.ended is not None:
-            self._executor.relieve(session, now_us)
+            self._executor.apply_back_pressure(session, now_us)
             if self._waiting is None:
                 self._fill_socket(now_us)
         if session.ended is not None and self._aborting is None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from sow.budget import Holder
+from sow.definitions import Limits
 from sow.errors import Busy, SowError
 from sow.server.crowd import Crowd
 from sow.server.frames import Frames
@@ -20,7 +21,6 @@ from sow.server.intake import TURN_S, Intake
 from sow.server.patience import Patience
 from sow.server.problems import problem
 from sow.server.requests import TooSlow, client_key
-from sow.topics import Limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,9 +8,9 @@ is counted by requests instead, while they are under way. Pure bookkeeping.
 from collections import Counter
 from collections.abc import Callable
 
+from sow.definitions import Configuration
 from sow.hosts import is_loopback
 from sow.server.forwarded import Proxies
-from sow.topics import Configuration
 
 PER_ADDRESS = 1_000
 

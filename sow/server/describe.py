@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sow.catalog import PatternTopic, RunningTopic
-from sow.sessions import Session
-from sow.topics import ConflatedTopic
+from sow.definitions import ConflatedTopic
+from sow.delivery.sessions import Session
+from sow.engine.catalog import LiveTopic, PatternTopic
 
 
-def describe_topic(topic: RunningTopic, now_us: int) -> dict[str, Any]:
+def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
     """A topic's definition and how it stands."""
     records, definition = topic.records, topic.definition
     described: dict[str, Any] = {

@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sow.clock import Clock
-from sow.engine import Engine, Group
+from sow.delivery.sessions import Session
+from sow.engine.engine import Engine, Group
 from sow.errors import DiskFull, SowError, StoreError, StoreFailing
-from sow.sessions import Session
 from sow.store.protocols import Entry, Journal
 
 log = logging.getLogger("sow")

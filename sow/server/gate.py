@@ -11,10 +11,10 @@ from threading import Event, Thread
 
 from aiohttp import HttpVersion11, hdrs, web
 
+from sow.definitions import Configuration
 from sow.hosts import parse_host
 from sow.server.admission import Admission, Asked
 from sow.server.forwarded import Proxies
-from sow.topics import Configuration
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -12,13 +12,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from sow.catalog import RunningTopic
+from sow.definitions import without_system_topics
+from sow.engine.catalog import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
-from sow.executor import OPERATOR, Executor
 from sow.expressions import parse_order_by
+from sow.history.snapshot import CHUNK_ROWS, Snapshot
 from sow.paths import value_at
 from sow.query import Query
-from sow.rendering import Shape, check_select
+from sow.requests.executor import OPERATOR, Executor
 from sow.server.arrow import ARROW, of_documents, of_snapshot, write_stream
 from sow.server.bodies import BYTES_TYPE, Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
@@ -27,8 +28,7 @@ from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import JSON, json_response
-from sow.snapshot import CHUNK_ROWS, Snapshot
-from sow.topics import without_system_topics
+from sow.topic.rendering import Shape, check_select
 from sow.wire import comma_list, read_list
 
 NDJSON = "application/x-ndjson"
@@ -79,7 +79,7 @@ class HttpDoor:
             return json_response(describe_pattern(pattern))
         return json_response(describe_topic(self._topic(request), self._driver.now_us()))
 
-    def _topic(self, request: web.Request) -> RunningTopic:
+    def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])
 
     # Records.
@@ -186,7 +186,7 @@ class HttpDoor:
         await self._driver.durable()
         return json_response({"deleted": deleted})
 
-    async def _named(self, topic: RunningTopic, request: web.Request, body: bytes) -> list[bytes]:
+    async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> list[bytes]:
         """The bodies whose key fields name records; none of them is bad."""
         bodies: list[bytes] = []
 

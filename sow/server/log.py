@@ -13,20 +13,20 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from sow.bookmarks import parse_start
-from sow.consumers import Consumers
-from sow.engine import Engine
+from sow.engine.engine import Engine
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
 from sow.expressions import Filter
-from sow.keyed_topic import KeyedTopic
-from sow.log_rows import Extent, LogRows, extent, log_rows
+from sow.history.bookmarks import parse_start
+from sow.history.log_rows import Extent, LogRows, extent, log_rows
+from sow.requests.consumers import Consumers
+from sow.requests.subscriptions import is_logged
 from sow.server.arrow import ARROW, Stream, of_log
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import JSON, json_response
-from sow.subscriptions import is_logged
+from sow.topic.records import Records
 from sow.wire import comma_list, timestamp
 
 NDJSON = "application/x-ndjson"
@@ -36,7 +36,7 @@ WAIT_S_MAX = 60
 PIECES_AT_ONCE = 50
 PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 
-Topics = dict[str, KeyedTopic]
+Topics = dict[str, Records]
 
 
 class Position(msgspec.Struct, forbid_unknown_fields=True):

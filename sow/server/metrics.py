@@ -11,13 +11,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sow.budget import Budget
-from sow.capacity import records_max
-from sow.catalog import RunningTopic
-from sow.consumers import Consumers
-from sow.executor import Executor
+from sow.definitions import CONSUMERS
+from sow.engine.capacity import records_max
+from sow.engine.catalog import LiveTopic
+from sow.requests.consumers import Consumers
+from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
-from sow.topics import CONSUMERS
 
 
 class EngineCollector(Collector):
@@ -38,7 +38,7 @@ class EngineCollector(Collector):
         yield from self._server()
         yield from self._limits()
 
-    def _topics_by_name(self) -> Iterator[tuple[str, RunningTopic]]:
+    def _topics_by_name(self) -> Iterator[tuple[str, LiveTopic]]:
         for topic in self._executor.engine.catalog.listed():
             yield topic.definition.name, topic
 

@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 import orjson
 
-from sow.engine import Engine
+from sow.definitions import Configuration
+from sow.engine.engine import Engine
+from sow.engine.restoration import Homeless
 from sow.errors import Damaged, StoreError
-from sow.restoration import Homeless
 from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command, sync_directory
@@ -31,7 +32,6 @@ from sow.store.kept import Era, Kept, Past, file_name, kept_of, names_of, persis
 from sow.store.manifest import Manifest, ManifestFile, write_file
 from sow.store.private import close_to_others, make_directory
 from sow.store.protocols import Entry
-from sow.topics import Configuration
 
 log = logging.getLogger("sow")
 

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from aiohttp import hdrs, web
 
 from sow.budget import Budget, Holder
+from sow.definitions import Limits
 from sow.errors import Busy, ClientError, TooLarge
 from sow.hosts import is_loopback
 from sow.server.gate import client_address
 from sow.server.inflating import inflater
 from sow.server.intake import FREE_BYTES
 from sow.server.patience import BYTES_PER_S_MIN, Patience
-from sow.topics import Limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sow import __version__
 from sow.budget import Budget
 from sow.errors import NotAvailable
-from sow.executor import Executor
+from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
 from sow.server.http import (

@@ -25,20 +25,20 @@ import numpy as np
 import pyarrow as pa
 from aiohttp import web
 
-from sow.as_of import as_of
-from sow.bookmarks import parse_start
-from sow.catalog import RunningTopic
-from sow.engine import Engine
+from sow.engine.catalog import LiveTopic
+from sow.engine.engine import Engine
 from sow.errors import Busy, ClientError, TooLarge, UnknownRecord, shown
 from sow.expressions import Filter
+from sow.history.bookmarks import parse_start
+from sow.history.snapshot import Snapshot
+from sow.history.snapshot_as_of import as_of
 from sow.query import Query
+from sow.requests.subscriptions import is_logged
 from sow.server.arrow import ARROW, of_snapshot, write_stream
 from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
-from sow.snapshot import Snapshot
-from sow.subscriptions import is_logged
 from sow.wire import comma_list
 
 KEPT_US = 600_000_000
@@ -68,7 +68,7 @@ class Taken:
 
     name: str
     client: str
-    topic: RunningTopic
+    topic: LiveTopic
     parts: list[Snapshot]
     bookmark: int
     used_us: int

@@ -9,14 +9,14 @@ import contextlib
 
 from aiohttp import HttpVersion11, web
 
-from sow.bookmarks import parse_bookmark
 from sow.commands import Command, Options
 from sow.errors import ClientError
-from sow.executor import Executor
+from sow.history.bookmarks import parse_bookmark
+from sow.requests.executor import Executor
+from sow.requests.subscriptions import is_logged
 from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.parameters import asked_of, read_flag
-from sow.subscriptions import is_logged
 from sow.wire import EVENTS, parse_conflation, read_list
 
 PARAMETERS = (

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from aiohttp import WSMsgType, web
 
 from sow.commands import Command
+from sow.delivery.sessions import Session
 from sow.errors import ClientError, StoreError
-from sow.executor import Executor
+from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.connections import Messages, watched
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
-from sow.sessions import Session
 from sow.wire import LINES, Refused
 
 TURN_S = 0.002
@@ -84,7 +84,7 @@ class Incoming:
             if session.ended is not None or not connection.owns:
                 self._drop()
             elif session.outbox.full:
-                self._executor.relieve(session, self._driver.now_us())
+                self._executor.apply_back_pressure(session, self._driver.now_us())
                 if session.ended is not None:
                     connection.write()
                 self._next = self._loop.call_later(FULL_PAUSE_S, self._turn)
@@ -218,7 +218,7 @@ class WebSocketDoor:
         """The socket has gone; the session may stay, and its queue has to be kept in bounds."""
         driver, executor = self._driver, self._executor
         if executor.drop(session, driver.now_us()):
-            driver.attach(session, lambda: executor.relieve(session, driver.now_us()))
+            driver.attach(session, lambda: executor.apply_back_pressure(session, driver.now_us()))
 
     async def close(self) -> None:
         """Tell every client that the server stops."""

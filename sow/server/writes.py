@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from sow.catalog import RunningTopic
-from sow.engine import Engine
+from sow.engine.catalog import LiveTopic
+from sow.engine.engine import Engine
 from sow.errors import ClientError, TooLarge, clipped, shown
+from sow.requests.staged_writes import Rejected, StagedWrites, Step
 from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import asked_of, read_count
 from sow.server.requests import read_body
 from sow.server.responses import json_response
-from sow.staged_writes import Rejected, StagedWrites, Step
 from sow.store.staging import Attempt, Batch, Staging
 
 RECENT_ROWS_MAX = 500_000
@@ -178,7 +178,7 @@ class WritesDoor:
         self._recent.keep(Chunk(asked["topic"], batch, attempt, chunk), read)
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
-    def _read(self, topic: RunningTopic, content: bytes) -> Read:
+    def _read(self, topic: LiveTopic, content: bytes) -> Read:
         rows = read_rows(topic.records, content, self._engine.configuration.limits.frame_bytes_max)
         steps, rejected = self._writes.read(topic, rows)
         size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
@@ -216,7 +216,7 @@ class WritesDoor:
         now_us = self._driver.now_us()
         return str(self._writes.apply(*batch, commit.topic, steps, now_us))
 
-    def _staged(self, topic: RunningTopic, batch: Batch, part: StagedPart, room: int) -> list[Read]:
+    def _staged(self, topic: LiveTopic, batch: Batch, part: StagedPart, room: int) -> list[Read]:
         """What one task has staged, read; in a thread, since it may be much."""
         found: list[Read] = []
         for chunk in range(part.chunks):
@@ -236,7 +236,7 @@ class WritesDoor:
             )
         return found
 
-    def _chunk(self, topic: RunningTopic, batch: Batch, attempt: Attempt, chunk: int) -> Read:
+    def _chunk(self, topic: LiveTopic, batch: Batch, attempt: Attempt, chunk: int) -> Read:
         name = topic.definition.name
         recent = self._recent.take(Chunk(name, batch, attempt, chunk))
         if recent is not None:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import Spec
+from sow.definitions import ConflatedTopic, MessageTypeOptions
 from sow.expressions import compile_filter
-from sow.merging import Merger, make_merger
 from sow.messages import message_type
 from sow.messages.base import MessageType
-from sow.topics import ConflatedTopic, MessageTypeOptions
+from sow.topic.merging import Merger, make_merger
 
 GONE = "gone"
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from conflated_topics.recorded import Spec
 from conflated_topics.spark import conflate, conflate_each_batch
+from sow.definitions import ConflatedTopic
 from sow.errors import ClientError
 from sow.expressions import compile_filter
 from sow.messages import message_type
@@ -33,7 +34,6 @@ from sow.spark.conflation import SparkConflation
 from sow.spark.http import Server, segment
 from sow.spark.session import has_session, session
 from sow.store.private import make_directory, open_file
-from sow.topics import ConflatedTopic
 
 ROWS_OF_A_BATCH = "100000"
 GONE = "__gone"

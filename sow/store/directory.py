@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sow.definitions import JournalSettings, Topic
 from sow.errors import StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.journal import LmdbJournal
 from sow.store.kept import file_name, fingerprint
 from sow.store.private import close_to_others, is_open_to_others, make_directory, open_file
-from sow.topics import JournalSettings, Topic
 
 LOCK_FILE = "lock"
 

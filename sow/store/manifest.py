@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sow.definitions import MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
 from sow.store.kept import Era, Kept, Names
 from sow.store.private import close_to_others, write_anew
-from sow.topics import MessageTypeOptions, Topic
 
 MANIFEST_FILE = "manifest.json"
 COPY_FILE = "manifest.json.copy"

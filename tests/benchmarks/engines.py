@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from sow.config import loads
-from sow.engine import Engine
-from sow.executor import Executor
+from sow.definitions import Configuration
+from sow.delivery.sessions import Session
+from sow.engine.engine import Engine
+from sow.requests.executor import Executor
 from sow.server.app import new_session_name
-from sow.sessions import Session
 from sow.store.volatile import MemoryJournal
-from sow.topics import Configuration
 from sow.wire import LINES, read_frame
 
 FRAME_US = 400

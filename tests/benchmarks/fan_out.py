@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 
-from sow.engine import Engine
-from sow.executor import Executor
+from sow.engine.engine import Engine
+from sow.requests.executor import Executor
 from sow.server.app import new_session_name
 from sow.store.volatile import MemoryJournal
 from sow.wire import LINES, read_frame

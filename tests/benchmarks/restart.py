@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import lmdb
 
+from sow.definitions import Topic
 from sow.store.directory import DataDirectory, file_name
 from sow.store.protocols import Slice
-from sow.topics import Topic
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess

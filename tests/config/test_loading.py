@@ -4,8 +4,7 @@ import pytest
 
 from sow.config import load, loads, require
 from sow.config.elements import ROOT
-from sow.errors import ConfigError
-from sow.topics import (
+from sow.definitions import (
     Configuration,
     ConflatedTopic,
     JournalSettings,
@@ -14,6 +13,7 @@ from sow.topics import (
     SessionSettings,
     Topic,
 )
+from sow.errors import ConfigError
 
 FULL = """<SOWConfig>
 <Name>full</Name>

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topics import Security
+from sow.definitions import Security
 
 
 def security(*elements):

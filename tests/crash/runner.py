@@ -10,9 +10,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from sow.definitions import Configuration, ConflatedTopic, Topic
 from sow.errors import SowError
 from sow.server import app, checkpointer
-from sow.topics import Configuration, ConflatedTopic, Topic
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/batch",),))
 TRADES = Topic("trades", "json", keys=("/id",))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sow.engine import Engine
+from sow.definitions import Configuration, Topic
+from sow.engine.engine import Engine
 from sow.server.opening import REMOVED, Opening
 from sow.store import repair
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
-from sow.topics import Configuration, Topic
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 TRADES = Topic("trades", "json", keys=("/id",))

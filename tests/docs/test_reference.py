@@ -9,11 +9,11 @@ import pytest
 
 from sow import wire
 from sow.budget import Budget
-from sow.consumers import Consumers
+from sow.definitions import CONSUMERS, Merge
+from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
 from sow.server.metrics import exposition
 from sow.server.routes import Doors, description, routes
-from sow.topics import CONSUMERS, Merge
 from tests.engine.harness import ORDERS, SLOW, World
 from tests.test_layers import LAYERS
 

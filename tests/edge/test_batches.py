@@ -6,12 +6,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from sow.definitions import MessageTypeOptions
+from sow.history.snapshot import Snapshot
 from sow.messages.bflat import BFlat
 from sow.server.snapshots import Taken
 from sow.server.writes import Chunk, Read, Recent
-from sow.snapshot import Snapshot
 from sow.store.staging import Attempt, Batch
-from sow.topics import MessageTypeOptions
 from tests.edge.serving import records
 from tests.engine.harness import ORDERS, World
 

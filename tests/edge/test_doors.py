@@ -7,8 +7,8 @@ import re
 import pytest
 
 from sow.client import Client
+from sow.definitions import Security
 from sow.server.routes import Doors, routes
-from sow.topics import Security
 from tests.edge.serving import Running, configuration, records, stream
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 

@@ -15,13 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.engine import Engine
-from sow.errors import Damaged, InvalidTopic, StoreError, TooLarge
-from sow.log_rows import extent, log_rows
-from sow.server.opening import REMOVED, Opening
-from sow.store.manifest import COPY_FILE, MANIFEST_FILE
-from sow.store.repair import main as repair
-from sow.topics import (
+from sow.definitions import (
     Configuration,
     ConflatedTopic,
     JournalSettings,
@@ -29,6 +23,12 @@ from sow.topics import (
     MessageTypeOptions,
     Topic,
 )
+from sow.engine.engine import Engine
+from sow.errors import Damaged, InvalidTopic, StoreError, TooLarge
+from sow.history.log_rows import extent, log_rows
+from sow.server.opening import REMOVED, Opening
+from sow.store.manifest import COPY_FILE, MANIFEST_FILE
+from sow.store.repair import main as repair
 
 NOW_US = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 
 from conflated_topics.recorded import State, step
 from sow.clock import VirtualClock
-from sow.engine import Engine
+from sow.definitions import WRITES, Configuration, ConflatedTopic, SessionSettings, Topic
+from sow.engine.engine import Engine
 from sow.errors import DiskFull
-from sow.executor import Executor
-from sow.log_rows import extent, log_rows
+from sow.history.log_rows import extent, log_rows
+from sow.requests.executor import Executor
+from sow.requests.staged_writes import StagedWrites, read
 from sow.server.arrow import SCHEMA, of_log, rows_of
 from sow.spark.conflation import SparkConflation
-from sow.staged_writes import StagedWrites, read
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal
-from sow.topics import WRITES, Configuration, ConflatedTopic, SessionSettings, Topic
 from sow.wire import LINES, read_frame
 
 MS = 1000
@@ -110,7 +110,7 @@ class World:
                 session.end(error.reason, self.now)
         self.engine.release(group)
         for session in group.sessions:
-            self.executor.relieve(session, self.now)
+            self.executor.apply_back_pressure(session, self.now)
 
     def advance(self, by_us):
         """Let time pass, stopping wherever the engine is due."""
@@ -166,7 +166,7 @@ class SlowDisk(World):
                 self.journal.append(group.entries)
             self.engine.release(group)
             for session in group.sessions:
-                self.executor.relieve(session, self.now)
+                self.executor.apply_back_pressure(session, self.now)
 
     def catch_up(self):
         """Everything is on the disk, and what follows is at once."""
@@ -297,7 +297,7 @@ class Client:
                 size = frame[1]
                 frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
             elif frame is None:
-                self.world.executor.relieve(self.session, self.world.now)
+                self.world.executor.apply_back_pressure(self.session, self.world.now)
                 self.world.executor.drained(self.session)
                 if not self.world.engine.has_work:
                     return frames

@@ -2,12 +2,12 @@
 
 import pytest
 
-from sow.consumers import Consumers
+from sow.definitions import CONSUMERS, WRITES
 from sow.errors import ClientError
-from sow.log_rows import extent, log_rows
-from sow.staged_writes import Rows, StagedWrites
+from sow.history.log_rows import extent, log_rows
+from sow.requests.consumers import Consumers
+from sow.requests.staged_writes import Rows, StagedWrites
 from sow.store.protocols import Entry
-from sow.topics import CONSUMERS, WRITES
 from tests.engine.harness import ORDERS, SECOND, World
 
 

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sow.topics import Topic
+from sow.definitions import Topic
 from tests.engine.harness import World
 
 TOPIC = Topic("orders", "json", keys=("/id",))

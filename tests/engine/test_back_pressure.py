@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.topics import ConflatedTopic, Merge, SessionSettings, Topic
+from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
 from tests.engine.harness import SECOND, SlowDisk, World, short
 
 SMALL = SessionSettings(queue_messages_max=10)

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from sow.bookmarks import going_on, parse_bookmark, parse_start
 from sow.errors import ClientError
+from sow.history.bookmarks import going_on, parse_bookmark, parse_start
 from sow.store.protocols import Entry
 from sow.store.volatile import MemoryJournal
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topics import ConflatedTopic, Topic
+from sow.definitions import ConflatedTopic, Topic
 from sow.wire import read_frame
 from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from sow.definitions import WRITES, ConflatedTopic, Limits, Topic
 from sow.errors import Full
-from sow.staged_writes import Rows, StagedWrites
+from sow.requests.staged_writes import Rows, StagedWrites
 from sow.store.memory import RECORD_BYTES
-from sow.topics import WRITES, ConflatedTopic, Limits, Topic
 from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
 
 FEW = replace(ORDERS, records_max=3)

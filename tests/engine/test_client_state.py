@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from sow.topics import ConflatedTopic, Merge, SessionSettings, Topic
+from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
 from tests.engine.harness import MS, SECOND, Client, World
 
 TOPICS = (

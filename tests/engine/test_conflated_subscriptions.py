@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.topics import Topic
+from sow.definitions import Topic
 from tests.engine.harness import MS, SECOND, World, short
 
 

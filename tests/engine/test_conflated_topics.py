@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topics import ConflatedTopic, Merge, Topic
+from sow.definitions import ConflatedTopic, Merge, Topic
 from tests.engine.harness import MS, ORDERS, SECOND, SLOW, SparkWorld, World
 
 FAST = ConflatedTopic("orders-F", "json", "orders", interval_us=100 * MS)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from sow import consumers as module
-from sow.consumers import CHANCE_US, Consumers, Overtaken, Patience
+from sow.definitions import CONSUMERS, JournalSettings
 from sow.errors import ClientError, TooLarge
-from sow.topics import CONSUMERS, JournalSettings
+from sow.requests import consumers as module
+from sow.requests.consumers import CHANCE_US, Consumers, Overtaken, Patience
 from tests.engine.harness import ORDERS, SECOND, World
 
 LASTS_US = JournalSettings().consumer_expiration_us

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.topics import ConflatedTopic, Topic
+from sow.definitions import ConflatedTopic, Topic
 from tests.engine.harness import MS, ORDERS, SECOND, World
 
 

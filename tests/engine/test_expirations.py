@@ -5,12 +5,12 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow import expirations
-from sow.expirations import Expirations
-from sow.staged_writes import Rows, StagedWrites, read
+from sow.definitions import WRITES, Topic
+from sow.requests.staged_writes import Rows, StagedWrites, read
 from sow.store.memory import Table
 from sow.store.protocols import Slice
-from sow.topics import WRITES, Topic
+from sow.topic import expirations
+from sow.topic.expirations import Expirations
 from tests.engine.harness import SECOND, World
 
 EXPIRING = Topic("t", "json", keys=("/id",), expires=True)

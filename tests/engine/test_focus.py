@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topics import Topic
+from sow.definitions import Topic
 from tests.engine.harness import SECOND, World, short
 
 

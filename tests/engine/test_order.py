@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sow.topics import ConflatedTopic, SessionSettings, Topic
+from sow.definitions import ConflatedTopic, SessionSettings, Topic
 from tests.engine.harness import MS, SECOND, SlowDisk, World
 
 BOTH = "^(a|b)$"

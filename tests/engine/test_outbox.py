@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sow import outbox
-from sow.folding import DISPLACEMENTS_MAX
-from sow.topics import SessionSettings, Topic
+from sow.definitions import SessionSettings, Topic
+from sow.delivery import outbox
+from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from tests.engine.harness import SlowDisk, World
 
 AMPLE = SessionSettings(queue_messages_max=10_000)

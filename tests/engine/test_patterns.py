@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from sow.definitions import Configuration, ConflatedTopic, Limits, Topic
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
-from sow.topics import Configuration, ConflatedTopic, Limits, Topic
 from tests.engine.harness import ORDERS, SECOND, SLOW, World, short
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")

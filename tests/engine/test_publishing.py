@@ -2,10 +2,10 @@
 
 import pytest
 
-from sow.consumers import Consumers
+from sow.definitions import CONSUMERS, WRITES, Topic
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
-from sow.staged_writes import Rows, StagedWrites
-from sow.topics import CONSUMERS, WRITES, Topic
+from sow.requests.consumers import Consumers
+from sow.requests.staged_writes import Rows, StagedWrites
 from sow.wire import read_frame
 from tests.engine.harness import ORDERS, SECOND, World
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic
 from sow.errors import ConfigError
-from sow.topics import ConflatedTopic, Limits, SessionSettings, Topic
 from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")

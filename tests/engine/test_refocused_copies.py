@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from sow.topics import ConflatedTopic, Merge, Topic
+from sow.definitions import ConflatedTopic, Merge, Topic
 from tests.engine.harness import MS, SECOND, World, short
 
 T = Topic("t", "json", keys=("/id",), expires=True)

@@ -3,8 +3,8 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sow.definitions import Topic
 from sow.store.volatile import MemoryJournal
-from sow.topics import Topic
 from tests.engine.harness import ORDERS, SECOND, SLOW, World
 
 EXPIRING = Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND)

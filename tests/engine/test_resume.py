@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topics import SessionSettings, Topic
+from sow.definitions import SessionSettings, Topic
 from tests.engine.harness import SECOND, World
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from sow.definitions import SessionSettings, Topic
 from sow.errors import BadFilter
-from sow.snapshot import Unread
-from sow.topics import SessionSettings, Topic
+from sow.history.snapshot import Unread
 from tests.engine.harness import MS, ORDERS, SECOND, World, short
 
 
@@ -317,7 +317,7 @@ def test_a_queue_far_over_its_bytes_gets_no_patience():
 
 
 def test_the_filters_of_a_session_are_bounded_in_all(world, monkeypatch):
-    monkeypatch.setattr("sow.subscriptions.FILTER_CHARS_MAX", 30)
+    monkeypatch.setattr("sow.requests.subscriptions.FILTER_CHARS_MAX", 30)
     client = world.client()
     subscribe = {"c": "subscribe", "t": "orders", "cid": "1"}
     first = client.say(**subscribe | {"filter": "/id = 1000000000"})[-1]
@@ -353,7 +353,7 @@ def test_a_filter_that_is_refused_is_refused_again_without_being_read_again(worl
 
 
 def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, monkeypatch):
-    monkeypatch.setattr("sow.keyed_topic.WATCHED_MAX", 4)
+    monkeypatch.setattr("sow.topic.records.WATCHED_MAX", 4)
     first, second = world.client(), world.client()
     follow = {"c": "subscribe", "t": "orders", "cid": "1"}
     # The index on /symbol is one of the four.
@@ -422,7 +422,7 @@ SOW = b'{"c":"sow","t":"orders","cid":"q"}'
 
 
 def test_answers_that_nobody_reads_are_bounded_for_a_session_and_for_all(world, monkeypatch):
-    monkeypatch.setattr("sow.subscriptions.CHUNK_ROWS", 1)
+    monkeypatch.setattr("sow.requests.subscriptions.CHUNK_ROWS", 1)
     world.publish("orders", *({"id": number} for number in range(4)))
     unread = world.executor.subscriptions.unread = Unread(rows_max=14)
     first, second, third, fourth = (world.client() for _ in range(4))

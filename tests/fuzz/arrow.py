@@ -5,8 +5,8 @@ import random
 import pyarrow as pa
 
 from sow.errors import ClientError
+from sow.requests.staged_writes import StagedWrites
 from sow.server.arrow import read_rows, without_rows
-from sow.staged_writes import StagedWrites
 from tests.engine.harness import World
 
 SIZE_MAX = 1024**2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sow.expressions import compile_filter
 from sow.indexes import MemoColumn
-from sow.indexes.judge import Judge, is_columnar
+from sow.indexes.masks import Masks, is_columnar
 from sow.messages import message_type
 from sow.paths import parse_path
 from tests.query.test_laws import FILTERS, VALUES
@@ -27,7 +27,7 @@ def judged(text: str, records: list, wanted: bool = True) -> tuple[list, list, l
     columns = {path: MemoColumn(path, JSON.decoder((path,))) for path in condition.paths}
     for column in columns.values():
         column.fill(bodies)
-    judge = Judge(columns, None, len(bodies))
+    judge = Masks(columns, None, len(bodies))
     sure = judge.where(condition.expression, wanted)
     unsure = sure & False if judge.unsure is None else judge.unsure
     values = zip(*JSON.decoder(condition.paths).columns(bodies), strict=True)
@@ -78,5 +78,5 @@ def test_a_judge_of_some_slots_answers_for_these() -> None:
     path = parse_path("/a")
     column = MemoColumn(path, JSON.decoder((path,)))
     column.fill([json.dumps({"a": value}).encode() for value in (1, 2, 3)])
-    judge = Judge({path: column}, np.array([2, 0]), 3)
+    judge = Masks({path: column}, np.array([2, 0]), 3)
     assert judge.where(compile_filter("/a > 1").expression).tolist() == [True, False]

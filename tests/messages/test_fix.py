@@ -1,10 +1,10 @@
 import pytest
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ConfigError
 from sow.messages import message_type
 from sow.messages.fix import Fix
 from sow.paths import parse_path
-from sow.topics import MessageTypeOptions
 
 PIPES = Fix(MessageTypeOptions("nvfix", "nvfix", field_separator=b"|"))
 

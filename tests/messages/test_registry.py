@@ -1,8 +1,8 @@
 import pytest
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
 from sow.messages import NOT_BUILT, message_type
-from sow.topics import MessageTypeOptions
 
 
 @pytest.mark.parametrize("name", NOT_BUILT)

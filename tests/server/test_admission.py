@@ -2,9 +2,9 @@
 
 import pytest
 
+from sow.definitions import Security
 from sow.errors import ClientError
 from sow.server.admission import Admission, Asked
-from sow.topics import Security
 
 MACHINE = frozenset({"box", "box.corp.example"})
 RULE = Admission(

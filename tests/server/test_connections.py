@@ -1,7 +1,7 @@
 """For how long a connection may ask for nothing."""
 
+from sow.definitions import Limits
 from sow.server.connections import Silence
-from sow.topics import Limits
 
 LIMITS = Limits(header_timeout_us=10_000_000, idle_timeout_us=60_000_000)
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from sow.definitions import Configuration, Limits, Security
 from sow.server.crowd import PER_ADDRESS, Crowd
-from sow.topics import Configuration, Limits, Security
 
 
 def crowd(files_max=10**6, proxies=(), **limits):

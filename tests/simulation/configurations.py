@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sow.topics import ConflatedTopic, Merge, Topic
+from sow.definitions import ConflatedTopic, Merge, Topic
 from tests.engine.harness import SECOND
 from tests.simulation.model import test_of
 

@@ -9,8 +9,8 @@ import json
 from dataclasses import replace
 from random import Random
 
+from sow.definitions import SessionSettings
 from sow.errors import DiskFull
-from sow.topics import SessionSettings
 from tests.engine.harness import SECOND, World
 from tests.simulation.configurations import (
     COPIES,

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from importlib import import_module
 
 BOUNDS = {
-    ("sow.snapshot:CHUNK_ROWS", "sow.subscriptions:CHUNK_ROWS"): (2, 3, 1000),
-    ("sow.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
-    ("sow.outbox:GATHERED_MAX",): (1, 3, 500),
-    ("sow.outbox:DEAD_MIN",): (0, 3, 64),
-    ("sow.outbox:DISPLACEMENTS_MAX",): (0, 2, 8),
-    ("sow.expirations:ENTRIES_MIN",): (1, 8, 1024),
-    ("sow.engine:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
+    ("sow.history.snapshot:CHUNK_ROWS", "sow.requests.subscriptions:CHUNK_ROWS"): (2, 3, 1000),
+    ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
+    ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 500),
+    ("sow.delivery.outbox:DEAD_MIN",): (0, 3, 64),
+    ("sow.delivery.outbox:DISPLACEMENTS_MAX",): (0, 2, 8),
+    ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
+    ("sow.engine.engine:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
 }
 """One choice for all the names under which a bound is known."""
 

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
+from sow.definitions import JournalSettings, Topic
 from sow.errors import StoreError
 from sow.store.directory import DataDirectory
-from sow.topics import JournalSettings, Topic
 from tests.store.entries import group, part
 
 ORDERS = Topic("/my/orders", "json", keys=("/id",))

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from sow.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
 from sow.store import manifest as module
 from sow.store.kept import Era, kept_of
 from sow.store.manifest import COPY_FILE, FORMAT, MANIFEST_FILE, Manifest, ManifestFile
 from sow.store.repair import main as repair
-from sow.topics import Configuration, ConflatedTopic, MessageTypeOptions, Topic
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
 CUSTOM = Topic("/fix/é", "pipes", keys=("/55", "/11"), key_domain="d", pattern="^/fix/")

@@ -5,13 +5,13 @@ import os
 
 import pytest
 
+from sow.definitions import JournalSettings, Topic
 from sow.store import repair
 from sow.store.directory import DataDirectory
 from sow.store.kept import Kept
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.private import close_to_others, make_directory, open_file
 from sow.store.staging import Attempt, Batch, Staging
-from sow.topics import JournalSettings, Topic
 from tests.store.entries import group, part
 
 ORDERS = Topic("orders", "json", keys=("/id",), file_name="sow/deep/orders.sow")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sow.definitions import Topic
 from sow.errors import Damaged
 from sow.store import repair as module
 from sow.store.checkpoint import LmdbCheckpoint
@@ -14,7 +15,6 @@ from sow.store.kept import Kept
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.protocols import Entry
 from sow.store.repair import main, repair_checkpoint, repair_journal
-from sow.topics import Topic
 from tests.store.entries import group, part, records
 
 

@@ -1,0 +1,254 @@
+"""Definitions: what config.xml says a topic is.
+
+A definition is plain data without behaviour or I/O; `sow.config` makes them from XML and
+`sow.engine.engine` runs them. Units stand last in a name; `line` is the line of the XML element.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from sow.pipelines import Pipeline
+
+Durability = Literal["persistent", "transient"]
+Policy = Literal["conflate", "off", "unsubscribe", "always"]
+Placement = Literal["replace", "append"]
+Schedule = Literal["per-key", "tick"]
+Engine = Literal["embedded", "spark"]
+DeltaNull = Literal["ignore", "set", "remove"]
+SYSTEM_PREFIX = "/sow/"
+"""How the names of the server's own topics begin, and no others."""
+
+Operation = Literal["latest", "sum", "min", "max", "first", "count", "concat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What becomes of one field when two messages are merged into one."""
+
+    field: str
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackPressure:
+    """What a session's queue may do with a topic's updates (contract §2, S12, S13).
+
+    `match` holds the path texts that identify "the same" queued update, none: its SowKey.
+    `merger` is ``package.module:callable``.
+    """
+
+    conflation_policy: Policy = "conflate"
+    placement: Placement = "replace"
+    match: tuple[str, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    merger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(BackPressure):
+    """A keyed last-value store that clients publish to.
+
+    `keys` and the members of `hash_indexes` are path texts such as ``/order/id``. With no
+    `keys`, publishers send a SowKey with each message. `expiration_us` is the default lifetime
+    of a record, or None; `expires` says whether lifetimes are honoured at all. With a `pattern`,
+    a regular expression, the definition stands for every topic whose name it matches. Without
+    `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
+    delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
+    """
+
+    name: str
+    message_type: str
+    keys: tuple[str, ...] = ()
+    key_domain: str = ""
+    file_name: str | None = None
+    durability: Durability = "persistent"
+    flush_interval_us: int = 0
+    expires: bool = False
+    expiration_us: int | None = None
+    hash_indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    pattern: str | None = None
+    retain: bool = True
+    delta_null: DeltaNull = "ignore"
+    records_max: int | None = None
+    line: int = 0
+
+    @property
+    def system(self) -> bool:
+        """It is the server's own: readable, but listed nowhere."""
+        return self.name.startswith(SYSTEM_PREFIX)
+
+    @property
+    def domain(self) -> str:
+        """What SowKeys are salted with: KeyDomain, or the topic's own name."""
+        return self.key_domain or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ConflatedTopic(BackPressure):
+    """A copy of another topic in which each record changes at most once per interval.
+
+    `topic_format` names the copies of the topics of a pattern: ``%n-C``. `enrichment` holds field
+    constructions, ``expression AS /path``, applied to each message that enters the copy. `engine`
+    says who conflates: this server, or Spark, which writes the copy.
+    """
+
+    name: str
+    message_type: str
+    underlying: str
+    interval_us: int = 5_000_000
+    filter: str | None = None
+    hash_indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    schedule: Schedule = "per-key"
+    engine: Engine = "embedded"
+    topic_format: str | None = None
+    enrichment: tuple[str, ...] = ()
+    line: int = 0
+
+
+Definition = Topic | ConflatedTopic
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTypeOptions:
+    """A `<MessageType>` element: separators of the FIX family, as single bytes."""
+
+    name: str
+    module: str
+    field_separator: bytes = b"\x01"
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTopic:
+    """A `<Topic>` of `<TransactionLog>`: a name or a regular expression of names.
+
+    An empty `message_type` means any. Persistent topics are logged whether named or not.
+    """
+
+    name: str
+    message_type: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """`<TransactionLog>`: where the journal lives and how much of it is kept.
+
+    Retention keeps at least what no checkpoint covers, whatever the limits say.
+    """
+
+    directory: str = "journal"
+    retention_bytes: int = 4 * 1024**3
+    retention_age_us: int | None = None
+    flush_interval_us: int = 0
+    topics: tuple[LoggedTopic, ...] = ()
+    consumer_expiration_us: int | None = 7 * 86_400 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """`<Sessions>`: the bounds of a session's outbox, and how long a dropped session is kept.
+
+    `conflates`: whether queues may be conflated unless a session is switched.
+    `background_conflation_fraction`: how full a queue is when idle time is spent on conflating it.
+    """
+
+    queue_messages_max: int = 10_000
+    queue_bytes_max: int = 16 * 1024**2
+    conflates: bool = True
+    reconnect_timeout_us: int = 60_000_000
+    recovery_messages_max: int = 10_000
+    background_conflation_fraction: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`<Limits>`: what a single client may ask of the server, and what all may (contract §7).
+
+    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
+    of which loopback is free.
+    """
+
+    message_bytes_max: int = 16 * 1024**2
+    frame_bytes_max: int = 64 * 1024**2
+    filter_bytes_max: int = 64 * 1024
+    filter_depth_max: int = 200
+    subscriptions_max: int = 10_000
+    pattern_topics_max: int = 100_000
+    batch_bytes_max: int = 1024**3
+    snapshot_bytes_max: int = 128 * 1024**2
+    request_bytes_max: int = 256 * 1024**2
+    memory_bytes_max: int | None = None
+    connections_max: int = 20_000
+    connections_per_address_max: int | None = None
+    header_timeout_us: int = 10_000_000
+    idle_timeout_us: int = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """`<Security>`: who may come in besides those whom the rule of `sow.server.admission` lets in.
+
+    Hosts and origins stand in the one spelling of `sow.hosts`; `trusted_proxies` are addresses and
+    networks, such as ``192.0.2.10/32``.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
+
+    name: str
+    topics: tuple[Definition, ...] = ()
+    message_types: tuple[MessageTypeOptions, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8080
+    data_directory: str = "data"
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+    limits: Limits = field(default_factory=Limits)
+    security: Security = field(default_factory=Security)
+    pipelines: tuple[Pipeline, ...] = ()
+
+
+def authority(host: str, port: int) -> str:
+    """`host:port` as a URL has it: an IPv6 address stands in brackets (RFC 3986 §3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+WRITES = Topic(
+    name="/sow/writes",
+    message_type="json",
+    keys=("/writer",),
+    file_name="sow-writes.sow",
+    expires=True,
+    expiration_us=30 * 86_400 * 1_000_000,
+)
+"""Which batch of each writer was applied last: one record, in the transaction of the batch."""
+
+CONSUMERS = Topic(
+    name="/sow/consumers",
+    message_type="json",
+    keys=("/name",),
+    file_name="sow-consumers.sow",
+)
+"""How far each named reader of the log has come; what it has not read is kept for it."""
+
+SYSTEM_TOPICS = (WRITES, CONSUMERS)
+
+
+def with_system_topics(configuration: Configuration) -> Configuration:
+    """The configuration a server runs: what was asked for, and its own topics."""
+    return replace(configuration, topics=(*configuration.topics, *SYSTEM_TOPICS))
+
+
+def without_system_topics(configuration: Configuration) -> Configuration:
+    """What was asked for."""
+    topics = tuple(t for t in configuration.topics if not (isinstance(t, Topic) and t.system))
+    return replace(configuration, topics=topics)

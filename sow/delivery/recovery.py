@@ -1,0 +1,75 @@
+"""The recovery buffer: what was handed to a socket and may not have arrived.
+
+Both sides count the lines of a session. A client that comes back says how many it has seen; what
+was handed over after that is sent again, to the line. The buffer is bounded by messages, by bytes
+and by age: what it no longer holds cannot be made up for, and the client is told so.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from sow.definitions import SessionSettings
+from sow.delivery.outbox import Pulled
+
+Skip = Callable[[bytes, int], bytes]
+
+AGE_US_MAX = 60_000_000
+"""A frame that a socket took so long ago has arrived, or the socket is known to be dead."""
+
+
+class Recovery:
+    """Frames handed over, newest last. `sent` counts lines since the session was named."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self._messages_max = settings.recovery_messages_max
+        self._bytes_max = settings.queue_bytes_max
+        self._frames: deque[tuple[Pulled, int]] = deque()
+        self._messages = 0
+        self._bytes = 0
+        self.sent = 0
+
+    def restart(self) -> None:
+        """The session has just been named: the next line is the first."""
+        self._frames.clear()
+        self._messages = self._bytes = self.sent = 0
+
+    def add(self, pulled: Pulled, now_us: int) -> None:
+        """A frame was handed to the socket."""
+        self.sent += pulled.messages
+        self._frames.append((pulled, now_us))
+        self._messages += pulled.messages
+        self._bytes += len(pulled.frame)
+        frames = self._frames
+        while len(frames) > 1 and (
+            self._messages - frames[0][0].messages >= self._messages_max
+            or self._bytes > self._bytes_max
+            or frames[0][1] < now_us - AGE_US_MAX
+        ):
+            old, _ = frames.popleft()
+            self._messages -= old.messages
+            self._bytes -= len(old.frame)
+
+    def after(self, seen: int, skip: Skip) -> list[Pulled] | None:
+        """Frames with the lines after line `seen`, taken back; None if some are not held any more.
+
+        `seen` is at most `sent`, and not below 0. `skip(frame, n)` is the frame without its first
+        n lines. Afterwards `sent` is `seen`.
+        """
+        first = self.sent - self._messages
+        if seen < first:
+            return None
+        frames: list[Pulled] = []
+        for pulled, _ in self._frames:
+            known = max(0, seen - first)
+            if known < pulled.messages:
+                frames.append(_rest(pulled, known, skip) if known else pulled)
+            first += pulled.messages
+        self._frames.clear()
+        self._messages = self._bytes = 0
+        self.sent = seen
+        return frames
+
+
+def _rest(pulled: Pulled, known: int, skip: Skip) -> Pulled:
+    """A frame without the lines that are known already."""
+    return Pulled(skip(pulled.frame, known), pulled.messages - known, pulled.since_us)

@@ -1,0 +1,105 @@
+"""The router: who hears of a topic's changes.
+
+Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
+conflated copies made from the topic. Feeds that want certain values of a field are found by the
+attribute index, all others hear every batch.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from sow.delivery.conflated_feeds import ConflatedFeed, ConflatedStrand
+from sow.delivery.feed_index import FeedIndex
+from sow.delivery.feeds import Feed, FeedKey
+from sow.delivery.sessions import Session
+from sow.delivery.strands import Strand
+from sow.expressions import Filter
+from sow.paths import parse_path
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+
+
+class Listener(Protocol):
+    """Something other than a feed that follows a topic, such as a conflated copy."""
+
+    def hear(self, batch: Batch, now_us: int) -> None:
+        """Take in a batch of changes."""
+        ...
+
+    def due_us(self) -> int | None:
+        """When it next has something to do by itself, or None."""
+        ...
+
+    def release(self, now_us: int) -> list[Batch]:
+        """Do what is due by now; returns what it changed."""
+        ...
+
+
+class Router:
+    """Feeds and listeners of one topic."""
+
+    def __init__(self, topic: Records) -> None:
+        self.topic = topic
+        self.listeners: list[Listener] = []
+        self._feeds: dict[FeedKey, list[Feed]] = {}
+        self._attributes = FeedIndex()
+        self._filed = 0
+        self._unfiled: dict[Feed, None] = {}
+
+    def feeds(self) -> Iterator[Feed]:
+        """All feeds."""
+        for equal in self._feeds.values():
+            yield from equal
+
+    def route(self, batch: Batch, now_us: int) -> list[Feed]:
+        """Tell everyone of a batch; returns the feeds that have to be looked after."""
+        for listener in self.listeners:
+            listener.hear(batch, now_us)
+        heard = [feed for feed in self._unfiled if feed.hear(batch, now_us)]
+        if self._filed:
+            candidates = self._attributes.candidates(batch)
+            heard += [feed for feed, at in candidates.items() if feed.hear_at(batch, at, now_us)]
+        return heard
+
+    def shared(self, session: Session, key: FeedKey) -> Feed | None:
+        """The feed of `key` that a session may join, or None.
+
+        A session that subscribes twice alike gets two feeds, since each has its own name.
+        """
+        for feed in self._feeds.get(key, ()):
+            if feed.name not in session.subscriptions and feed.can_be_joined():
+                return feed
+        return None
+
+    def make(self, strand: Strand, key: FeedKey, condition: Filter | None) -> Feed:
+        """A feed for a strand, which hears nothing yet."""
+        if not isinstance(strand, ConflatedStrand):
+            return Feed(strand, self.topic, key, condition)
+        fields = tuple(map(parse_path, key.conflation_key))
+        return ConflatedFeed(strand, self.topic, key, condition, fields)
+
+    def add(self, feed: Feed) -> None:
+        """Let a feed hear what becomes of the topic from now on."""
+        if feed.condition is not None:
+            self.topic.watch(feed.condition.paths)
+        self._feeds.setdefault(feed.key, []).append(feed)
+        if self._attributes.add(feed):
+            self._filed += 1
+        else:
+            self._unfiled[feed] = None
+
+    def remove(self, feed: Feed) -> None:
+        """Let a feed hear no more, if it has heard at all."""
+        equal = self._feeds.get(feed.key, [])
+        if feed not in equal:
+            return
+        if feed in self._unfiled:
+            del self._unfiled[feed]
+        else:
+            self._attributes.remove(feed)
+            self._filed -= 1
+        if feed.condition is not None:
+            self.topic.unwatch(feed.condition.paths)
+        equal.remove(feed)
+        if not equal:
+            del self._feeds[feed.key]

@@ -1,0 +1,243 @@
+"""Sessions: who is connected, and what is said to each of them.
+
+A session says lines and is handed frames. Lines said one after the other leave in one frame; both
+wait in the session's outbox (`sow.delivery.outbox`) until a socket takes them. When the outbox is
+over its bounds, `apply_back_pressure` does what can be done, in this order: topics that may be
+given up are given up, the queue is conflated, and a session that still does not keep up is closed
+with a reason.
+
+A session outlives its socket: dropped, it goes on collecting until somebody takes it up again or
+its time is over (`sow.requests.executor`). No I/O here: an edge calls `pull` when its socket can
+take more, and `apply_back_pressure` after it has.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sow import replies
+from sow.definitions import SessionSettings
+from sow.delivery.outbox import Frames, Outbox
+from sow.delivery.recovery import Recovery
+from sow.replies import Reply
+from sow.wire import Encoding
+
+if TYPE_CHECKING:
+    from sow.delivery.strands import Delivery, Strand
+    from sow.requests.subscriptions import Subscription
+
+PATIENCE_US = 1_000_000
+BURST_FACTOR = 4
+"""A queue may be over its bounds for so long, and by so much in bytes: a burst that a client is
+reading away is no reason to give it up."""
+AGAIN_FRACTION = 0.1
+"""A queue that conflation could not bring under its bounds is conflated again when it has grown
+by so much: what has just been folded will not fold again."""
+SLOW = "slow client: the session's queue is full"
+BACK_PRESSURE = "BACK_PRESSURE"
+
+
+class Session:
+    """One client. `ended` is the reason once the server has given it up.
+
+    `id` is what everybody calls it. `name` is a secret between server and client: whoever knows it
+    can take the session up, so it is said in the ack of a logon and nowhere else.
+    `released` says up to which group everything is durable.
+    `connected` is False while no socket is there. `successor` is the session that a logon has
+    taken up in this one's place.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        name: str,
+        encoding: Encoding,
+        settings: SessionSettings,
+        connected_us: int,
+        released: Callable[[], int],
+    ) -> None:
+        self.id = session_id
+        self.name = name
+        self.encoding = encoding
+        self.settings = settings
+        self.client: str | None = None
+        self.connected_us = connected_us
+        self.connected = True
+        self.conflates = settings.conflates
+        self.outbox = Outbox(settings, released)
+        self.recovery = Recovery(settings)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.filter_chars = 0
+        """How long the filters of its subscriptions are in all."""
+        self.at_own_pace: dict[Subscription, None] = {}
+        """Those of them that wait for the client to take what was sent."""
+        self.ended: str | None = None
+        self.successor: Session | None = None
+        self.named = False
+        """The client knows the session's name, and so can take it up again."""
+        self.dropped = 0
+        """Messages given up with their subscriptions."""
+        self.on_give_up: Callable[[Strand], None] = lambda _strand: None
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when the server gives the session up, while what waits is still there."""
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when another socket takes the session up."""
+        self._lines: list[bytes] = []
+        self._full_since_us: int | None = None
+        self._folded_to: tuple[int, int] | None = None
+        self._told = (0, 0)
+
+    # Saying.
+
+    def say(self, reply: Reply) -> None:
+        """Add a line; it leaves with the lines said before and after it."""
+        if self.ended is None:
+            self._lines.append(self.encoding.reply(reply))
+
+    def say_lines(self, lines: list[bytes]) -> None:
+        """Add lines that the session's encoding has rendered."""
+        if self.ended is None:
+            self._lines.extend(lines)
+
+    def say_name(self, reply: Reply, group: int, now_us: int) -> None:
+        """Say the ack that names the session, alone: lines are counted after it."""
+        self.seal(group, now_us)
+        if self.ended is None:
+            frame = self.encoding.frame([self.encoding.reply(reply)])
+            self.outbox.push_frames(self._name_frames(frame), group, now_us)
+            self.named = True
+
+    def _name_frames(self, frame: bytes) -> Frames:
+        yield frame, 0
+        # Reached when the frame has left.
+        self.recovery.restart()
+
+    def say_resumed(self, reply: Reply, now_us: int) -> None:
+        """Say, before all that waits, that the session was taken up; this line is not counted."""
+        frame = self.encoding.frame([self.encoding.reply(reply)])
+        self.outbox.push_frames_first(iter([(frame, 0)]), now_us)
+
+    def say_unsubscribed(self, name: str, reason: str, now_us: int) -> None:
+        """Say at once that a subscription was ended by the server."""
+        line = self.encoding.reply(replies.unsubscribed(name, reason))
+        self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+
+    def seal(self, group: int, now_us: int) -> None:
+        """Put the lines said so far into the outbox as one frame."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            if self.ended is None:
+                self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us)
+
+    def deliver(self, delivery: "Delivery", group: int, now_us: int) -> None:
+        """Queue a strand's shared frame."""
+        self.seal(group, now_us)
+        if self.ended is None:
+            self.outbox.push_delivery(delivery, group, now_us, self.conflates)
+
+    def leave(self, strand: "Strand") -> None:
+        """The session is no member of a strand any more: nothing is folded into what it said."""
+        self.outbox.leave(strand)
+
+    def stream(self, frames: Frames, group: int, now_us: int) -> None:
+        """Queue frames that are made as the socket takes them."""
+        self.seal(group, now_us)
+        if self.ended is None:
+            self.outbox.push_frames(frames, group, now_us)
+
+    def end(self, reason: str, now_us: int) -> None:
+        """Give the session up: drop what waits and say why as the last line."""
+        if self.ended is None:
+            self.ended = reason
+            self.on_end()
+            self._lines.clear()
+            self.outbox.clear()
+            line = self.encoding.reply(replies.close(reason))
+            # Group 0: there is nothing this line would have to wait for.
+            self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+
+    # Writing.
+
+    def pull(self, released: int, now_us: int) -> bytes | None:
+        """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
+        pulled = self.outbox.pull(released)
+        if pulled is None:
+            return None
+        if self.named and pulled.messages:
+            self.recovery.add(pulled, now_us)
+        return pulled.frame
+
+    def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
+        """Queue again what was sent after line `seen`; False if that is not held any more."""
+        if seen is None:
+            return True
+        frames = self.recovery.after(seen, skip)
+        if frames is None:
+            return False
+        self.outbox.push_first(frames)
+        return True
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be written."""
+        return not self.outbox and not self._lines
+
+    # Back-pressure.
+
+    def apply_back_pressure(self, now_us: int) -> None:
+        """Bring the queue under its bounds if it is over them, or give the session up.
+
+        For the edge to call once the socket has taken what it takes.
+        """
+        if not self.outbox.full:
+            self._full_since_us = None
+            if not self.outbox:
+                self._folded_to = None
+            return
+        if self.ended is None and self._worth_folding():
+            self.conflate(now_us)
+        if not self.outbox.full:
+            return
+        if self._full_since_us is None:
+            self._full_since_us = now_us
+        patient = self.connected and now_us - self._full_since_us <= PATIENCE_US
+        if not patient or self._bursts():
+            self.end(SLOW, now_us)
+
+    def conflate(self, now_us: int) -> None:
+        """Give up what may be given up, and fold the whole queue if the session allows it."""
+        given_up = self.outbox.to_give_up()
+        for membership, lasts in given_up.items():
+            if lasts:
+                self.on_give_up(membership.strand)
+        if given_up:
+            # After their end, which hands out what has gathered: nothing is told beyond a gap.
+            self.dropped += self.outbox.drop(given_up)
+        if self.conflates:
+            self.outbox.conflate()
+        self._folded_to = (self.outbox.messages, self.outbox.bytes)
+        self._tell(now_us)
+
+    def wants_folding(self) -> bool:
+        """Whether idle time is well spent on conflating the queue before it is full."""
+        fraction = self.settings.background_conflation_fraction
+        return self.conflates and self.outbox.fills(fraction) and self._worth_folding()
+
+    def _worth_folding(self) -> bool:
+        if self._folded_to is None:
+            return True
+        messages, size = self._folded_to
+        return (
+            self.outbox.messages - messages > AGAIN_FRACTION * self.settings.queue_messages_max
+            or self.outbox.bytes - size > AGAIN_FRACTION * self.settings.queue_bytes_max
+        )
+
+    def _bursts(self) -> bool:
+        return self.outbox.bytes > BURST_FACTOR * self.settings.queue_bytes_max
+
+    def _tell(self, now_us: int) -> None:
+        """Tell the client what it will not see."""
+        told = (self.outbox.folded, self.dropped)
+        if told != self._told:
+            self._told = told
+            line = self.encoding.reply(replies.conflated(*told))
+            self.outbox.push_notice(self.encoding.frame([line]), now_us)

@@ -1,0 +1,223 @@
+"""Changing the configuration of a running engine.
+
+Two configurations are compared definition by definition. What can be changed while records and
+subscribers stay where they are becomes a *step*; anything else is refused, all of it by name,
+before the first step is taken: a bad edit changes nothing.
+
+    conflated topics    added, removed; another interval, schedule or filter
+    any topic           other indexes, another back-pressure policy, another MaxRecords
+    Sessions, Limits    for sessions that begin from now on
+    Security            for requests that come from now on
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition
+from sow.engine.catalog import LiveTopic, PatternTopic, copy_name
+from sow.engine.engine import Engine
+from sow.errors import ConfigError
+from sow.topic.queue_policy import QueuePolicy
+
+INDEXES = frozenset({"hash_indexes", "indexes"})
+BACK_PRESSURE = frozenset(field.name for field in dataclasses.fields(BackPressure))
+PACE = frozenset({"interval_us", "schedule"})
+FILTER = frozenset({"filter"})
+ROOM = frozenset({"records_max"})
+CHANGEABLE = INDEXES | BACK_PRESSURE | ROOM
+CHANGEABLE_IN_COPIES = CHANGEABLE | PACE | FILTER
+REFUSALS_MAX = 5
+"""So many topics that would lose records are named."""
+UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change: what is said of it, and what does it."""
+
+    text: str
+    apply: Callable[[int], None]
+
+
+class Reconfiguration:
+    """The way from an engine's configuration to another one.
+
+    `end_topic` ends the subscriptions of a topic that is going. `give_up` takes topics whose
+    records would have no place, with the reasons; None: such a configuration is refused.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        new: Configuration,
+        end_topic: Callable[[LiveTopic], None],
+        give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
+    ) -> None:
+        self._give_up = give_up
+        self._leaving: dict[LiveTopic, str] = engine.catalog.homeless(new)
+        self._engine = engine
+        self._new = new
+        self._end_topic = end_topic
+        self._refused: list[str] = []
+
+    def apply(self, now_us: int) -> list[str]:
+        """Take every step, or none: raises ConfigError with all that cannot be changed."""
+        steps = list(self._steps())
+        if self._refused:
+            raise ConfigError(
+                "; ".join(self._refused) + ": nothing was changed; restart the server for it"
+            )
+        held = {topic: why for topic, why in self._leaving.items() if len(topic.records.table)}
+        if held and self._give_up is not None:
+            self._give_up(held)
+        for step in steps:
+            step.apply(now_us)
+        self._engine.adopt(self._new)
+        return [step.text for step in steps]
+
+    def _steps(self) -> Iterator[Step]:
+        old, new = self._engine.configuration, self._new
+        for name in UNCHANGING:
+            if getattr(old, name) != getattr(new, name):
+                self._refused.append(f"{name} cannot be changed while the server runs")
+        yield from self._leave()
+        before = {definition.name: definition for definition in old.topics}
+        after = {definition.name: definition for definition in new.topics}
+        # What is removed goes in reverse, so that nothing is left without what it copies.
+        for definition in reversed(old.topics):
+            if definition.name not in after:
+                yield from self._removal(definition)
+        for definition in new.topics:
+            if definition.name in before:
+                yield from self._change(before[definition.name], definition)
+            else:
+                yield from self._addition(definition)
+        for name in ("sessions", "limits", "security"):
+            if getattr(old, name) != getattr(new, name):
+                yield Step(f"{name} changed", lambda _now_us: None)
+
+    def _leave(self) -> Iterator[Step]:
+        for topic, why in self._leaving.items():
+            count, name = len(topic.records.table), topic.definition.name
+            if count and self._give_up is None:
+                if len(self._refused) < REFUSALS_MAX:
+                    self._refused.append(
+                        f"topic {name} would lose its {count:,} records ({why}; with "
+                        "--allow-loss or allow_loss=true they move to removed/TIME)"
+                    )
+                continue
+            yield Step(
+                f"topic {name} given up, with {count:,} records",
+                lambda _now_us, topic=topic: self._engine.give_up(topic, self._end_topic),  # type: ignore[misc]
+            )
+
+    def _removal(self, definition: Definition) -> Iterator[Step]:
+        if not isinstance(definition, ConflatedTopic):
+            self._refused.append(f"topic {definition.name} cannot be removed")
+            return
+        yield Step(
+            f"conflated topic {definition.name} removed",
+            lambda _now_us: self._engine.remove_copies(definition.name, self._end_topic),
+        )
+
+    def _addition(self, definition: Definition) -> Iterator[Step]:
+        if not isinstance(definition, ConflatedTopic):
+            self._refused.append(f"topic {definition.name} cannot be added")
+            return
+        if definition.engine == "spark":
+            self._refused.append(
+                f"conflated topic {definition.name}, run by Spark, cannot be added"
+            )
+            return
+        if not self._refused:
+            self._engine.catalog.check(definition, leaving=self._leaving)
+        yield Step(
+            f"conflated topic {definition.name} added",
+            lambda now_us: self._engine.add_copies(definition, now_us),
+        )
+
+    def _change(self, old: Definition, new: Definition) -> Iterator[Step]:
+        fields = {
+            field.name
+            for field in dataclasses.fields(new)
+            if field.name != "line"
+            and (type(old) is not type(new) or getattr(old, field.name) != getattr(new, field.name))
+        }
+        is_own_copy = isinstance(new, ConflatedTopic) and new.engine == "embedded"
+        allowed = CHANGEABLE_IN_COPIES if is_own_copy else CHANGEABLE
+        for name in sorted(fields - allowed):
+            self._refused.append(f"{name} of topic {new.name} cannot be changed")
+        if fields & (BACK_PRESSURE | FILTER) and not self._refused:
+            self._engine.catalog.check(new, is_new=False)
+        for part, what, apply in (
+            (INDEXES, "indexes", self._reindex),
+            (BACK_PRESSURE, "back-pressure", self._refold),
+            (PACE, "interval", self._retime),
+            (FILTER, "filter", self._refocus),
+            (ROOM, "MaxRecords", self._resize),
+        ):
+            if fields & part:
+                yield Step(
+                    f"{what} of {new.name} changed",
+                    lambda now_us, apply=apply: self._each(new, apply, now_us),  # type: ignore[misc]
+                )
+
+    def _each(
+        self,
+        definition: Definition,
+        apply: Callable[[LiveTopic, Definition, int], None],
+        now_us: int,
+    ) -> None:
+        """Change a topic, or every topic of a pattern."""
+        catalog = self._engine.catalog
+        pattern = catalog.patterns.get(definition.name)
+        if pattern is None:
+            apply(catalog.topics[definition.name], definition, now_us)
+            return
+        pattern.definition = definition
+        for topic in pattern.members.values():
+            apply(topic, _of_member(definition, topic, pattern), now_us)
+
+    @staticmethod
+    def _reindex(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
+        topic.records.reindex(definition)
+        topic.definition = definition
+
+    @staticmethod
+    def _resize(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
+        topic.records.definition = definition
+        topic.definition = definition
+
+    @staticmethod
+    def _refold(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
+        topic.records.folding = QueuePolicy(definition, topic.records.message_type)
+        if topic.copy is not None:
+            topic.copy.remerge()
+        topic.definition = definition
+
+    def _retime(self, topic: LiveTopic, definition: Definition, now_us: int) -> None:
+        assert topic.copy is not None
+        assert isinstance(definition, ConflatedTopic)
+        topic.copy.retime(definition, now_us)
+        topic.definition = definition
+        self._engine.timers.note(topic.copy)
+
+    def _refocus(self, topic: LiveTopic, definition: Definition, now_us: int) -> None:
+        assert topic.copy is not None
+        assert isinstance(definition, ConflatedTopic)
+        condition = None if definition.filter is None else self._engine.filter(definition.filter)
+        topic.copy.refocus(definition, condition, now_us)
+        topic.definition = definition
+        self._engine.timers.note(topic.copy)
+
+
+def _of_member(definition: Definition, topic: LiveTopic, pattern: PatternTopic) -> Definition:
+    """A pattern's definition as it is for one of its topics."""
+    name = topic.definition.name
+    if isinstance(definition, ConflatedTopic):
+        assert topic.copy is not None
+        underlying = topic.copy.underlying.name
+        assert copy_name(pattern.definition, underlying) == name
+        return replace(definition, name=name, underlying=underlying, topic_format=None)
+    return replace(definition, name=name, pattern=None)

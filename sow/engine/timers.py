@@ -1,0 +1,74 @@
+"""The timers: what is due when, so that nobody has to be asked who has nothing to do.
+
+Whoever does something by itself as time passes (a conflated topic, a conflated subscription,
+lifetimes, dropped sessions) is added once and *noted* whenever it may have become due earlier
+than it said before. Things due at the same time are done in the order they were added in, so a
+conflated topic comes before what is made from it. Times are in microseconds; no clock here.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timed(Protocol):
+    """Something that knows when it is next due."""
+
+    def due_us(self) -> int | None:
+        """When it next has something to do, or None."""
+        ...
+
+
+class Timers:
+    """A heap of due times; entries that are out of date are passed over."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timed]] = []
+        self._added: dict[Timed, tuple[int, Callable[[int], None]]] = {}
+        self._noted: dict[Timed, int] = {}
+        self._numbers = itertools.count()
+
+    def add(self, item: Timed, act: Callable[[int], None]) -> None:
+        """`act(now_us)` is called when `item` is due."""
+        self._added[item] = (next(self._numbers), act)
+        self.note(item)
+
+    def remove(self, item: Timed) -> None:
+        """This is not waited for any more."""
+        self._added.pop(item, None)
+        self._noted.pop(item, None)
+
+    def note(self, item: Timed) -> None:
+        """`item` may be due earlier than it was."""
+        due_us = item.due_us()
+        if due_us is not None and item in self._added:
+            noted = self._noted.get(item)
+            if noted is None or due_us < noted:
+                self._noted[item] = due_us
+                heapq.heappush(self._heap, (due_us, self._added[item][0], item))
+
+    def expect(self, item: Timed) -> None:
+        """`item` may be due now that it was not before; quick where it is waited for already."""
+        if item not in self._noted and item in self._added:
+            self.note(item)
+
+    def due_us(self) -> int | None:
+        """When something is next due."""
+        heap = self._heap
+        while heap and self._noted.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def run(self, now_us: int) -> None:
+        """Do what is due by now, each thing once: what is due again at once waits its turn."""
+        done: list[Timed] = []
+        while (due_us := self.due_us()) is not None and due_us <= now_us:
+            item = heapq.heappop(self._heap)[2]
+            del self._noted[item]
+            ready_us = item.due_us()
+            if ready_us is not None and ready_us <= now_us:
+                self._added[item][1](now_us)
+            done.append(item)
+        for item in done:
+            self.note(item)

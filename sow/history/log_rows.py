@@ -1,0 +1,135 @@
+"""The log as rows of topics: which part of it is asked for, and what its records are.
+
+A range of the log is cut once (`extent`), so that whoever reads it, and reads it again after a
+failure, gets the same rows. Only what is durable is in the log.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sow.expressions import Filter
+from sow.keys import sow_key
+from sow.store.protocols import Entry, Journal, Op
+from sow.topic.records import Records
+
+SOW_KEYS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Part of the log: what comes after `after`, up to and with `until`; `rows` were asked for."""
+
+    after: int
+    until: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """Consecutive records of one topic that share operation and time, as columns.
+
+    `bodies` is empty unless the operation is publish.
+    """
+
+    topic: Records
+    op: Op
+    seqs: Sequence[int]
+    ts_us: int
+    keys: list[str]
+    bodies: Sequence[bytes]
+
+
+def extent(
+    journal: Journal,
+    after: int,
+    until: int | None,
+    limit: int,
+    topics: Mapping[str, Records],
+) -> Extent:
+    """The part of the log after `after` that holds at most `limit` rows of some topics.
+
+    It goes as far as it can without another row, so that the next one starts with a row.
+    """
+    reached, rows = after, 0
+    for entry in journal.read(after):
+        start = max(0, after + 1 - entry.seq)
+        stop = len(entry) if until is None else min(len(entry), until + 1 - entry.seq)
+        if stop <= start:
+            break
+        topic = topics.get(entry.topic)
+        if topic is not None and entry.seq > topic.since_seq:
+            stop = min(stop, start + limit - rows)
+            rows += stop - start
+        if stop > start:
+            reached = entry.seq + stop - 1
+        if stop < len(entry):
+            break
+    return Extent(after, reached, rows)
+
+
+def log_rows(
+    journal: Journal,
+    part: Extent,
+    topics: Mapping[str, Records],
+    condition: Filter | None = None,
+) -> Iterator[LogRows]:
+    """The rows of a part of the log, in order; of publishes only those that pass a filter."""
+    if part.until <= part.after:
+        return
+    known = {name: SowKeys(topic.domain) for name, topic in topics.items() if topic.keys}
+    for entry in journal.read(part.after):
+        start = max(0, part.after + 1 - entry.seq)
+        stop = min(len(entry), part.until + 1 - entry.seq)
+        topic = topics.get(entry.topic)
+        if topic is not None and stop > start and entry.seq > topic.since_seq:
+            rows = _rows(topic, known.get(entry.topic), entry, start, stop)
+            yield from [rows] if condition is None else _passing(rows, condition)
+        if entry.seq + len(entry) > part.until:
+            return
+
+
+class SowKeys(dict[str, str]):
+    """SowKeys as text by identity, worked out when first asked for.
+
+    A log is mostly updates of records that it has named before, and the hash is half of the work
+    of reading it. Forgets all when it knows too many.
+    """
+
+    def __init__(self, domain: str) -> None:
+        super().__init__()
+        self._domain = domain
+
+    def __missing__(self, identity: str) -> str:
+        if len(self) >= SOW_KEYS_MAX:
+            self.clear()
+        found = self[identity] = str(sow_key(self._domain, identity))
+        return found
+
+
+def _rows(topic: Records, sow_keys: SowKeys | None, entry: Entry, start: int, stop: int) -> LogRows:
+    bodies = entry.bodies[start:stop]
+    names = (
+        topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]
+    )
+    keys = list(names) if sow_keys is None else [sow_keys[name] for name in names]
+    seqs = range(entry.seq + start, entry.seq + stop)
+    return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
+
+
+def _passing(rows: LogRows, condition: Filter) -> Iterator[LogRows]:
+    """Whether a record that was deleted had passed is not known here, so all deletes are told."""
+    if rows.op != "publish":
+        yield rows
+        return
+    columns = rows.topic.decoder(condition.paths).columns(rows.bodies)
+    inside = condition.matches(columns, len(rows.keys))
+    places = [at for at, hit in enumerate(inside) if hit]
+    if places:
+        yield LogRows(
+            rows.topic,
+            rows.op,
+            [rows.seqs[at] for at in places],
+            rows.ts_us,
+            [rows.keys[at] for at in places],
+            [rows.bodies[at] for at in places],
+        )

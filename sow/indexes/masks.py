@@ -1,0 +1,224 @@
+"""Judging: which records pass a test, answered from memo columns for many records at once.
+
+A condition is asked where it is *true*, or, below a NOT, where it is *false*; unknown is neither.
+AND, OR and NOT pass the question down to tests of a single field, each answered from its column:
+numbers by numpy, texts once per distinct text by the compiled test itself. A column admits where
+it cannot tell (`unsure`); those records, unless the answer no longer depends on them, are
+left to be judged by their bodies. So the answer is always that of the filter.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.expressions import (
+    And,
+    Between,
+    Compare,
+    Filter,
+    Identifier,
+    In,
+    IsNull,
+    Kept,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    as_number,
+    compile_term,
+    paths_in,
+    walk,
+)
+from sow.indexes.equal_values import number_forms
+from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
+from sow.paths import Path, Scalar
+
+Slots = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
+Columns = Mapping[Path, MemoColumn]
+
+NUMBER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": lambda numbers, bound: (numbers < bound) | (numbers > bound),  # not true of NaN
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+class Unanswerable(Exception):
+    """A column cannot answer this test for its numbers."""
+
+
+class Masks:
+    """Answers for `slots`, or for all `size` slots when None, and keeps its doubts.
+
+    `columns` has one, up to date, for each path of the conditions it is asked about.
+    """
+
+    def __init__(self, columns: Columns, slots: Slots | None, size: int) -> None:
+        self._columns = columns
+        self._size = size
+        self._slots = slots
+        self.unsure: Mask | None = None
+        """Where some test could not be answered; it was then taken as unknown."""
+
+    def where(self, node: Node, wanted: bool = True) -> Mask:
+        """Where the outcome of `node` is certainly `wanted`."""
+        match node:
+            case Not(operand):
+                return self.where(operand, not wanted)
+            case And(operands) | Or(operands):
+                masks = [self.where(operand, wanted) for operand in operands]
+                every = isinstance(node, And) is wanted
+                join = np.logical_and if every else np.logical_or
+                mask: Mask = join.reduce(masks)
+                return mask
+        if paths := paths_in(node):
+            return self._test(node, self._columns[paths[0]], wanted)
+        return self._constant(compiled(node, wanted).matches([], 1)[0])
+
+    def _constant(self, outcome: bool) -> Mask:
+        """The same outcome for every record there is."""
+        kinds = self._at(next(iter(self._columns.values())).kinds)
+        mask: Mask = (kinds != ABSENT) & outcome
+        return mask
+
+    def _test(self, node: Node, column: MemoColumn, wanted: bool) -> Mask:
+        if column.counts[OTHER]:
+            self._doubt(self._at(column.kinds) == OTHER)
+        if isinstance(node, IsNull):
+            kinds = self._at(column.kinds)
+            null: Mask = kinds == NULL
+            return null if wanted else (kinds > NULL) & (kinds != OTHER)
+        mask = self._of_numbers(node, column, wanted)
+        if column.texts:
+            mask |= self._of_texts(node, column, wanted)
+        return mask
+
+    def _of_numbers(self, node: Node, column: MemoColumn, wanted: bool) -> Mask:
+        numbers = self._at(column.numbers)
+        try:
+            return number_mask(node, numbers, wanted)
+        except Unanswerable:
+            self._doubt(self._at(column.kinds) == NUMBER)
+            return np.zeros(len(numbers), np.bool_)
+
+    def _of_texts(self, node: Node, column: MemoColumn, wanted: bool) -> Mask:
+        codes = self._at(column.codes)
+        if wanted and (text := _plain_text(node)) is not None:
+            code = column.text_code(text)
+            same: Mask = codes == (len(column.texts) if code is None else code)
+            return same
+        matches = compiled(node, wanted).matches
+        passing = column.of_texts((node, wanted), lambda texts: matches([texts], len(texts)))
+        # One place more, for the code -1 of what is no text.
+        mask: Mask = np.append(passing, False)[codes]
+        return mask
+
+    def _at(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values[: self._size] if self._slots is None else values[self._slots]
+
+    def _doubt(self, where: Mask) -> None:
+        self.unsure = where if self.unsure is None else self.unsure | where
+
+
+def tests(node: Node) -> Iterator[Node]:
+    """The tests that AND, OR and NOT join to a condition; not recursive."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, And | Or | Not):
+            waiting.extend(current.children)
+        else:
+            yield current
+
+
+def is_columnar(node: Node) -> bool:
+    """Whether masks can be made of a condition: it reads fields, each test at most one."""
+    return max(len(paths_in(test)) for test in tests(node)) == 1
+
+
+COMPILED_MAX = 50_000
+"""Parts of nodes whose filters are kept: some 500 bytes each."""
+_compiled: Kept[tuple[Node, bool], Filter] = Kept(COMPILED_MAX)
+
+
+def compiled(node: Node, wanted: bool) -> Filter:
+    """A filter that is true where the outcome of `node` is `wanted`."""
+    found = _compiled.get((node, wanted))
+    if found is None:
+        found = compile_term(node if wanted else Not(node))
+        _compiled.keep((node, wanted), found, sum(1 for _ in walk(node)))
+    return found
+
+
+def _plain_text(node: Node) -> str | None:
+    """The literal of ``path = 'text'``, which only that very text equals among texts."""
+    match node:
+        case Compare("=", Identifier(), Literal(str(text))):
+            return text
+    return None
+
+
+def number_mask(node: Node, numbers: Numbers, wanted: bool) -> Mask:
+    """Where a test of one field is `wanted`, for numbers; NaN stands for none and is nowhere."""
+    match node:
+        case Compare(symbol, Identifier(), Literal(value)):
+            return _compare(symbol, numbers, value, wanted)
+        case Compare(symbol, Literal(value), Identifier()):
+            return _compare(MIRRORED[symbol], numbers, value, wanted)
+        case Between(Identifier(), Literal(low), Literal(high)):
+            above = _compare(">=", numbers, low, wanted)
+            below = _compare("<=", numbers, high, wanted)
+            return above & below if wanted else above | below
+        case In(Identifier(), members) if all(isinstance(member, Literal) for member in members):
+            return _member(numbers, [m.value for m in members if isinstance(m, Literal)], wanted)
+        case Like() | Compare() | Between() | In():
+            raise Unanswerable
+    raise AssertionError(f"{node} is no test")
+
+
+def _compare(symbol: str, numbers: Numbers, literal: Scalar, wanted: bool) -> Mask:
+    if literal is None or literal == "":
+        return np.zeros(len(numbers), np.bool_)
+    symbol = symbol if wanted else OPPOSITE[symbol]
+    number = as_number(literal) if isinstance(literal, str) else literal
+    if number is None:
+        # A text that is no number ranks above every number.
+        below = symbol in ("<", "<=", "!=")
+        return _is_number(numbers) & below
+    mask: Mask = NUMBER_TESTS[symbol](numbers, _double(number))
+    return mask
+
+
+def _member(numbers: Numbers, literals: list[Scalar], wanted: bool) -> Mask:
+    """IN: a NULL among the members leaves what is not found unknown."""
+    values = [value for value in literals if value is not None and value != ""]
+    read = [as_number(value) if isinstance(value, str) else value for value in values]
+    found = np.isin(numbers, [_double(number) for number in read if number is not None])
+    if wanted:
+        return found
+    known = len(values) == len(literals)
+    return _is_number(numbers) & ~found & known
+
+
+def _is_number(numbers: Numbers) -> Mask:
+    mask: Mask = ~np.isnan(numbers)
+    return mask
+
+
+def _double(number: int | float) -> float:
+    """The number as the double that equals it; Unanswerable if there is none."""
+    doubles = [form for form in number_forms(number) if isinstance(form, float)]
+    if not doubles:
+        raise Unanswerable
+    return doubles[0]

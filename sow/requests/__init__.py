@@ -1,0 +1,1 @@
+"""What clients may ask for: each command carried out on the engine."""

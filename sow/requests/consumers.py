@@ -1,0 +1,159 @@
+"""Named consumers of the log: how far each has come, so that what it has not read is kept.
+
+A consumer is a record in a topic of the server's own, so it is as durable as any other. While it
+is there, and comes forward now and then, retention lets nothing go that comes after its position.
+Anybody may name one, and most are forgotten by those who did; so patience ends (`Patience`): a
+consumer that has not come forward in `TransactionLog/ConsumerExpiration` is waited for no longer.
+It stays where it is, and may still find everything there. If not, it is told when it comes back.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import orjson
+
+from sow.definitions import CONSUMERS
+from sow.engine.engine import Engine
+from sow.errors import ClientError, TooLarge, UnknownRecord, clipped, shown
+
+CONSUMERS_MAX = 1_000
+"""Each is looked at once a second."""
+NAME_CHARS_MAX = 255
+RENEWED_US = 60_000_000
+"""One that stays where it is is written down again after so long, since it was there."""
+CHANCE_US = 3_600_000_000
+"""While the server was away nobody could come forward; nor while the clock was set forward."""
+SOON_PART = 0.75
+"""So much of its time has passed when it is said that it will end."""
+
+
+class Consumer(NamedTuple):
+    """What is known of one: the bookmark it has read up to, and when it last came forward."""
+
+    name: str
+    bookmark: int
+    moved_us: int
+
+
+class Overtaken(ClientError):
+    """A consumer came back, and the log was not kept for it."""
+
+    reason = "consumer expired"
+    status = 409
+
+
+class Consumers:
+    """The consumers of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def all(self) -> list[Consumer]:
+        """Every consumer, by name."""
+        table = self._engine.topic(CONSUMERS.name).records.table
+        found = [
+            (orjson.loads(table.bodies[slot] or b""), int(table.ts_us[slot]))
+            for slot in table.slots.values()
+        ]
+        return sorted(Consumer(one["name"], int(one["bookmark"]), ts) for one, ts in found)
+
+    def positions(self) -> dict[str, int]:
+        """The bookmark that each consumer has read up to."""
+        return {one.name: one.bookmark for one in self.all()}
+
+    def move(self, name: str, bookmark: int, now_us: int, oldest: int = 0) -> None:
+        """Note how far a consumer has come; one that is new is kept for from here on.
+
+        `oldest` is the first bookmark that the log can still go on from. Raises Overtaken for a
+        consumer that the log has not waited for.
+        """
+        if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+            raise ClientError(
+                f"{shown(name)} cannot be a consumer's name: "
+                f"use 1 to {NAME_CHARS_MAX} printable characters"
+            )
+        if bookmark > self._engine.seq:
+            raise ClientError(
+                f"bookmark {bookmark} is not there yet; the newest is {self._engine.seq}",
+                reason="invalid bookmark",
+            )
+        table = self._engine.topic(CONSUMERS.name).records.table
+        slot = table.slots.get(name)
+        if slot is None and len(table) >= CONSUMERS_MAX:
+            raise TooLarge(
+                f"there are {CONSUMERS_MAX} consumers, and no more are kept; let go of those that "
+                "are not wanted (DELETE /v1/log/consumers/{name})"
+            )
+        if slot is None and 0 < bookmark < oldest:
+            raise ClientError(
+                f"bookmark {bookmark} is not kept; the oldest to go on from is {oldest}",
+                reason="invalid bookmark",
+            )
+        if slot is not None and bookmark < oldest:
+            raise Overtaken(
+                f"the log after bookmark {bookmark} is not kept any more, the oldest to go on from "
+                f"is {oldest}: consumer {clipped(name)} was not waited for. What is missing must "
+                "come from elsewhere; then begin at a bookmark that is kept"
+            )
+        body = orjson.dumps({"name": name, "bookmark": str(bookmark)})
+        renewed = slot is None or now_us - int(table.ts_us[slot]) >= RENEWED_US
+        if slot is not None and table.bodies[slot] == body and not renewed:
+            return
+        self._engine.check_removal([name])
+        topic = self._engine.topic(CONSUMERS.name)
+        self._engine.put(topic, topic.records.read([body]), now_us)
+
+    def remove(self, name: str, now_us: int) -> None:
+        """Keep nothing for a consumer any more; raises UnknownRecord."""
+        self._engine.check_removal([name])
+        topic = self._engine.topic(CONSUMERS.name)
+        if not self._engine.remove(topic, [name], "delete", now_us):
+            raise UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")
+
+
+class Patience:
+    """How long the log waits for each consumer. Says by `notice` what an operator should know.
+
+    Time in which nobody could come forward does not count: after a start, and after the clock was
+    set forward, each has at least an hour.
+    """
+
+    def __init__(self, engine: Engine, now_us: int, notice: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._notice = notice
+        self._since_us = now_us
+        self._stepped_us = 0
+        self._told: dict[str, str] = {}
+
+    def waited_for(self, now_us: int, stepped_us: int) -> dict[str, int]:
+        """The positions of those the log is kept for. `stepped_us` is by how much the clock was
+        set forward, in all, since the start."""
+        if stepped_us != self._stepped_us:
+            self._stepped_us, self._since_us = stepped_us, now_us
+        consumers = Consumers(self._engine).all()
+        lasts_us = self._engine.configuration.journal.consumer_expiration_us
+        if lasts_us is None:
+            return {one.name: one.bookmark for one in consumers}
+        found: dict[str, int] = {}
+        told, self._told = self._told, {}
+        for one in consumers:
+            idle_us = now_us - one.moved_us
+            has_had_a_chance = now_us - self._since_us > min(CHANCE_US, lasts_us)
+            if idle_us <= lasts_us or not has_had_a_chance:
+                found[one.name] = one.bookmark
+            if idle_us > SOON_PART * lasts_us and one.bookmark < self._engine.seq:
+                self._tell(told, one, idle_us, lasts_us, one.name in found)
+        return found
+
+    def _tell(
+        self, told: dict[str, str], one: Consumer, idle_us: int, lasts_us: int, waits: bool
+    ) -> None:
+        becomes = "will not be kept" if waits else "is not kept any more"
+        self._told[one.name] = becomes
+        if told.get(one.name) != becomes:
+            self._notice(
+                f"consumer {one.name}, which is {self._engine.seq - one.bookmark} records behind, "
+                f"has not come forward for {idle_us // 1_000_000:,} s: the log {becomes} for it"
+                + (f" after {lasts_us // 1_000_000:,} s" if waits else "")
+                + " (TransactionLog/ConsumerExpiration)"
+            )

@@ -1,0 +1,445 @@
+"""The executor: carries out the commands of sessions on the engine.
+
+One table, one method a command. A method checks everything before it changes anything; an error
+of the client's becomes a failure ack and nothing else. Replies are said to the session in order;
+when they leave is decided by the engine's groups.
+
+A session whose socket has gone is kept for a while, collecting what it follows, for its client to
+take up again with a logon.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+from sow import __version__, replies
+from sow.commands import Command
+from sow.definitions import Configuration
+from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
+from sow.delivery.strands import Strand
+from sow.engine.catalog import LiveTopic
+from sow.engine.engine import Engine
+from sow.engine.reconfiguration import Reconfiguration
+from sow.errors import ClientError, SowError
+from sow.query import Query
+from sow.requests.subscriptions import Subscriptions, acknowledge, sow_keys
+from sow.store.protocols import Journal
+from sow.wire import ACKS, Encoding, Refused, quoted, skip_lines
+
+CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
+NAMED_MAX = 100
+"""So much of a client's name is repeated to an operator."""
+OPERATOR = "closed by an operator"
+FORGOTTEN_MAX = 1000
+"""Of so many sessions that are gone it is remembered why."""
+
+
+class Dropped:
+    """A session without a socket, until its time is over."""
+
+    def __init__(self, session: Session, until_us: int) -> None:
+        self.session = session
+        self.until_us = until_us
+
+    def due_us(self) -> int | None:
+        """When the session's time is over."""
+        return self.until_us
+
+
+class Executor:
+    """Sessions of one engine and what they may ask for.
+
+    `new_name` gives names that nobody can guess: a name is all that taking a session up needs.
+    `sessions` are found by their ids, which tell one life of the server from another by `boot`.
+    """
+
+    def __init__(
+        self, engine: Engine, journal: Journal, new_name: Callable[[], str], boot: str = ""
+    ) -> None:
+        self.engine = engine
+        self.sessions: dict[str, Session] = {}
+        self.subscriptions = Subscriptions(engine, journal)
+        self._new_name = new_name
+        self._by_name: dict[str, Session] = {}
+        self._boot = boot
+        self._numbers = itertools.count(1)
+        self._dropped: dict[Session, Dropped] = {}
+        self._gone: dict[str, str] = {}
+        self._lagging: dict[Session, None] = {}
+        self.notice: Callable[[str], None] = lambda _line: None
+        """Called with what an operator should be able to read of slow clients."""
+        self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
+        """Sessions that are gone, by why."""
+        self._folded_before = 0
+        self._dropped_before = 0
+
+    @property
+    def folded(self) -> int:
+        """Messages that folding has saved all sessions that there ever were."""
+        return self._folded_before + sum(s.outbox.folded for s in self.sessions.values())
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped with subscriptions that sessions gave up, ever."""
+        return self._dropped_before + sum(s.dropped for s in self.sessions.values())
+
+    # Sessions.
+
+    def open(self, encoding: Encoding, now_us: int) -> Session:
+        """A new session."""
+        settings = self.engine.configuration.sessions
+        session_id = f"s{self._boot}{next(self._numbers)}"
+        name, engine = self._new_name(), self.engine
+        session = Session(session_id, name, encoding, settings, now_us, lambda: engine.released)
+        session.on_give_up = lambda strand: self._give_up(session, strand)
+        session.on_end = lambda: self._report(session, f"is closed: {session.ended}")
+        self.sessions[session_id] = self._by_name[session.name] = session
+        return session
+
+    def find(self, called: str) -> Session | None:
+        """The session that goes by an id, or by the name that only its owner knows."""
+        return self.sessions.get(called) or self._by_name.get(called)
+
+    def _forget(self, session: Session) -> bool:
+        """The session can be found no more; False if it could not before."""
+        self._by_name.pop(session.name, None)
+        return self.sessions.pop(session.id, None) is not None
+
+    def _give_up(self, session: Session, strand: Strand) -> None:
+        self._report(session, f"gives up its subscription {strand.name}: {BACK_PRESSURE}")
+        self.subscriptions.give_up(session, strand)
+
+    def _report(self, session: Session, what: str) -> None:
+        box = session.outbox
+        self.notice(
+            f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
+            f"{box.messages} messages, {box.bytes} bytes waited"
+        )
+
+    def drop(self, session: Session, now_us: int) -> bool:
+        """The session's socket has gone; True if the session is kept for its client to return.
+
+        One that follows nothing has nothing to collect: its client begins anew.
+        """
+        timeout_us = session.settings.reconnect_timeout_us
+        kept = session.named and session.subscriptions and timeout_us
+        if session.ended is not None or not kept:
+            self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
+            return False
+        session.connected = False
+        dropped = self._dropped[session] = Dropped(session, now_us + timeout_us)
+        self.engine.timers.add(dropped, lambda _now_us: self.close(session, "expired"))
+        return True
+
+    def close(self, session: Session, why: str = "disconnected") -> None:
+        """A session is gone for good; its subscriptions end with it."""
+        for subscription in list(session.subscriptions.values()):
+            self.subscriptions.end(subscription)
+        if self._forget(session):
+            self.closed[_because(session, why)] += 1
+            self._folded_before += session.outbox.folded
+            self._dropped_before += session.dropped
+            if session.ended is None:
+                # A session is part of cycles: what waits would stay until those are looked for.
+                session.outbox.clear()
+            if session.named:
+                self._gone[session.name] = why
+                if len(self._gone) > FORGOTTEN_MAX:
+                    del self._gone[next(iter(self._gone))]
+        self._lagging.pop(session, None)
+        dropped = self._dropped.pop(session, None)
+        if dropped is not None:
+            self.engine.timers.remove(dropped)
+
+    def end(self, session: Session, reason: str) -> None:
+        """Give a session up for a reason it is told."""
+        session.end(reason, self.engine.now_us)
+        self.engine.touch(session)
+        if not session.connected:
+            self.close(session, f"closed for {reason}")
+
+    def drained(self, session: Session) -> None:
+        """The session's socket has taken everything: subscriptions that follow its pace go on."""
+        for subscription in session.at_own_pace:
+            if subscription.strand.waiting:
+                self.engine.look_after(subscription.strand)
+
+    def apply_back_pressure(self, session: Session, now_us: int) -> None:
+        """Bring a session's queue under its bounds; without a socket there is no patience."""
+        session.apply_back_pressure(now_us)
+        if session.ended is not None:
+            if not session.connected:
+                self.close(session, f"closed for {session.ended}")
+        elif session.wants_folding():
+            self._lagging[session] = None
+
+    def conflate_in_background(self, now_us: int) -> bool:
+        """Conflate one queue that fills, while there is time; True when there are more."""
+        while self._lagging:
+            session = self._lagging.popitem()[0]
+            if session.ended is None and session.wants_folding():
+                session.conflate(now_us)
+                break
+        return bool(self._lagging)
+
+    def reconfigure(
+        self,
+        configuration: Configuration,
+        now_us: int,
+        give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
+    ) -> list[str]:
+        """Go on under another configuration; returns what was changed, or raises ConfigError.
+
+        `give_up` takes topics whose records have no place in it; without it they are a refusal.
+        """
+        end_topic = self.subscriptions.end_topic
+        change = Reconfiguration(self.engine, configuration, end_topic, give_up)
+        return change.apply(now_us)
+
+    # Commands.
+
+    def execute_all(
+        self, session: Session, commands: Iterable[Command | Refused], now_us: int
+    ) -> None:
+        """Carry out commands in order, all of them at once."""
+        for _ in self.carry_out(session, commands, lambda: now_us):
+            pass
+
+    def carry_out(
+        self, session: Session, commands: Iterable[Command | Refused], now_us: Callable[[], int]
+    ) -> Iterator[None]:
+        """Carry out commands in order, one for each step of the iterator, so that whoever takes
+        the steps can let others have a turn; publishes that follow each other share their cost,
+        and so a step."""
+        for run in runs_of(commands):
+            if len(run) == 1 or not self._publish_run(session, run, now_us()):
+                for command in run:
+                    self.execute(session, command, now_us())
+                    yield
+            else:
+                yield
+            # A logon may have taken up another session: the rest is said to that one.
+            session = session.successor or session
+
+    def _publish_run(self, session: Session, run: Sequence[Command | Refused], now_us: int) -> bool:
+        """Publish a run as one batch; False, and nothing is done, if any of it is refused."""
+        commands = [command for command in run if isinstance(command, Command)]
+        name = commands[0].topic
+        try:
+            topic = self.engine.catalog.publishable(name)
+            bodies = [self._bodies(topic, command) for command in commands]
+            seq = self.engine.publish(name, list(chain.from_iterable(bodies)), now_us)
+        except SowError:
+            return False
+        self.engine.touch(session)
+        seq -= sum(map(len, bodies))
+        for command, published in zip(commands, bodies, strict=True):
+            seq += len(published)
+            self._acknowledge_publish(session, command, seq)
+        return True
+
+    def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
+        """Carry out one command; whatever is wrong with it is answered with a failure ack."""
+        self.engine.reach(now_us)
+        self.engine.touch(session)
+        if isinstance(command, Refused):
+            session.say(replies.failure(command.cid, command.error))
+            return
+        try:
+            COMMANDS[command.name](self, session, command, now_us)
+        except SowError as error:
+            session.say(replies.failure(command.cid, error))
+
+    def _logon(self, session: Session, command: Command, _now_us: int) -> None:
+        session.client = command.client
+        if command.session is not None:
+            self._resume(session, command)
+            return
+        if command.seen is not None:
+            raise ClientError("seen says how far a session was read; give the session as well")
+        self._name(session, command, {})
+
+    def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
+        """Acknowledge a logon; lines are counted after the last of its acks."""
+        acks = sorted(command.acks or {"processed"})
+        for kind in acks:
+            said = replies.ack(command.cid, kind, **_identity(session), **more)
+            if kind == acks[-1]:
+                session.say_name(said, self.engine.group, self.engine.now_us)
+            else:
+                session.say(said)
+
+    def _resume(self, session: Session, command: Command) -> None:
+        """Take up a session whose socket has gone, in place of the one that logs on."""
+        name = command.session or ""
+        old = self._by_name.get(name)
+        if session.named:
+            raise ClientError("this connection has a session already; open another to resume one")
+        if old is None or old is session or old.encoding is not session.encoding:
+            self._refuse_resume(session, command, self._gone.get(name, "unknown session"))
+            return
+        if old.ended is not None:
+            self._refuse_resume(session, command, f"closed for {old.ended}")
+            return
+        sent = old.recovery.sent
+        if command.seen is not None and not 0 <= command.seen <= sent:
+            raise ClientError(
+                f"seen is {command.seen}, and {sent} lines were sent on this session; count them "
+                "from the ack that named it, or leave seen out if all have arrived",
+                reason="invalid seen",
+            )
+        if not old.take_back(command.seen, skip_lines):
+            self.close(old, "recovery buffer exceeded")
+            self._refuse_resume(session, command, "recovery buffer exceeded")
+            return
+        old.on_taken()
+        old.connected, old.client = True, command.client or old.client
+        dropped = self._dropped.pop(old, None)
+        if dropped is not None:
+            self.engine.timers.remove(dropped)
+        ack = replies.ack(command.cid, "processed", **_identity(old), resumed=True)
+        old.say_resumed(ack, self.engine.now_us)
+        session.successor = old
+        self._forget(session)
+        self.engine.touch(old)
+
+    def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
+        self._name(session, command, {"resumed": False, "reason": reason})
+
+    def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
+        session.say(replies.heartbeat())
+        acknowledge(session, command, *ACKS)
+
+    def _flush(self, session: Session, command: Command, _now_us: int) -> None:
+        # Everything said so far leaves before this, and only once it is durable.
+        acknowledge(session, command, *ACKS)
+
+    def _publish(self, session: Session, command: Command, now_us: int) -> None:
+        topic = self.engine.catalog.publishable(command.topic)
+        if not command.bodies:
+            raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
+        bodies = self._bodies(topic, command)
+        bookmark = self.engine.publish(
+            command.topic,
+            bodies,
+            now_us,
+            key=command.key,
+            expires_s=command.expires_s,
+            delta=command.name == "delta_publish",
+        )
+        self._acknowledge_publish(session, command, bookmark)
+
+    def _acknowledge_publish(self, session: Session, command: Command, bookmark: int) -> None:
+        if command.acks or command.cid is not None:
+            acknowledge(session, command, *ACKS, bm=str(bookmark))
+
+    def _sow_delete(self, session: Session, command: Command, now_us: int) -> None:
+        topic = self.engine.catalog.deletable(command.topic)
+        slots = self.slots_to_delete(
+            topic,
+            filter_text=command.filter,
+            sow_keys=sow_keys(command),
+            bodies=self._bodies(topic, command) if command.bodies else None,
+        )
+        deleted = self.engine.delete(command.topic, slots, now_us)
+        acknowledge(session, command, *ACKS, deleted=deleted)
+
+    @staticmethod
+    def _bodies(topic: LiveTopic, command: Command) -> Sequence[bytes]:
+        """Bodies as they are to be stored, whichever way they came."""
+        bodies, kind = command.bodies, topic.records.message_type
+        if command.enc is None:
+            return bodies if command.framed else topic.records.from_line(bodies)
+        if kind.enc != command.enc:
+            raise ClientError(
+                f"messages of {topic.definition.name} are text ({kind.name}), which has no "
+                f"enc {command.enc}; leave enc out and send the text"
+            )
+        texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
+        return topic.records.from_line(texts)
+
+    def slots_to_delete(
+        self,
+        topic: LiveTopic,
+        *,
+        filter_text: str | None,
+        sow_keys: tuple[str, ...] | None,
+        bodies: Sequence[bytes] | None,
+    ) -> list[int]:
+        """Slots of the records that exactly one of the three selectors names."""
+        given = [selector is not None for selector in (filter_text, sow_keys, bodies)]
+        if sum(given) != 1:
+            raise ClientError(
+                "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
+                f"key fields name the records; {sum(given)} were given"
+            )
+        name, table = topic.definition.name, topic.records.table
+        if bodies is not None:
+            names = topic.records.identities_of(bodies)
+            return [table.slots[identity] for identity in names if identity in table]
+        condition = None if filter_text is None else self.engine.filter(filter_text)
+        answer = self.engine.query(name, Query(filter=condition, keys=sow_keys))
+        return [int(slot) for slot in answer.slots]
+
+    def _sow(self, session: Session, command: Command, _now_us: int) -> None:
+        self.subscriptions.snapshot(session, command)
+
+    def _subscribe(self, session: Session, command: Command, _now_us: int) -> None:
+        self.subscriptions.subscribe(session, command)
+
+    def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> None:
+        self.subscriptions.sow_and_subscribe(session, command)
+
+    def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
+        self.subscriptions.unsubscribe(session, command)
+
+
+def _identity(session: Session) -> dict[str, object]:
+    """What an ack tells the client of its session: its secret name, and what others call it."""
+    return {"session": session.name, "id": session.id, "version": __version__}
+
+
+def _because(session: Session, why: str) -> str:
+    """Why a session is gone, in one word of `CLOSED_BECAUSE`."""
+    if session.ended is not None:
+        return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
+    return "recovery" if why == "recovery buffer exceeded" else why
+
+
+def runs_of(commands: Iterable[Command | Refused]) -> Iterator[list[Command | Refused]]:
+    """Commands in order; plain publishes to one topic that follow each other in one run."""
+    run: list[Command | Refused] = []
+    topic: str | None = None
+    for command in commands:
+        plain_topic = _topic_of_plain_publish(command)
+        if run and (plain_topic is None or plain_topic != topic):
+            yield run
+            run = []
+        run.append(command)
+        topic = plain_topic
+    if run:
+        yield run
+
+
+def _topic_of_plain_publish(command: Command | Refused) -> str | None:
+    """The topic of a publish that carries nothing but bodies; None for any other command."""
+    if isinstance(command, Refused) or command.name != "publish" or not command.bodies:
+        return None
+    return command.topic if command.key is None and command.expires_s is None else None
+
+
+COMMANDS: dict[str, Callable[[Executor, Session, Command, int], None]] = {
+    "logon": Executor._logon,
+    "heartbeat": Executor._heartbeat,
+    "flush": Executor._flush,
+    "publish": Executor._publish,
+    "delta_publish": Executor._publish,
+    "sow_delete": Executor._sow_delete,
+    "sow": Executor._sow,
+    "subscribe": Executor._subscribe,
+    "sow_and_subscribe": Executor._sow_and_subscribe,
+    "delta_subscribe": Executor._subscribe,
+    "sow_and_delta_subscribe": Executor._sow_and_subscribe,
+    "unsubscribe": Executor._unsubscribe,
+}

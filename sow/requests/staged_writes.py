@@ -1,0 +1,260 @@
+"""Staged writes: a batch from many tasks, applied as a whole and never twice.
+
+Rows are publishes, deltas and deletes of one topic, as columns. They are *checked* when they are
+staged, so that a task hears at once which of its rows are bad; *read* piece by piece when the batch
+is committed; and *applied* in one step of the engine, together with a record in the server's own
+topic of writes that says which epoch its writer has reached. Both are in one transaction of the
+journal, so a batch that is committed again, before or after a crash, is known for a duplicate.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from conflated_topics import Removal
+from sow.changes import Reason
+from sow.definitions import WRITES
+from sow.engine.capacity import Deed
+from sow.engine.catalog import LiveTopic
+from sow.engine.engine import Engine
+from sow.errors import BadMessage, ClientError, shown
+from sow.topic.records import Messages, Records
+
+ROWS_AT_ONCE = 2_000
+ACCOUNT_BYTES = 4_096
+"""More than what is noted of a writer takes."""
+REASONS: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
+DELETIONS = tuple(REASONS)
+"""Why a record goes; only a conflated topic tells one from the other."""
+OPERATIONS = ("publish", "delta", *DELETIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as columns. A row's key may be missing, and so may a delete's body.
+
+    `stamps` are the sequence number and time of the change that a row of a conflated topic is the
+    outcome of.
+    """
+
+    operations: Sequence[str]
+    keys: Sequence[str | None]
+    bodies: Sequence[bytes | None]
+    stamps: Sequence[tuple[int, int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def at(self, places: Sequence[int]) -> "Rows":
+        """Some of the rows."""
+        return Rows(
+            [self.operations[at] for at in places],
+            [self.keys[at] for at in places],
+            [self.bodies[at] for at in places],
+            None if self.stamps is None else [self.stamps[at] for at in places],
+        )
+
+    def runs(self) -> Iterator["Rows"]:
+        """Pieces in which all rows do the same."""
+        for _, run in groupby(range(len(self)), self.operations.__getitem__):
+            places = list(run)
+            for start in range(0, len(places), ROWS_AT_ONCE):
+                yield self.at(places[start : start + ROWS_AT_ONCE])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rows that all do the same and were found good: messages, or whom to delete.
+
+    `sow_keys` name records to delete that only the moment itself can find.
+    """
+
+    operation: str
+    messages: Messages
+    sow_keys: Sequence[str] = ()
+    rows: Rows | None = None
+    """The rows themselves, where they are for a conflated topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that cannot be carried out: its place and why."""
+
+    index: int
+    reason: str
+
+
+def read(records: Records, run: Rows) -> Step:
+    """What a run of rows does; raises BadMessage with the place of the first bad one."""
+    operation = run.operations[0]
+    if operation not in OPERATIONS:
+        raise BadMessage(f"op is {shown(operation)}; it must be publish, delta or delete")
+    if operation in DELETIONS:
+        return _deletion(records, run)
+    for at, body in enumerate(run.bodies):
+        if body is None:
+            raise BadMessage("there is no value; only a delete needs none", index=at)
+    bodies = [body for body in run.bodies if body is not None]
+    stored = records.from_line(bodies)
+    messages = records.read(stored) if records.keys else records.read(stored, _keys(run))
+    return Step(operation, messages, rows=run)
+
+
+def _deletion(records: Records, run: Rows) -> Step:
+    """By the bodies' key fields where there are bodies, else by SowKey."""
+    bodies = [body for body in run.bodies if body is not None]
+    if records.keys and len(bodies) == len(run):
+        names = records.identities_of(records.from_line(bodies))
+        return Step(run.operations[0], Messages([], names, {}), rows=run)
+    return Step(run.operations[0], Messages([], [], {}), _keys(run), run)
+
+
+def _keys(run: Rows) -> list[str]:
+    for at, key in enumerate(run.keys):
+        if key is None:
+            raise BadMessage(
+                "there is no key; give the record's SowKey in the column key", index=at
+            )
+    return [key for key in run.keys if key is not None]
+
+
+class StagedWrites:
+    """Batches on their way into the engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def topic(self, name: str) -> LiveTopic:
+        """The topic that rows are for; raises ClientError if it takes none."""
+        topic = self._engine.topics.get(name)
+        if topic is not None and topic.copy is not None and topic.copy.is_external:
+            return topic
+        return self._engine.catalog.publishable(name, "write to")
+
+    def check_room(self, topic: LiveTopic, steps: Sequence[Step], size_bytes: int = 0) -> None:
+        """Raise DiskFull if the disk has no room for what steps add.
+
+        Steps that only remove, and `size_bytes` that are to be staged for them, may have the
+        reserve; so may a conflated topic's, which are not logged.
+        """
+        if topic.copy is None and any(step.operation not in DELETIONS for step in steps):
+            self._engine.check_room()
+        names = [name for step in steps for name in (*step.messages.names, *step.sow_keys)]
+        self._engine.check_reserve(lambda: size_bytes + ACCOUNT_BYTES + sum(map(len, names)))
+
+    def read(self, topic: LiveTopic, rows: Rows) -> tuple[list[Step], list[Rejected]]:
+        """What rows do, and which of them are bad, and why; bad ones do nothing."""
+        steps: list[Step] = []
+        rejected: list[Rejected] = []
+        start = 0
+        for run in rows.runs():
+            try:
+                steps.append(self._step(topic, run))
+            except ClientError:
+                bad = list(self._bad(topic, run, start))
+                rejected += bad
+                places = {row.index - start for row in bad}
+                kept = run.at([at for at in range(len(run)) if at not in places])
+                steps += [self._step(topic, kept)] if len(kept) else []
+            start += len(run)
+        return steps, rejected
+
+    def _step(self, topic: LiveTopic, run: Rows) -> Step:
+        self._engine.check_sizes([body for body in run.bodies if body is not None])
+        if topic.copy is not None and run.stamps is None:
+            raise ClientError("rows of a conflated topic need the columns bookmark and ts")
+        return read(topic.records, run)
+
+    def _bad(self, topic: LiveTopic, run: Rows, start: int) -> Iterator[Rejected]:
+        for at in range(len(run)):
+            try:
+                self._step(topic, run.at([at]))
+            except ClientError as error:
+                yield Rejected(start + at, error.detail)
+
+    def applied(self, writer: str, epoch: int) -> str | None:
+        """The bookmark at which a batch was applied (or a later one of its writer), or None."""
+        last = self._last(writer)
+        return last["bookmark"] if last is not None and epoch <= last["epoch"] else None
+
+    def _last(self, writer: str) -> dict[str, Any] | None:
+        table = self._engine.topic(WRITES.name).records.table
+        slot = table.slots.get(writer)
+        found: dict[str, Any] | None
+        found = None if slot is None else orjson.loads(table.bodies[slot] or b"")
+        return found
+
+    def apply(self, writer: str, epoch: int, name: str, steps: Sequence[Step], now_us: int) -> int:
+        """Carry out a whole batch, and say so in the account of its writer.
+
+        Nothing of it is seen before all of it; returns the bookmark of its last change.
+        """
+        engine, topic = self._engine, self.topic(name)
+        self.check_room(topic, steps)
+        if topic.copy is None and engine.capacity.bounds(topic):
+            engine.capacity.check(topic, [self._deed(topic, step) for step in steps])
+        rows = 0
+        for step in steps:
+            if topic.copy is not None:
+                rows += self._update_copy(topic, step)
+                continue
+            if step.operation in DELETIONS:
+                rows += engine.remove(topic, self._doomed(topic, step), "delete", now_us)
+                continue
+            messages = step.messages
+            if step.operation == "delta":
+                messages = engine.merge_deltas(topic, messages)
+            engine.put(topic, messages, now_us, engine.expiry_us(topic, None, now_us))
+            rows += len(messages.bodies)
+        bookmark = engine.seq
+        account = {"writer": writer, "epoch": epoch, "bookmark": str(bookmark), "rows": rows}
+        writes = engine.topic(WRITES.name)
+        expires_us = engine.expiry_us(writes, None, now_us)
+        engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)
+        return bookmark
+
+    def _update_copy(self, topic: LiveTopic, step: Step) -> int:
+        """What the engine of a conflated topic has released; it may hold some of it already."""
+        assert step.rows is not None
+        assert step.rows.stamps is not None
+        rows, stamps, table = step.rows, step.rows.stamps, topic.records.table
+        if step.operation not in DELETIONS:
+            values = [
+                (body, *stamp) for body, stamp in zip(step.messages.bodies, stamps, strict=True)
+            ]
+            updates = list(zip(step.messages.names, values, strict=True))
+            self._engine.update_copy(topic, updates, ())
+            return len(updates)
+        removals = [
+            Removal(
+                table.identities[slot] or "",
+                (table.bodies[slot] or b"" if body is None else body, *stamp),
+                REASONS[step.operation],
+            )
+            for key, body, stamp in zip(rows.keys, rows.bodies, stamps, strict=True)
+            if key is not None and (slot := table.find(key)) is not None
+        ]
+        self._engine.update_copy(topic, (), removals)
+        return len(removals)
+
+    def _deed(self, topic: LiveTopic, step: Step) -> Deed:
+        """What a step does to the room there is; a delta adds to its record no more than itself."""
+        if step.operation in DELETIONS:
+            return Deed(self._doomed(topic, step), None)
+        names, sizes = step.messages.names, list(map(len, step.messages.bodies))
+        if step.operation == "delta":
+            table = topic.records.table
+            held = [table.slots.get(name) for name in names]
+            sizes = [
+                size if slot is None else size + len(table.bodies[slot] or b"")
+                for size, slot in zip(sizes, held, strict=True)
+            ]
+        return Deed(names, sizes)
+
+    def _doomed(self, topic: LiveTopic, step: Step) -> list[str]:
+        table = topic.records.table
+        slots = [slot for key in step.sow_keys if (slot := table.find(key)) is not None]
+        return step.messages.names + [table.identities[slot] or "" for slot in slots]

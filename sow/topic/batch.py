@@ -1,0 +1,195 @@
+"""A batch: one set of changes on its way to everyone who hears of them.
+
+Whatever can be worked out about the changes is worked out at most once, when somebody first
+wants it: columns of the fields that filters name, deltas, rendered lines. Feeds, conflated copies
+and the attribute index all read from the same batch.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from sow.changes import Changes
+from sow.delta import Document, difference
+from sow.expressions import Filter
+from sow.messages.base import Column
+from sow.paths import Path, Value
+from sow.topic.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
+
+if TYPE_CHECKING:
+    from sow.topic.records import Records
+
+Kind = Literal["p", "delta", "oof"]
+Select = tuple[str, ...] | None
+
+
+class Batch:
+    """Changes of one topic while they are routed."""
+
+    def __init__(self, topic: "Records", changes: Changes, columns: dict[Path, Column]) -> None:
+        self.topic = topic
+        self.changes = changes
+        self._columns = columns
+        self._old_columns: dict[Path, Column] = {}
+        self._keys: list[str] | None = None
+        self._documents: dict[int, tuple[Document, Document]] = {}
+        self._deltas: dict[tuple[Select, int], Document | None] = {}
+        self._tails: dict[tuple[Kind, Shape], list[bytes]] = {}
+        self._single_tails: dict[tuple[Kind, Shape, int], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    # Fields.
+
+    def column(self, path: Path) -> Column:
+        """Values of a field in the new states; only for batches that have them."""
+        assert self.changes.news is not None
+        column = self._columns.get(path)
+        if column is None:
+            (column,) = self.topic.decoder((path,)).columns(self.changes.news)
+            self._columns[path] = column
+        return column
+
+    def old_column(self, path: Path) -> Column:
+        """Values of a field in the old states; None where there was none."""
+        column = self._old_columns.get(path)
+        if column is None:
+            olds = self.changes.olds
+            there = [old for old in olds if old is not None]
+            (found,) = self.topic.decoder((path,)).columns(there)
+            if len(there) == len(olds):
+                column = found
+            else:
+                values = iter(found)
+                column = [None if old is None else next(values) for old in olds]
+            self._old_columns[path] = column
+        return column
+
+    def row(self, paths: Sequence[Path], at: int, old: bool = False) -> list[Value]:
+        """Values of some fields of one record."""
+        column = self.old_column if old else self.column
+        return [column(path)[at] for path in paths]
+
+    # Focus.
+
+    def new_focus(self, condition: Filter | None) -> Sequence[bool]:
+        """Which records pass the filter in their new state."""
+        count = len(self)
+        if self.changes.news is None:
+            return [False] * count
+        if condition is None:
+            return [True] * count
+        return condition.matches([self.column(path) for path in condition.paths], count)
+
+    def old_focus(self, condition: Filter | None) -> Sequence[bool]:
+        """Which records passed the filter in their old state."""
+        olds = self.changes.olds
+        if condition is None:
+            return [old is not None for old in olds]
+        matched = condition.matches([self.old_column(path) for path in condition.paths], len(self))
+        return [hit and old is not None for hit, old in zip(matched, olds, strict=True)]
+
+    def was_in_focus(self, condition: Filter | None, at: int) -> bool:
+        """Whether one record passed the filter in its old state."""
+        if self.changes.olds[at] is None:
+            return False
+        return condition is None or condition.holds(self.row(condition.paths, at, True))
+
+    def is_in_focus(self, condition: Filter | None, at: int) -> bool:
+        """Whether one record passes the filter in its new state."""
+        if self.changes.news is None:
+            return False
+        return condition is None or condition.holds(self.row(condition.paths, at))
+
+    # What is said.
+
+    def delta(self, shape: Shape, at: int) -> Document | None:
+        """What changed in one record as a subscriber sees it; None where only the whole record
+        can say it."""
+        place = (shape.select, at)
+        if place not in self._deltas:
+            self._deltas[place] = self._difference(shape, at)
+        return self._deltas[place]
+
+    def _difference(self, shape: Shape, at: int) -> Document | None:
+        documents = self._parsed(at)
+        return None if documents is None else difference(*map(shape.shown, documents))
+
+    def _parsed(self, at: int) -> tuple[Document, Document] | None:
+        """One record's old and new document, if there are both."""
+        found = self._documents.get(at)
+        if found is None:
+            old, news = self.changes.olds[at], self.changes.news
+            if old is None or news is None or not self.topic.message_type.structured:
+                return None
+            found = document_of(self.topic, old), document_of(self.topic, news[at])
+            self._documents[at] = found
+        return found
+
+    def is_empty(self, shape: Shape, at: int) -> bool:
+        """Nothing that the subscriber sees has changed."""
+        news = self.changes.news
+        if news is not None and news[at] == self.changes.olds[at]:
+            return True
+        return self.delta(shape, at) == {}
+
+    def parting(self, at: int) -> bytes:
+        """What an oof carries: the new state, or of a record that is gone the last one."""
+        changes = self.changes
+        if changes.news is not None:
+            return changes.news[at]
+        if changes.partings is not None:
+            return changes.partings[at]
+        return changes.olds[at] or b""
+
+    def tails(self, kind: Kind, shape: Shape) -> list[bytes]:
+        """Record lines of all changes but for their head, which names the subscription."""
+        tails = self._tails.get((kind, shape))
+        if tails is None:
+            tails = self._tails[kind, shape] = self._render(kind, shape, range(len(self)))
+        return tails
+
+    def tail(self, kind: Kind, shape: Shape, at: int) -> bytes:
+        """One record's line but for its head, for feeds that want few of a batch."""
+        tails = self._tails.get((kind, shape))
+        if tails is not None:
+            return tails[at]
+        cached = self._single_tails.get((kind, shape, at))
+        if cached is None:
+            cached = self._single_tails[kind, shape, at] = self._render(kind, shape, [at])[0]
+        return cached
+
+    def keys(self) -> list[str]:
+        """SowKeys."""
+        if self._keys is None:
+            changes = self.changes
+            self._keys = self.topic.sow_keys(changes.slots, changes.identities)
+        return self._keys
+
+    def _render(self, kind: Kind, shape: Shape, places: Sequence[int]) -> list[bytes]:
+        changes, keys = self.changes, self.keys() if shape.sow_keys else []
+        return line_tails(
+            self.topic,
+            shape,
+            [keys[at] for at in places] if keys else [],
+            self._bodies(kind, shape, places),
+            [changes.seqs[at] for at in places] if kind != "oof" else None,
+            [changes.ts_us[at] for at in places] if shape.timestamps else [],
+            delta=kind == "delta",
+        )
+
+    def _bodies(self, kind: Kind, shape: Shape, places: Sequence[int]) -> Sequence[bytes]:
+        """What the lines carry, ready to be shown."""
+        if kind == "delta":
+            return [self._delta_body(shape, at) for at in places]
+        if kind == "oof":
+            return shown_bodies(self.topic, shape, [self.parting(at) for at in places])
+        news = self.changes.news
+        assert news is not None
+        return shown_bodies(self.topic, shape, [news[at] for at in places])
+
+    def _delta_body(self, shape: Shape, at: int) -> bytes:
+        delta, documents = self.delta(shape, at), self._parsed(at)
+        assert delta is not None
+        assert documents is not None
+        return delta_body(self.topic, shape, delta, documents[1])

@@ -1,0 +1,206 @@
+"""A conflated topic at work: the copy of another topic that changes at most once per interval.
+
+It hears the underlying topic's changes, projects them through its filter and offers them to the
+conflation core (`conflated_topics`). What the core releases is put into the copy's own table and
+routed like a publish, so that the copy is an ordinary topic to everyone else. All it asks of the
+underlying topic is that it emits changes.
+"""
+
+from collections.abc import Callable, Sequence
+
+from conflated_topics import ConflatedTopic, PerKey, Removal, Schedule, Tick
+from sow.changes import Reason
+from sow.definitions import ConflatedTopic as Definition
+from sow.expressions import Fields, Filter, compile_fields
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+
+# A pending update: body, sequence number and time of the underlying change.
+Update = tuple[bytes, int, int]
+REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
+
+
+class ConflatedCopy:
+    """Ties an underlying topic, a filter and an interval to the copy they make."""
+
+    def __init__(
+        self,
+        copy: Records,
+        underlying: Records,
+        definition: Definition,
+        condition: Filter | None,
+    ) -> None:
+        self.copy = copy
+        self.underlying = underlying
+        self.definition = definition
+        self.condition = condition
+        self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
+        self.conflation: ConflatedTopic[str, Update] = ConflatedTopic(
+            self._schedule(definition), copy.table.__contains__, self._merge_or_none()
+        )
+        self.is_external = definition.engine != "embedded"
+        self.filled_seq = 0
+        """Up to which change of the underlying topic the copy was filled at once."""
+        if condition is not None and not self.is_external:
+            underlying.watch(condition.paths)
+
+    @staticmethod
+    def _schedule(definition: Definition) -> Schedule[str]:
+        if definition.schedule == "tick":
+            return Tick(definition.interval_us)
+        return PerKey(definition.interval_us)
+
+    def _merge_or_none(self) -> Callable[[Update, Update], Update] | None:
+        return None if self.copy.folding.merger is None else self._merge
+
+    def _merge(self, current: Update, new: Update) -> Update:
+        """Two updates of one window; a merger that keeps both cannot be heard here."""
+        merger = self.copy.folding.merger
+        assert merger is not None
+        body = merger.merge(current[0], new[0])
+        return new if body is None else current if body is current[0] else (body, *new[1:])
+
+    def hear(self, batch: Batch, now_us: int) -> None:
+        """Offer the underlying topic's changes."""
+        changes = batch.changes
+        if self.is_external:
+            # Whoever conflates reads them from the log.
+            self.conflation.updates_in += len(changes)
+            return
+        if changes.news is not None:
+            passes = None if self.condition is None else batch.new_focus(self.condition)
+            bodies = self._singles(changes.news)
+            updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
+            self.conflation.offer(changes.identities, updates, now_us, passes)
+            return
+        bodies = changes.partings or [old or b"" for old in changes.olds]
+        updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
+        self.conflation.remove(changes.identities, updates, changes.reason or "deleted", now_us)
+
+    def _singles(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Messages of the underlying topic as a merge begins with them."""
+        merger = self.copy.folding.merger
+        return bodies if merger is None else list(map(merger.single, bodies))
+
+    def fill(self, seq: int) -> list[Batch]:
+        """Take over the underlying topic as it stands; returns it as changes of the copy."""
+        self.filled_seq = seq
+        names, updates = self._wanted()
+        return [self._put(names, updates)] if names else []
+
+    def _wanted(self) -> tuple[list[str], list[Update]]:
+        """The records of the underlying topic that pass the filter."""
+        table = self.underlying.table
+        slots = table.live().tolist()
+        if self.condition is not None and slots:
+            bodies = [table.bodies[slot] or b"" for slot in slots]
+            columns = self.underlying.decoder(self.condition.paths).columns(bodies)
+            inside = self.condition.matches(columns, len(slots))
+            slots = [slot for slot, hit in zip(slots, inside, strict=True) if hit]
+        singles = self._singles([table.bodies[slot] or b"" for slot in slots])
+        stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
+        updates = list(zip(singles, *stamps, strict=True))
+        return [table.identities[slot] or "" for slot in slots], updates
+
+    def due_us(self) -> int | None:
+        """When `release` next has something to do."""
+        return self.conflation.due_us()
+
+    def release(self, now_us: int) -> list[Batch]:
+        """Apply to the copy what is due by now, and return it as changes of the copy."""
+        return self._apply(*self.conflation.take(now_us))
+
+    def accept(
+        self, updates: Sequence[tuple[str, Update]], removals: Sequence[Removal[str, Update]]
+    ) -> list[Batch]:
+        """Apply what another engine has released; nothing older than what the copy holds."""
+        updates = [(name, update) for name, update in updates if self._is_newer(name, update)]
+        removals = [one for one in removals if self._is_newer(one.key, one.value)]
+        self.conflation.updates_out += len(updates) + len(removals)
+        self.conflation.releases += 1
+        return self._apply(updates, removals)
+
+    def _is_newer(self, name: str, update: Update) -> bool:
+        slot = self.copy.table.slots.get(name)
+        held_seq = self.filled_seq if slot is None else int(self.copy.table.seqs[slot])
+        return update[1] > max(held_seq, self.filled_seq)
+
+    def _apply(
+        self, updates: Sequence[tuple[str, Update]], removals: Sequence[Removal[str, Update]]
+    ) -> list[Batch]:
+        batches: list[Batch] = []
+        if updates:
+            batches.append(self._put([name for name, _ in updates], [u for _, u in updates]))
+        for reason in REASONS:
+            leaving = [removal for removal in removals if removal.reason == reason]
+            if leaving:
+                batches += self._drop(leaving, reason)
+        return batches
+
+    def _put(self, names: Sequence[str], updates: Sequence[Update]) -> Batch:
+        bodies, seqs, ts_us = zip(*updates, strict=True)
+        return self.copy.put(names, list(map(self._as_held, bodies)), {}, seqs, ts_us)
+
+    def _as_held(self, body: bytes) -> bytes:
+        """A message as it stands in the copy."""
+        return body if self.enrichment is None else self._enriched(body, self.enrichment)
+
+    def _enriched(self, body: bytes, enrichment: Fields) -> bytes:
+        """The message with the fields that are computed for it."""
+        kind = self.copy.message_type
+        document = kind.parse(body)
+        assert isinstance(document, dict)
+        return kind.encode(enrichment.apply(document))
+
+    def _drop(self, leaving: Sequence[Removal[str, Update]], reason: Reason) -> list[Batch]:
+        seqs = [removal.value[1] for removal in leaving]
+        ts_us = [removal.value[2] for removal in leaving]
+        # An oof of a record that no longer matches carries its new state, every other one the
+        # state this copy last had.
+        partings = (
+            {removal.key: self._as_held(removal.value[0]) for removal in leaving}
+            if reason == "match"
+            else None
+        )
+        batch = self.copy.drop(
+            [removal.key for removal in leaving], reason, lambda _: (seqs, ts_us), partings
+        )
+        return [] if batch is None else [batch]
+
+    # Live changes of the configuration.
+
+    def retime(self, definition: Definition, now_us: int) -> None:
+        """Go on with another interval or schedule; what waits begins a window of the new kind."""
+        self.definition = definition
+        self.conflation.reschedule(self._schedule(definition), now_us)
+
+    def remerge(self) -> None:
+        """Go on as the copy's folding has it now."""
+        self.conflation.remerge(self._merge_or_none())
+
+    def refocus(self, definition: Definition, condition: Filter | None, now_us: int) -> None:
+        """Go on with another filter: what enters or leaves the copy by it does so in a window.
+
+        What counts is what the copy will hold once everything that waits has been released.
+        """
+        self.definition = definition
+        self.stop()
+        if condition is not None:
+            self.underlying.watch(condition.paths)
+        self.condition = condition
+        wanted = dict(zip(*self._wanted(), strict=True))
+        entering = [name for name in wanted if not self.conflation.will_hold(name)]
+        self.conflation.offer(entering, [wanted[name] for name in entering], now_us, None)
+        table = self.underlying.table
+        there = dict.fromkeys((*self.copy.table.slots, *self.conflation.waiting()))
+        for name in there:
+            # What has left the underlying topic is leaving the copy already.
+            slot = None if name in wanted else table.slots.get(name)
+            if slot is not None:
+                now = (table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot]))
+                self.conflation.remove((name,), (now,), "match", now_us)
+
+    def stop(self) -> None:
+        """Let the underlying topic forget what this copy wanted of it."""
+        if self.condition is not None and not self.is_external:
+            self.underlying.unwatch(self.condition.paths)

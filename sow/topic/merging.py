@@ -1,0 +1,268 @@
+"""Structural conflation: two messages of one record made into one that holds the sense of both.
+
+A merge is either a list of operations on fields (`<Merge>`: the newer message, but with some fields
+summed, kept, counted …) or a callable of the user's (`<Merger>`). Pairs that were merged are
+remembered, so that a thousand sessions whose queues hold the same two messages cost one merge.
+
+A merged body says by itself how many messages stand behind it: a field that is counted holds
+their number. So that this goes for the first one too, every message is made a *single* before it is
+merged: the same, but with counts that say one. Two bodies are then merged alike, whether they are
+messages or what others were merged to, and whoever does it (a queue, a window, Spark) comes to the
+same counts.
+
+It is told bodies and answers with one; where the result is put is the queue's business.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from sow.definitions import BackPressure, Merge, Operation
+from sow.delta import merged, same
+from sow.errors import ConfigError
+from sow.messages.base import MessageType
+from sow.paths import Path, Scalar, Value, parse_path, value_at
+
+PAIRS_KEPT_MAX = 10_000
+
+Callback = Callable[[Any, Any], Any]
+
+
+class Merger(Protocol):
+    """Makes one body of two, which are singles or were merged. `counts`: singles are told apart."""
+
+    counts: bool
+
+    def merge(self, current: bytes, new: bytes) -> bytes | None:
+        """`current`, `new` (the same objects), another body, or None: keep both."""
+        ...
+
+    def single(self, body: bytes) -> bytes:
+        """What stands for one message; the message itself where nothing is counted."""
+        ...
+
+
+class FieldMerger:
+    """Merges documents field by field; fields without an operation take the newer value."""
+
+    def __init__(self, message_type: MessageType, merges: Iterable[Merge]) -> None:
+        self._type = message_type
+        self._merges = [(parse_path(merge.field), merge.operation) for merge in merges]
+        self._counted = [path for path, operation in self._merges if operation == "count"]
+        self.counts = bool(self._counted)
+
+    def merge(self, current: bytes, new: bytes) -> bytes | None:
+        """The newer message with the operations' results."""
+        before, after = self._type.parse(current), self._type.parse(new)
+        assert isinstance(before, dict)
+        assert isinstance(after, dict)
+        for path, operation in self._merges:
+            value = OPERATIONS[operation](_scalar(before, path), _scalar(after, path))
+            if value is not None:
+                after = merged(after, _nested(path, value))
+        return self._type.encode(after)
+
+    def single(self, body: bytes) -> bytes:
+        """The message itself, but with counts that say one."""
+        if not self.counts:
+            return body
+        document = self._type.parse(body)
+        assert isinstance(document, dict)
+        for path in self._counted:
+            document = merged(document, _nested(path, 1))
+        return self._type.encode(document)
+
+
+class CallableMerger:
+    """Merges by a callable that is given two parsed messages and returns one of four things.
+
+    One that raises, or returns what cannot be a message, merges nothing: both messages stay. What
+    it was given is its own: changed in place and returned, it is a merged message.
+    """
+
+    counts = False
+
+    def __init__(self, message_type: MessageType, callback: Callback) -> None:
+        self._type = message_type
+        self._callback = callback
+        self.errors = 0
+        """How often the callable failed."""
+
+    def merge(self, current: bytes, new: bytes) -> bytes | None:
+        """What the callable says; bodies that it hands back are recognised."""
+        before, after = self._type.parse(current), self._type.parse(new)
+        try:
+            result = self._callback(before, after)
+            if result is None:
+                return None
+            for given, body in ((before, current), (after, new)):
+                if result is given and same(given, self._type.parse(body)):
+                    return body
+            return self._type.encode(result)
+        except Exception:  # a user's code: whatever it raises must not stop the server
+            self.errors += 1
+            return None
+
+    def single(self, body: bytes) -> bytes:
+        """The message itself."""
+        return body
+
+
+class Verdict(NamedTuple):
+    """What a pair was merged to: one of its own two, another body, or (None) nothing."""
+
+    body: bytes | None
+    is_current: bool
+    is_new: bool
+
+
+class CachedMerger:
+    """Remembers what pairs of messages were merged to."""
+
+    def __init__(self, merger: Merger) -> None:
+        self.merger = merger
+        self.hits = 0
+        self.misses = 0
+        self._pairs: dict[tuple[bytes, bytes], Verdict] = {}
+        self._singles: dict[bytes, bytes] = {}
+
+    def merge(self, current: bytes, new: bytes) -> bytes | None:
+        """As the merger does; the same pair is merged once."""
+        verdict = self._pairs.get((current, new))
+        if verdict is None:
+            self.misses += 1
+            if len(self._pairs) >= PAIRS_KEPT_MAX:
+                self._pairs.clear()
+            result = self.merger.merge(current, new)
+            verdict = Verdict(result, result is current, result is new)
+            self._pairs[current, new] = verdict
+        else:
+            self.hits += 1
+        return current if verdict.is_current else new if verdict.is_new else verdict.body
+
+    def single(self, body: bytes) -> bytes:
+        """As the merger does; the same body is made a single once."""
+        if not self.merger.counts:
+            return body
+        found = self._singles.get(body)
+        if found is None:
+            if len(self._singles) >= PAIRS_KEPT_MAX:
+                self._singles.clear()
+            found = self._singles[body] = self.merger.single(body)
+        return found
+
+
+def make_merger(settings: BackPressure, message_type: MessageType) -> CachedMerger | None:
+    """The merger that a topic is configured with, or None; raises ConfigError."""
+    if settings.merger is not None:
+        return CachedMerger(CallableMerger(message_type, load_callable(settings.merger)))
+    if settings.merges:
+        return CachedMerger(FieldMerger(message_type, settings.merges))
+    return None
+
+
+def load_callable(name: str) -> Callback:
+    """The callable called ``package.module:name``; raises ConfigError."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} cannot be loaded: {error}; write package.module:callable, and put the "
+            "package where Python finds it",
+            element="Merger",
+        ) from None
+    if not callable(found):
+        raise ConfigError(f"{name} is not callable; name a function", element="Merger")
+    callback: Callback = found
+    return callback
+
+
+def _scalar(document: object, path: Path) -> Value:
+    """The field's value; a list as it is in the document, which `concat` wants whole."""
+    found: Any = document
+    for step in path.steps:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found if isinstance(found, list) else value_at(document, path)
+
+
+def _nested(path: Path, value: object) -> dict[str, Any]:
+    for step in reversed(path.steps):
+        value = {step: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def _number(value: Value) -> int | float | None:
+    """The number a value is, or that its text spells (FIX has nothing but text)."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _like(value: int | float, *models: Value) -> Scalar:
+    """Text where the fields were text."""
+    return str(value) if any(isinstance(model, str) for model in models) else value
+
+
+def _sum(current: Value, new: Value) -> Value:
+    one, other = _number(current), _number(new)
+    if one is None or other is None:
+        return new if one is None else current
+    return _like(one + other, current, new)
+
+
+def _min(current: Value, new: Value) -> Value:
+    one, other = _number(current), _number(new)
+    if one is None or other is None:
+        return new if one is None else current
+    return current if one <= other else new
+
+
+def _max(current: Value, new: Value) -> Value:
+    one, other = _number(current), _number(new)
+    if one is None or other is None:
+        return new if one is None else current
+    return current if one >= other else new
+
+
+def _first(current: Value, new: Value) -> Value:
+    return new if current is None else current
+
+
+def _latest(_current: Value, new: Value) -> Value:
+    return new
+
+
+def _count(current: Value, new: Value) -> Value:
+    """Both are singles or were merged, so that their counts say how many stand behind them."""
+    return sum(number for value in (current, new) if isinstance(number := _number(value), int))
+
+
+def _concat(current: Value, new: Value) -> Value:
+    if current is None or new is None:
+        return new if current is None else current
+    if isinstance(current, list) or isinstance(new, list):
+        parts = (current, new)
+        return [one for part in parts for one in (part if isinstance(part, list) else [part])]
+    return f"{current}{new}" if isinstance(current, str) and isinstance(new, str) else new
+
+
+OPERATIONS: dict[Operation, Callable[[Value, Value], Value]] = {
+    "latest": _latest,
+    "sum": _sum,
+    "min": _min,
+    "max": _max,
+    "first": _first,
+    "count": _count,
+    "concat": _concat,
+}

@@ -1,0 +1,82 @@
+"""Queue policy: how a topic's queued updates may become fewer (contract §2, S12, S13).
+
+    ConflationPolicy   whether and when
+    Match              which queued update is "the same" as a new one; by default of the same record
+    Merge, Merger      what the two become; by default the newer state stands
+    Placement          where the result goes: in the older one's place, or at the end
+
+`QueuePolicy` answers these questions for one topic; who holds a queue, and when it is full, is the
+outbox's business (`sow.delivery.outbox`).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from sow.definitions import BackPressure, ConflatedTopic
+from sow.keys import key_text
+from sow.messages.base import MessageType
+from sow.paths import Path, Value, parse_path, value_at
+from sow.topic.merging import CachedMerger, make_merger
+from sow.topic.updates import Update, compose
+
+if TYPE_CHECKING:
+    from sow.messages.base import Decoder
+
+DISPLACEMENTS_MAX = 8
+"""How often an update may be moved to the end before it keeps its place: no key starves."""
+
+Key = tuple[object, ...]
+Verdict = Literal["kept current", "kept both"]
+
+
+def key_of(values: Sequence[Value], identity: str) -> Key:
+    """What an update is matched by, from its values of the fields that say so. One that lacks any
+    of them is like nothing but its own record."""
+    texts = tuple(map(key_text, values))
+    return (None, identity) if None in texts else texts
+
+
+class QueuePolicy:
+    """The back-pressure settings of one topic at work."""
+
+    def __init__(self, settings: BackPressure, message_type: MessageType) -> None:
+        self.policy = settings.conflation_policy
+        self.appends = settings.placement == "append"
+        self.merger: CachedMerger | None = make_merger(settings, message_type)
+        self._match: tuple[Path, ...] = tuple(map(parse_path, settings.match))
+        self._of_copy = isinstance(settings, ConflatedTopic)
+        self._message_type = message_type
+        self._decoder: Decoder | None = message_type.decoder(self._match) if self._match else None
+
+    def keys(self, updates: Sequence[Update], by_record: bool) -> list[Key]:
+        """What each update is matched by; equal ones match.
+
+        `by_record`: whatever the topic says, match records, because the subscriber is told of each.
+        """
+        if self._decoder is None or by_record:
+            return [(update.identity,) for update in updates]
+        return [self._key(update) for update in updates]
+
+    def _key(self, update: Update) -> Key:
+        document = self._message_type.parse(update.new or b"")
+        return key_of([value_at(document, path) for path in self._match], update.identity)
+
+    def _counted(self, update: Update, body: bytes) -> bytes:
+        """A body as it is merged. What a conflated copy holds says by itself what it stands for."""
+        if self.merger is None or update.merged or self._of_copy:
+            return body
+        return self.merger.single(body)
+
+    def fold(self, current: Update, new: Update, merges: bool = True) -> Update | Verdict:
+        """What two updates that match become; without `merges` the newer state stands."""
+        folded = compose(current, new)
+        if current.new is None or new.new is None or self.merger is None or not merges:
+            return folded
+        older, newer = self._counted(current, current.new), self._counted(new, new.new)
+        body = self.merger.merge(older, newer)
+        if body is None:
+            return "kept both"
+        if body is older:
+            return "kept current"
+        # A merged message is no state of the record: it is told whole.
+        return folded if body is newer else folded._replace(new=body, delta=None, merged=True)

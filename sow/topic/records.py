@@ -1,0 +1,308 @@
+"""A running topic: its records, its indexes, and how its messages are read and written.
+
+Both what clients publish to and the copies that conflated topics keep are keyed topics, which is
+why a conflated topic can be queried, indexed, subscribed to and conflated again like any other.
+A keyed topic turns bodies into records and changes; who hears of them is the router's business,
+and what may be published is the engine's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from sow.changes import Changes, Reason
+from sow.definitions import Definition, Topic
+from sow.delta import Document, Nulls, merged
+from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
+from sow.expressions import Filter
+from sow.indexes import Indexes
+from sow.keys import check_explicit_key, identities, sow_key
+from sow.messages.base import Column, Decoder, MessageType
+from sow.paths import Path, parse_path
+from sow.store.memory import Table, Usage
+from sow.topic.batch import Batch
+from sow.topic.queue_policy import QueuePolicy
+
+Columns = dict[Path, Column]
+WATCHED_MAX = 1024
+"""Fields that filters of subscriptions may have read of every message: some two microseconds each
+for a batch, at the cost of all who publish."""
+
+
+class Messages(NamedTuple):
+    """Messages that were found good: their bodies, whose records they are, fields read."""
+
+    bodies: list[bytes]
+    names: list[str]
+    columns: Columns
+
+
+class Records:
+    """A topic's records with everything needed to read, index and render them.
+
+    `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
+    its underlying topic's SowKeys (contract S5). What its records take is counted in `usage`.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        message_type: MessageType,
+        keys: Sequence[str],
+        domain: str,
+        usage: Usage | None = None,
+    ) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.message_type = message_type
+        self.keys = tuple(parse_path(key) for key in keys)
+        self.domain = domain
+        self.folding = QueuePolicy(definition, message_type)
+        self.retains = not isinstance(definition, Topic) or definition.retain
+        self.since_seq = 0
+        """Log entries of its name up to here are another topic's, or of another time."""
+        self.table = Table(
+            (lambda identity: sow_key(domain, identity)) if self.keys else None,
+            by_arrival=not isinstance(definition, Topic) or definition.system,
+            usage=usage,
+        )
+        self._decoders: dict[tuple[Path, ...], Decoder] = {}
+        self.indexes = self._make_indexes(definition)
+        self._watched: Counter[Path] = Counter(self.indexes.watched)
+        self._reader = self._make_reader()
+
+    def _make_indexes(self, definition: Definition) -> Indexes:
+        return Indexes(
+            self.table,
+            self.decoder,
+            self.keys,
+            tuple(tuple(map(parse_path, fields)) for fields in definition.hash_indexes),
+            tuple(map(parse_path, definition.indexes)),
+        )
+
+    def reindex(self, definition: Definition) -> None:
+        """Go on with other indexes, filled from the records that are there."""
+        old, self.indexes = self.indexes, self._make_indexes(definition)
+        self.definition = definition
+        self.watch(self.indexes.watched)
+        self.unwatch(old.watched)
+        slots = self.table.live().tolist()
+        if slots:
+            self.index(slots)
+
+    def _make_reader(self) -> tuple[tuple[Path, ...], Decoder]:
+        """The fields of every message that are wanted, and what reads them: changed together,
+        since a thread may be reading."""
+        paths = tuple(dict.fromkeys((*self.keys, *self._watched)))
+        return paths, self.message_type.decoder(paths)
+
+    def decoder(self, paths: tuple[Path, ...]) -> Decoder:
+        """A decoder of these paths, made once."""
+        found = self._decoders.get(paths)
+        if found is None:
+            found = self._decoders[paths] = self.message_type.decoder(paths)
+        return found
+
+    def watch(self, paths: Iterable[Path]) -> None:
+        """Read these fields of every message as it comes in, because a filter needs them."""
+        known = len(self._watched)
+        self._watched.update(paths)
+        if len(self._watched) > known:
+            self._reader = self._make_reader()
+
+    def unwatch(self, paths: Iterable[Path]) -> None:
+        """Undo one `watch` of the same paths."""
+        known = len(self._watched)
+        self._watched.subtract(paths)
+        self._watched += Counter()
+        if len(self._watched) < known:
+            self._reader = self._make_reader()
+
+    def check_watch(self, condition: Filter | None) -> None:
+        """Raise TooLarge if a subscription with this filter would have too many fields read."""
+        if condition is None:
+            return
+        watched = self._watched.keys() | condition.paths
+        if len(watched) > max(WATCHED_MAX, len(self._watched)):
+            raise TooLarge(
+                f"the filters of all subscriptions to {self.name} would name {len(watched)} "
+                f"fields, and {WATCHED_MAX} are the most; name fewer, or such as others name"
+            )
+
+    # Reading what clients send.
+
+    def read(
+        self, bodies: Sequence[bytes], explicit_keys: Sequence[str] | None = None
+    ) -> "Messages":
+        """Check bodies and work out whose records they are; raises BadMessage, changes nothing.
+
+        A topic without key fields wants the records' own keys, one for each body.
+        """
+        if (explicit_keys is None) != bool(self.keys):
+            raise self._key_mistake()
+        paths, reader = self._reader
+        stored, read = reader.read(bodies)
+        columns = dict(zip(paths, read, strict=True))
+        if explicit_keys is None:
+            names = identities(self.keys, [columns[path] for path in self.keys])
+        else:
+            if len(stored) != len(explicit_keys):
+                raise ClientError(f"topic {self.name} takes one message with each k")
+            names = [check_explicit_key(key) for key in explicit_keys]
+        return Messages(stored, names, columns)
+
+    def _key_mistake(self) -> ClientError:
+        if self.keys:
+            fields = ", ".join(map(str, self.keys))
+            return ClientError(
+                f"topic {self.name} makes its keys from {fields}; leave out k", reason="bad sow key"
+            )
+        return ClientError(
+            f"topic {self.name} has no Key: give the record's key as k", reason="bad sow key"
+        )
+
+    def check_filter(self, condition: Filter | None) -> None:
+        """Refuse a filter that asks for fields of messages that have none; raises BadFilter."""
+        if condition is not None and condition.paths and not self.message_type.structured:
+            raise BadFilter(
+                f"messages of {self.name} have no fields ({self.message_type.name}), so no filter "
+                f"can ask for {clipped(str(condition.paths[0]))}; leave out the filter",
+                expected="no field",
+            )
+
+    def identities_of(self, bodies: Sequence[bytes]) -> list[str]:
+        """Whose records these bodies are, by their key fields alone."""
+        if not self.keys:
+            raise ClientError(
+                f"topic {self.name} has no Key; name the records by keys or k",
+                reason="bad sow key",
+            )
+        _, columns = self.decoder(self.keys).read(bodies)
+        return identities(self.keys, columns)
+
+    def from_line(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Bodies from the JSON texts that stand for them in a client's lines."""
+        if self.message_type.name == "json":
+            return list(bodies)  # the texts themselves
+        read: list[bytes] = []
+        for index, body in enumerate(bodies):
+            try:
+                read.append(self.message_type.from_line(body))
+            except BadMessage as error:
+                error.index = index
+                raise
+        return read
+
+    def merge_deltas(
+        self, names: Sequence[str], deltas: Sequence[bytes], nulls: Nulls
+    ) -> list[bytes]:
+        """What records become when deltas are merged into them, one after the other.
+
+        A record that is not there is merged into as if it were empty: what a null means does not
+        depend on what was there. For types without fields the delta is the record.
+        """
+        kind = self.message_type
+        if not kind.structured:
+            return list(deltas)
+        bodies: list[bytes] = []
+        newest: dict[str, Document] = {}
+        for name, delta in zip(names, deltas, strict=True):
+            document = newest[name] if name in newest else self._stored_document(name)
+            parsed = kind.parse(delta)
+            assert isinstance(parsed, dict)
+            result = newest[name] = merged(document or {}, parsed, nulls)
+            # Where the delta is the whole record, the bytes that came are the record.
+            bodies.append(delta if document is None and result == parsed else kind.encode(result))
+        return bodies
+
+    def _stored_document(self, name: str) -> Document | None:
+        slot = self.table.slots.get(name)
+        if slot is None:
+            return None
+        document = self.message_type.parse(self.table.bodies[slot] or b"")
+        assert isinstance(document, dict)
+        return document
+
+    # Changing the records.
+
+    def put(
+        self,
+        names: Sequence[str],
+        bodies: Sequence[bytes],
+        columns: Columns,
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+        expires_us: int = 0,
+    ) -> Batch:
+        """Insert or replace records; a topic that retains nothing only passes them on."""
+        if not self.retains:
+            nothing = [None] * len(bodies)
+            return Batch(self, Changes(self.name, names, (), nothing, bodies, seqs, ts_us), columns)
+        slots, olds = self.table.put(names, bodies, seqs, ts_us, expires_us)
+        changes = Changes(self.name, names, slots, olds, bodies, seqs, ts_us)
+        batch = Batch(self, changes, columns)
+        self.indexes.put(slots, {path: batch.column(path) for path in self.indexes.watched})
+        return batch
+
+    def drop(
+        self,
+        names: Iterable[str],
+        reason: Reason,
+        stamp: Callable[[int], tuple[Sequence[int], Sequence[int]]],
+        partings: dict[str, bytes] | None = None,
+    ) -> Batch | None:
+        """Remove the records that are there; `stamp(n)` gives n sequence numbers and times."""
+        gone, slots, olds = self.table.drop(names)
+        if not gone:
+            return None
+        self.indexes.drop(slots)
+        seqs, ts_us = stamp(len(gone))
+        changes = Changes(
+            self.name, gone, slots, olds, None, seqs, ts_us, reason,
+            [partings[name] for name in gone] if partings else None,
+        )  # fmt: skip
+        return Batch(self, changes, {})
+
+    def index(self, slots: Sequence[int]) -> None:
+        """Bring the indexes up to records that were restored into the table."""
+        paths = tuple(self.indexes.watched)
+        bodies = [self.table.bodies[slot] or b"" for slot in slots]
+        columns = self.decoder(paths).columns(bodies) if paths else []
+        self.indexes.put(slots, dict(zip(paths, columns, strict=True)))
+
+    # SowKeys.
+
+    def sow_keys(self, slots: Sequence[int], names: Sequence[str]) -> list[str]:
+        """SowKeys of records that are, or were until now, in these slots."""
+        if len(slots) == len(names):
+            return self.table.sow_keys(slots, names)
+        return list(map(self.sow_key_of, names))
+
+    def sow_key_of(self, name: str) -> str:
+        """The SowKey of an identity, whether there is such a record or not."""
+        if not self.keys:
+            return name
+        slot = self.table.slots.get(name)
+        return str(sow_key(self.domain, name)) if slot is None else self.table.sow_key(slot)
+
+    # Writing lines.
+
+    def json_texts(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as JSON texts: themselves, or the strings that stand for them."""
+        if self.message_type.name == "json":
+            return bodies
+        return [self.message_type.to_line(body) for body in bodies]
+
+    def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
+        texts = self.json_texts(bodies)
+        if self.message_type.enc:
+            return [b'%b,"enc":"%b"' % (text, self.message_type.enc.encode()) for text in texts]
+        return texts
+
+    def line_head(self, kind: str, subscription: str, **more: str) -> bytes:
+        """The start of a record line, up to where the record itself begins."""
+        head = {"c": kind, "s": subscription, "t": self.name, **more}
+        return orjson.dumps(head)[:-1]
