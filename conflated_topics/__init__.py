@@ -3,7 +3,7 @@
     Conflator       pending values per key: offer, due, take
     PerKey          when a key is let go: its own window, opened by its first pending update
     Tick, OnDemand  or all keys together, at every interval or when asked for
-    ConflatedTopic  a conflator with a filter's focus: what enters, changes and leaves a copy
+    FocusedConflator a conflator with a filter's focus: what enters, changes and leaves a copy
 
 Nothing here knows of sockets, clocks, records or the server; keys and values are whatever the
 caller uses, times are integers in microseconds that the caller passes in.
@@ -11,11 +11,11 @@ caller uses, times are integers in microseconds that the caller passes in.
 
 from conflated_topics.conflator import Conflator
 from conflated_topics.schedules import OnDemand, PerKey, Schedule, Tick
-from conflated_topics.topic import ConflatedTopic, Removal
+from conflated_topics.topic import FocusedConflator, Removal
 
 __all__ = [
-    "ConflatedTopic",
     "Conflator",
+    "FocusedConflator",
     "OnDemand",
     "PerKey",
     "Removal",

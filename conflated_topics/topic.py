@@ -30,7 +30,7 @@ class Removal(Generic[K, V]):
     reason: str
 
 
-class ConflatedTopic(Generic[K, V]):
+class FocusedConflator(Generic[K, V]):
     """Conflation with focus. `holds(key)` says whether the copy holds a record now.
 
     `merge` makes one update of two that fall into one window; by default the newer one stands.

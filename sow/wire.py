@@ -103,7 +103,7 @@ NO_LINES = FrameLines(b"")
 NO_LINES.leave()
 
 
-class Header(msgspec.Struct, forbid_unknown_fields=True):
+class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     """The fields a client's line may carry. Unknown ones are refused, never ignored."""
 
     c: str
@@ -131,8 +131,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     password: str | None = None
 
 
-HEADER = msgspec.json.Decoder(Header)
-HEADER_FIELDS = frozenset(Header.__struct_fields__)
+HEADER = msgspec.json.Decoder(LineFields)
+HEADER_FIELDS = frozenset(LineFields.__struct_fields__)
 
 
 def read_frame(frame: bytes) -> Iterable[Command | Refused]:
@@ -187,7 +187,7 @@ def _read(line: bytes, following: FrameLines) -> Command | Refused:
     return command
 
 
-def _header(line: bytes) -> Header:
+def _header(line: bytes) -> LineFields:
     try:
         header = HEADER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -204,7 +204,7 @@ def _header(line: bytes) -> Header:
     return header
 
 
-def _check_lengths(header: Header) -> None:
+def _check_lengths(header: LineFields) -> None:
     """Refuse fields that are longer than anything that they could mean."""
     for name, limit in LENGTHS.items():
         value = getattr(header, name)
@@ -215,7 +215,7 @@ def _check_lengths(header: Header) -> None:
             raise TooLarge(f"{name} has {length} characters, and the limit is {limit}")
 
 
-def _following(header: Header, lines: FrameLines) -> list[bytes]:
+def _following(header: LineFields, lines: FrameLines) -> list[bytes]:
     count = header.n or 0
     if header.c not in FRAMED:
         raise ClientError(f"n says how many bodies follow; it belongs to {' and '.join(FRAMED)}")
@@ -234,7 +234,7 @@ def _following(header: Header, lines: FrameLines) -> list[bytes]:
     return bodies
 
 
-def _command(header: Header, bodies: Sequence[bytes]) -> Command:
+def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
     if header.user is not None or header.password is not None:
         raise NotAvailable("logging on with credentials is not available yet")
     options = parse_options(header.opts) if header.opts else Options()
@@ -269,7 +269,7 @@ def _command(header: Header, bodies: Sequence[bytes]) -> Command:
     )
 
 
-def _enc(header: Header, bodies: Sequence[bytes]) -> str | None:
+def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:
     """How the bodies are written, as a client says; what suits the topic is not known here."""
     if header.enc is None:
         return None
@@ -283,7 +283,7 @@ def _enc(header: Header, bodies: Sequence[bytes]) -> str | None:
     return header.enc
 
 
-def _cid(header: Header) -> str | None:
+def _cid(header: LineFields) -> str | None:
     return None if header.cid is None else str(header.cid)
 
 

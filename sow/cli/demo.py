@@ -110,7 +110,7 @@ async def _demo(
                 supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)),
                 Client(url, name="sow demo") as client,
             ):
-                await _watch(Screen(server, url, as_json), client, stop)
+                await _watch(DemoScreen(server, url, as_json), client, stop)
         finally:
             await server.stop()
 
@@ -145,7 +145,7 @@ async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> 
         raise ClientError(f"the market feed stopped: {why}")
 
 
-async def _watch(screen: "Screen", client: Client, stop: asyncio.Event) -> None:
+async def _watch(screen: "DemoScreen", client: Client, stop: asyncio.Event) -> None:
     """Refresh the screen every second until `stop`."""
     follower = asyncio.create_task(screen.follow(client))
     with screen.open() as show:
@@ -157,7 +157,7 @@ async def _watch(screen: "Screen", client: Client, stop: asyncio.Event) -> None:
     await asyncio.gather(follower, return_exceptions=True)
 
 
-class Screen:
+class DemoScreen:
     """What the demo shows: a live page in a terminal, else a line of figures each second."""
 
     def __init__(self, server: Server, url: str, as_json: bool) -> None:

@@ -118,7 +118,7 @@ def run_pipeline(
         running = Running(pipeline, address, directory, once, master, conflation)
     else:
         running = Running(found, address, directory, once, master)
-    _follow(running, Screen(name, as_json))
+    _follow(running, PipelineScreen(name, as_json))
 
 
 def _check_master(text: str) -> None:
@@ -152,7 +152,7 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
     raise ClientError(f"no pipeline {name!r}{nearest(name, names)}")
 
 
-def _follow(running: Any, screen: "Screen") -> None:
+def _follow(running: Any, screen: "PipelineScreen") -> None:
     """Start a run and say how it goes until it ends; raises ClientError when it fails."""
     from sow.spark.pipelines import reason
 
@@ -185,7 +185,7 @@ def _follow(running: Any, screen: "Screen") -> None:
             signal.signal(number, handler)
 
 
-class Screen:
+class PipelineScreen:
     """How a run goes: a line that is written over in a terminal, else one now and then."""
 
     def __init__(self, name: str, as_json: bool) -> None:

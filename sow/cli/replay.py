@@ -28,7 +28,7 @@ GATHER_S = 0.01
 """Real time within which rows are sent together: finer than that, nobody can tell."""
 
 
-class Sink(Protocol):
+class RowSink(Protocol):
     """Where rows go: what a `sow.client.Publisher` does."""
 
     async def send(self, bodies: list[bytes]) -> None:
@@ -55,7 +55,7 @@ class Played:
         return self.published + self.deleted
 
 
-class Pace:
+class ReplayPace:
     """Real time against recorded time; `now` and `sleep` are the caller's."""
 
     def __init__(
@@ -138,7 +138,7 @@ async def _replay(recording: Recording, topic: str, speed: float, url: str, quie
         async with await client.publisher(topic) as publisher:
             with _progress(quiet) as progress:
                 task = progress.add_task("replay", total=recording.rows, shown="")
-                pace = Pace(speed, time.monotonic, asyncio.sleep)
+                pace = ReplayPace(speed, time.monotonic, asyncio.sleep)
                 played = await play(recording, keys, pace, publisher, _shown(progress, task))
     played.seconds = round(time.monotonic() - started, 3)
     return played
@@ -147,8 +147,8 @@ async def _replay(recording: Recording, topic: str, speed: float, url: str, quie
 async def play(
     recording: Recording,
     keys: list[str],
-    pace: Pace,
-    sink: Sink,
+    pace: ReplayPace,
+    sink: RowSink,
     shown: Callable[[Played], None] = lambda _played: None,
 ) -> Played:
     """Send a whole recording at a pace."""
@@ -163,7 +163,7 @@ async def play(
     return played
 
 
-async def _send(segment: Segment, sink: Sink) -> None:
+async def _send(segment: Segment, sink: RowSink) -> None:
     await sink.send(segment.publishes)
     await sink.delete(segment.deletes)
 

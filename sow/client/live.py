@@ -30,7 +30,7 @@ class Change(NamedTuple):
     new: Document | None
 
 
-class Changes:
+class LiveChanges:
     """The changes of a live view, one by one.
 
     An object rather than a generator: a generator is over once an `anext` of it was cancelled, as
@@ -99,9 +99,9 @@ class Live(Mapping[str, Document]):
         if self._failure is not None:
             raise self._failure
 
-    def changes(self) -> "Changes":
+    def changes(self) -> "LiveChanges":
         """Each change of a record, from what was last given of it to what holds now."""
-        return Changes(self._next_change)
+        return LiveChanges(self._next_change)
 
     async def change(self, timeout_s: float | None = None) -> Change:
         """The next change of a record.

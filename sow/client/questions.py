@@ -24,7 +24,7 @@ class Question(Selection, total=False):
     select: Sequence[str] | str | None
 
 
-class Pace(TypedDict, total=False):
+class Pacing(TypedDict, total=False):
     """A subscription's pace: at most one update of a record in so long (``1s``, a timedelta), or
     ``auto``; what counts as the same record for that."""
 
@@ -32,7 +32,7 @@ class Pace(TypedDict, total=False):
     conflation_key: Sequence[str] | None
 
 
-class Focus(Pace, total=False):
+class Focus(Pacing, total=False):
     """What a subscription hears: updates that match `filter`; with `oof` what stops matching,
     with `delta` what has changed instead of whole records, unless nothing has (`no_empties`)."""
 

@@ -20,17 +20,17 @@ UNESCAPED = re.compile(r"StartTag|EntityRef|CharRef|Entity|invalid element name"
 
 
 @dataclass(slots=True)
-class Node:
+class XmlElement:
     """An element: its tag, line, own text (as written), attributes and child elements."""
 
     tag: str
     line: int
     text: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
-    children: list["Node"] = field(default_factory=list)
+    children: list["XmlElement"] = field(default_factory=list)
 
 
-def parse_document(text: str | bytes, findings: Findings) -> Node | None:
+def parse_document(text: str | bytes, findings: Findings) -> XmlElement | None:
     """The root of a document; None, with a finding, when it is not one we read."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(data) > DOCUMENT_BYTES_MAX:
@@ -87,9 +87,9 @@ def _report(error: etree.XMLSyntaxError, findings: Findings) -> None:
     findings.error(line or 1, "document", f"not well-formed XML: {message}", instead)
 
 
-def _to_node(root: etree._Element, findings: Findings) -> Node | None:
+def _to_node(root: etree._Element, findings: Findings) -> XmlElement | None:
     """Copy the tree, without recursion: its depth is not ours to choose."""
-    top = Node("", 0)
+    top = XmlElement("", 0)
     pending = [(root, top, 1)]
     while pending:
         element, parent, depth = pending.pop()
@@ -99,7 +99,7 @@ def _to_node(root: etree._Element, findings: Findings) -> Node | None:
             return None
         tails = "".join(child.tail or "" for child in element)
         attributes = {str(name): str(value) for name, value in element.attrib.items()}
-        node = Node(str(element.tag), line, (element.text or "") + tails, attributes)
+        node = XmlElement(str(element.tag), line, (element.text or "") + tails, attributes)
         parent.children.append(node)
         # Reversed, as the last one pushed is the first one copied.
         pending.extend((child, node, depth + 1) for child in reversed(element))

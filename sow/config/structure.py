@@ -8,7 +8,7 @@ What must agree between elements is left to the rules.
 from dataclasses import dataclass, field
 from typing import cast
 
-from sow.config.document import Node
+from sow.config.document import XmlElement
 from sow.config.element import Element
 from sow.config.elements import INCLUDE, ROOT
 from sow.config.findings import Findings, MistakeError, nearest
@@ -31,7 +31,7 @@ class Section:
     values: dict[str, object] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    refused: list[Node] = field(default_factory=list)
+    refused: list[XmlElement] = field(default_factory=list)
 
     def text(self, name: str) -> str:
         """The value of a text field; empty when it is absent or could not be read."""
@@ -53,7 +53,7 @@ class Section:
         """The line of the element `name` and what it is called there; the section's if absent."""
         return self.line_of(name), self.tags.get(name, self.tag)
 
-    def note(self, element: Element, node: Node) -> None:
+    def note(self, element: Element, node: XmlElement) -> None:
         """Remember that `element` is there; of a repeated one, where the first stands."""
         self.lines.setdefault(element.name, node.line)
         self.tags.setdefault(element.name, node.tag)
@@ -68,7 +68,7 @@ class Section:
                 self.values[name] = part
 
 
-def read_root(node: Node, variables: Variables, findings: Findings) -> Section | None:
+def read_root(node: XmlElement, variables: Variables, findings: Findings) -> Section | None:
     """The whole document as a section; None, with a finding, when it is another document."""
     if node.tag not in ROOT.names:
         findings.error(
@@ -76,16 +76,16 @@ def read_root(node: Node, variables: Variables, findings: Findings) -> Section |
         )
         return None
     section = Section(ROOT, node.tag, node.line)
-    _Reader(variables, findings).read(section, node, ROOT)
+    _SectionReader(variables, findings).read(section, node, ROOT)
     return section
 
 
-class _Reader:
+class _SectionReader:
     def __init__(self, variables: Variables, findings: Findings) -> None:
         self._variables = variables
         self._findings = findings
 
-    def read(self, section: Section, node: Node, element: Element) -> None:
+    def read(self, section: Section, node: XmlElement, element: Element) -> None:
         """Read the children of `node`, which `element` describes, into `section`."""
         first: dict[str, int] = {}
         for name, child in self._children(node, element):
@@ -104,7 +104,7 @@ class _Reader:
                 self._missing(section, node, missing, other)
 
     def _missing(
-        self, section: Section, node: Node, missing: Element, other: Element | None
+        self, section: Section, node: XmlElement, missing: Element, other: Element | None
     ) -> None:
         """A required element is not there: `other` takes its place, or it is an error."""
         if other is None:
@@ -113,7 +113,7 @@ class _Reader:
         elif other.fields[0] in section.values:
             section.values[missing.fields[0]] = section.values[other.fields[0]]
 
-    def _children(self, node: Node, element: Element) -> list[tuple[str, Node]]:
+    def _children(self, node: XmlElement, element: Element) -> list[tuple[str, XmlElement]]:
         """The child elements by name, with attributes and own text in the form of child elements.
 
         Own text keeps the tag that it stands in, so that findings name what the writer sees.
@@ -122,17 +122,17 @@ class _Reader:
         for name, value in node.attributes.items():
             known = element.child(name)
             if known is not None and known.attribute:
-                children.append((name, Node(name, node.line, value)))
+                children.append((name, XmlElement(name, node.line, value)))
             else:
                 self._unknown_attribute(node, name, [c.name for c in element.children])
         if node.text.strip() and element.text_child:
-            children.append((element.text_child, Node(node.tag, node.line, node.text)))
+            children.append((element.text_child, XmlElement(node.tag, node.line, node.text)))
         elif node.text.strip():
             message = f"contains the text {node.text.strip()[:40]!r} outside any element"
             self._findings.error(node.line, node.tag, message, "put it into an element, or remove")
         return children + [(child.tag, child) for child in node.children]
 
-    def _element(self, section: Section, node: Node, element: Element) -> None:
+    def _element(self, section: Section, node: XmlElement, element: Element) -> None:
         if element.status == "implemented":
             section.note(element, node)
         match element.status:
@@ -159,7 +159,7 @@ class _Reader:
             case _:
                 self.read(section, node, element)
 
-    def _refused_inside(self, node: Node) -> None:
+    def _refused_inside(self, node: XmlElement) -> None:
         """What is ignored is ignored with all that is in it, but for what nobody should miss."""
         for child in node.children:
             known = ROOT.child(child.tag)
@@ -168,7 +168,7 @@ class _Reader:
             else:
                 self._refused_inside(child)
 
-    def _leaf(self, section: Section, node: Node, element: Element) -> None:
+    def _leaf(self, section: Section, node: XmlElement, element: Element) -> None:
         assert element.kind is not None
         for name in node.attributes:
             self._unknown_attribute(node, name, [])
@@ -189,7 +189,7 @@ class _Reader:
             line += (before + text[: mistake.position]).count("\n") if mistake.position else 0
             self._findings.error(line, node.tag, mistake.message, mistake.instead)
 
-    def _unknown_attribute(self, node: Node, name: str, known: list[str]) -> None:
+    def _unknown_attribute(self, node: XmlElement, name: str, known: list[str]) -> None:
         message = f"has the unknown attribute {name!r}"
         if name in known:
             instead = f"write it as an element: <{name}>…</{name}> inside {node.tag}"
@@ -197,7 +197,7 @@ class _Reader:
             instead = "remove it"
         self._findings.error(node.line, node.tag, message, instead)
 
-    def _unknown(self, node: Node, parent: Node, element: Element) -> None:
+    def _unknown(self, node: XmlElement, parent: XmlElement, element: Element) -> None:
         known = [name for child in element.children for name in child.names]
         homes = [place for place, other in ROOT.walk() if place and node.tag == other.name]
         if meant := nearest(node.tag, known):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FOREVER_US = 2**62
 
-Place = tuple[Feed, Key]
+ConflationPlace = tuple[Feed, Key]
 """What an update is conflated by: the topic as the subscription sees it, and its key there."""
 
 
@@ -52,12 +52,14 @@ class Waiting(NamedTuple):
 class Newcomer:
     """A member that joined at `seq`, while `held` waited; `number` was the newest to be heard."""
 
-    def __init__(self, seq: int, number: int, held: Mapping[Place, Waiting]) -> None:
+    def __init__(self, seq: int, number: int, held: Mapping[ConflationPlace, Waiting]) -> None:
         self.seq = seq
         self.number = number
         self.held = dict(held)
 
-    def corrected(self, released: Iterable[tuple[Place, Waiting]]) -> list[tuple[Feed, Update]]:
+    def corrected(
+        self, released: Iterable[tuple[ConflationPlace, Waiting]]
+    ) -> list[tuple[Feed, Update]]:
         """What released updates mean to someone whose snapshot is as of `seq`."""
         updates: list[tuple[Feed, Update]] = []
         for place, (number, update) in released:
@@ -84,15 +86,15 @@ class ConflatedStrand(Strand):
 
     def __init__(self, name: str, encoding: Encoding, interval_us: int | None) -> None:
         super().__init__(name, encoding)
-        self._demand = OnDemand[Place]() if interval_us is None else None
-        self.conflator: Conflator[Place, Waiting] = Conflator(
+        self._demand = OnDemand[ConflationPlace]() if interval_us is None else None
+        self.conflator: Conflator[ConflationPlace, Waiting] = Conflator(
             self._demand or PerKey(interval_us or 1), _folded
         )
         self._heard = 0
-        self._released: list[tuple[Place, Waiting]] = []
+        self._released: list[tuple[ConflationPlace, Waiting]] = []
         self._newcomers: dict[Session, Newcomer] = {}
 
-    def offer(self, place: Place, update: Update, now_us: int) -> None:
+    def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
         """Take in an update, to wait for its window's end."""
         self._heard += 1
         self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
@@ -189,7 +191,7 @@ class ConflatedStrand(Strand):
         return lines, parts
 
 
-def _updates(waiting: Iterable[tuple[Place, Waiting]]) -> Iterator[tuple[Feed, Update]]:
+def _updates(waiting: Iterable[tuple[ConflationPlace, Waiting]]) -> Iterator[tuple[Feed, Update]]:
     return ((place[0], one.update) for place, one in waiting)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sow.delivery.strands import Delivery, Strand
 
 Frames = Iterator[tuple[bytes, int]]
-Place = tuple[QueuePolicy, Key]
+FoldPlace = tuple[QueuePolicy, Key]
 """What is folded into each other: updates that a topic's settings of the time call the same."""
 
 GATHERED_MAX = 500
@@ -52,7 +52,7 @@ class Pulled(NamedTuple):
     since_us: int
 
 
-class Entry:
+class Queued:
     """One thing that waits. Exactly one of these, by what is set:
 
     a frame of `messages` lines (`delivery` says of what, None: not to be touched); frames still to
@@ -88,12 +88,12 @@ class Entry:
         self.delivery: Delivery | None = None
         self.frames: Frames | None = None
         self.feed: Feed | None = None
-        self.place: Place | None = None
+        self.place: FoldPlace | None = None
         self.update: Update | None = None
         self.moved = 0
         self.number = 0
-        self.older: Entry | None = None
-        self.newer: Entry | None = None
+        self.older: Queued | None = None
+        self.newer: Queued | None = None
         self.apart = False
 
     @property
@@ -125,12 +125,12 @@ class Membership:
     def restart(self) -> None:
         """Begin to go through what waits: nothing that comes is folded into what is behind it."""
         self._number = 0
-        self.newest: dict[Place, Entry] = {}
+        self.newest: dict[FoldPlace, Queued] = {}
         """The newest single update of each place, into which later ones are folded."""
         self.reached: dict[tuple[Feed, str], int] = {}
         """The number of each record's last update: with Match it may wait in several places."""
 
-    def enter(self, entry: Entry) -> None:
+    def enter(self, entry: Queued) -> None:
         """A single update stands at the end."""
         assert entry.place is not None
         self._number += 1
@@ -138,7 +138,7 @@ class Membership:
         self.newest[entry.place] = entry
         self.reach(entry)
 
-    def reach(self, entry: Entry) -> None:
+    def reach(self, entry: Queued) -> None:
         """An entry says another update than before."""
         assert entry.feed is not None
         assert entry.update is not None
@@ -147,7 +147,7 @@ class Membership:
         self.reached.pop(record, None)
         self.reached[record] = entry.number
 
-    def give_up(self, entry: Entry) -> None:
+    def give_up(self, entry: Queued) -> None:
         """A single update is dropped: the older one of its pair, if any, is the newest again."""
         assert entry.place is not None
         assert entry.update is not None
@@ -164,7 +164,7 @@ class Membership:
         """The number of the last entry that said something of an update's record; 0: none did."""
         return self.reached.get((feed, update.identity), 0)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: Queued) -> None:
         """A single update has left."""
         assert entry.place is not None
         if self.newest.get(entry.place) is entry:
@@ -175,7 +175,7 @@ class Membership:
                 break
             del self.reached[record]
 
-    def check(self, living: list[Entry]) -> None:
+    def check(self, living: list[Queued]) -> None:
         """Assert what folding relies on; `living` are its entries that wait, in their order."""
         assert self.eager == sum(e.delivery is not None and e.policy == "always" for e in living)
         singles = [entry for entry in living if entry.update is not None]
@@ -203,9 +203,9 @@ class Outbox:
     def __init__(self, settings: SessionSettings, released: Callable[[], int] = lambda: 0) -> None:
         self._settings = settings
         self._released = released
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[Queued] = deque()
         self._dead = 0
-        self._notice: Entry | None = None
+        self._notice: Queued | None = None
         self._memberships: dict[Strand, Membership] = {}
         """Of strands that the session is a member of and has been told something by."""
         self.lines = 0
@@ -245,17 +245,17 @@ class Outbox:
 
     def push(self, frame: bytes, messages: int, group: int, since_us: int) -> None:
         """Queue a frame that is not to be touched."""
-        self._append(Entry(group, since_us, frame, messages))
+        self._append(Queued(group, since_us, frame, messages))
 
     def push_first(self, pulled: Iterable[Pulled]) -> None:
         """Put frames before all others; they have left once already."""
         for frame, messages, since_us in reversed(list(pulled)):
-            self._prepend(Entry(0, since_us, frame, messages))
+            self._prepend(Queued(0, since_us, frame, messages))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
         """Queue a frame that stands for all of its kind: one that still waits is replaced."""
         if self._notice is None:
-            self._notice = Entry(0, since_us, frame, 1)
+            self._notice = Queued(0, since_us, frame, 1)
             self._append(self._notice)
         else:
             self.bytes += len(frame) - len(self._notice.frame)
@@ -263,13 +263,13 @@ class Outbox:
 
     def push_frames_first(self, frames: Frames, since_us: int) -> None:
         """Put frames that are made when they are pulled before all others."""
-        entry = Entry(0, since_us, b"", 0)
+        entry = Queued(0, since_us, b"", 0)
         entry.frames = frames
         self._prepend(entry)
 
     def push_frames(self, frames: Frames, group: int, since_us: int) -> None:
         """Queue frames that are made when they are pulled, and so are not counted until then."""
-        entry = Entry(group, since_us, b"", 0)
+        entry = Queued(group, since_us, b"", 0)
         entry.frames = frames
         self._append(entry)
 
@@ -295,7 +295,7 @@ class Outbox:
                 return
             if not delivery.messages:
                 return
-        entry = Entry(group, since_us, delivery.frame, delivery.messages)
+        entry = Queued(group, since_us, delivery.frame, delivery.messages)
         entry.delivery, entry.membership = delivery, membership
         membership.eager += eager
         self._append(entry)
@@ -310,7 +310,7 @@ class Outbox:
         self._bury()
         self.folded += before - self.lines
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: Queued) -> None:
         if self._waiting and entry.since_us < self._waiting[-1].since_us:
             # A clock may be set back.
             entry.since_us = self._waiting[-1].since_us
@@ -319,7 +319,7 @@ class Outbox:
         self._pairs += entry.older is not None
         self.bytes += len(entry.frame)
 
-    def _prepend(self, entry: Entry) -> None:
+    def _prepend(self, entry: Queued) -> None:
         oldest_us = self.oldest_us()
         if oldest_us is not None:
             entry.since_us = min(entry.since_us, oldest_us)
@@ -358,7 +358,7 @@ class Outbox:
             return self._gather(head, released)
         return None
 
-    def _gather(self, head: Entry, released: int) -> Pulled:
+    def _gather(self, head: Queued, released: int) -> Pulled:
         """One frame of single updates that follow each other."""
         lines, waiting = [head.frame], self._waiting
         while waiting and len(lines) < GATHERED_MAX:
@@ -376,7 +376,7 @@ class Outbox:
         assert head.feed is not None
         return Pulled(head.feed.encoding.frame(lines), len(lines), head.since_us)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: Queued) -> None:
         self.lines -= entry.messages
         self.bytes -= len(entry.frame)
         if entry.older is not None or entry.newer is not None:
@@ -426,7 +426,7 @@ class Outbox:
                 entry.membership.restart()
         return before - self.lines
 
-    def _spread_all(self, wanted: Callable[[Entry], bool]) -> None:
+    def _spread_all(self, wanted: Callable[[Queued], bool]) -> None:
         """Turn shared frames into single updates, and fold these into what stands before them."""
         for entry in self._waiting:
             if entry.membership is not None:
@@ -452,7 +452,7 @@ class Outbox:
         for feed, place, update in delivery.keyed():
             self._fold(membership, feed, place, update, group, since_us)
 
-    def _take_all(self) -> deque[Entry]:
+    def _take_all(self) -> deque[Queued]:
         """All entries, out of the queue and its counts, to be put back one by one."""
         entries, self._waiting = self._waiting, deque()
         self.lines = self.bytes = self._dead = self._pairs = 0
@@ -470,13 +470,13 @@ class Outbox:
         self,
         membership: Membership,
         feed: "Feed",
-        place: Place,
+        place: FoldPlace,
         update: Update,
         group: int,
         since_us: int,
     ) -> None:
         """Queue an update, or let an earlier one that matches take it in."""
-        entry = Entry(group, since_us, b"", 1)
+        entry = Queued(group, since_us, b"", 1)
         entry.membership, entry.feed, entry.place, entry.update = membership, feed, place, update
         current = membership.newest.get(place)
         if current is not None:
@@ -512,7 +512,7 @@ class Outbox:
             entry.moved = current.moved + 1
             self._queue_behind(entry, older, apart)
 
-    def _queue(self, entry: Entry) -> None:
+    def _queue(self, entry: Queued) -> None:
         assert entry.membership is not None
         assert entry.feed is not None
         assert entry.update is not None
@@ -522,14 +522,14 @@ class Outbox:
 
     # Pairs.
 
-    def _queue_behind(self, entry: Entry, older: Entry | None, apart: bool) -> None:
+    def _queue_behind(self, entry: Queued, older: Queued | None, apart: bool) -> None:
         """Queue an update as the newer one of a pair; `apart`: between the two stands another one
         of its record, which it must not get in front of."""
         if older is not None:
             entry.older, older.newer, entry.apart = older, entry, apart
         self._queue(entry)
 
-    def _reunite(self, newer: Entry) -> Entry | None:
+    def _reunite(self, newer: Queued) -> Queued | None:
         """Fold a pair whose older one waits for nothing but the client; returns the newest of their
         place, None if nothing is left to say of it."""
         older = newer.older
@@ -554,14 +554,14 @@ class Outbox:
             self._rewrite(older, folded, newer.group)
         return older
 
-    def _complete(self, older: Entry, released: int) -> None:
+    def _complete(self, older: Queued, released: int) -> None:
         """Let an entry that leaves say what its pair says, if all of that is durable."""
         if older.newer is not None and older.newer.group <= released:
             before = self.lines
             self._reunite(older.newer)
             self.folded += before - self.lines
 
-    def _part(self, entry: Entry) -> None:
+    def _part(self, entry: Queued) -> None:
         """An entry is no part of a pair any more."""
         newer = entry if entry.older is not None else entry.newer
         if newer is not None:
@@ -570,7 +570,7 @@ class Outbox:
             newer.older = None
             self._pairs -= 1
 
-    def _rewrite(self, entry: Entry, update: Update, group: int) -> None:
+    def _rewrite(self, entry: Queued, update: Update, group: int) -> None:
         assert entry.membership is not None
         assert entry.feed is not None
         line = entry.feed.shortest_line(update)
@@ -579,7 +579,7 @@ class Outbox:
         entry.group = max(entry.group, group)
         entry.membership.reach(entry)
 
-    def _kill(self, entry: Entry) -> None:
+    def _kill(self, entry: Queued) -> None:
         self._part(entry)
         self.lines -= entry.messages
         self.bytes -= len(entry.frame)

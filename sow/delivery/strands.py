@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from sow.definitions import Policy
-from sow.delivery.outbox import Place, folded
+from sow.delivery.outbox import FoldPlace, folded
 from sow.delivery.sessions import Session
 from sow.topic.updates import Update
 from sow.wire import Encoding
@@ -57,7 +57,7 @@ class Delivery:
         self._parts = parts
         self._frame: bytes | None = None
         self._folded: Delivery | None = None
-        self._keyed: list[tuple[Feed, Place, Update]] | None = None
+        self._keyed: list[tuple[Feed, FoldPlace, Update]] | None = None
 
     @property
     def frame(self) -> bytes:
@@ -81,7 +81,7 @@ class Delivery:
         feeds = self._parts if self._keyed is None else self._keyed
         return any(part[0].folding.policy != self.policy for part in feeds)
 
-    def keyed(self) -> list[tuple["Feed", Place, Update]]:
+    def keyed(self) -> list[tuple["Feed", FoldPlace, Update]]:
         """Each update, made only when somebody needs them, with what it is matched by."""
         if self._keyed is None:
             self._keyed = []

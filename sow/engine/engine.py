@@ -24,13 +24,13 @@ from sow.engine.catalog import Catalog, LiveTopic
 from sow.engine.restoration import Homeless, Restoration, past_of
 from sow.engine.timers import Timers
 from sow.errors import ClientError, DiskFull, StoreError, TooLarge
-from sow.expressions import Filter, Kept, compile_filter
-from sow.query import Answer, Query
-from sow.store.kept import Past
-from sow.store.protocols import Checkpoint, Entry, Op
+from sow.expressions import Filter, TextCache, compile_filter
+from sow.query import Query, QueryAnswer
+from sow.store.protocols import Checkpoint, LogEntry, Op
+from sow.store.stored_definitions import Past
 from sow.topic.batch import Batch
-from sow.topic.conflated_copy import Update
-from sow.topic.records import Messages
+from sow.topic.conflated_copy import CopyUpdate
+from sow.topic.records import CheckedMessages
 
 FILTERS_KEPT_CHARS = 512 * 1024
 """Text of the filters that are kept compiled, which takes up to a hundred times as much: some
@@ -42,7 +42,7 @@ class Group:
     """What one flush hands over: store `entries`, then write to `sessions`, in this order."""
 
     number: int
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LogEntry] = field(default_factory=list)
     sessions: dict[Session, None] = field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ class Engine:
         self._in_flight: deque[Group] = deque()
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
-        self._filters: Kept[str, Filter | ClientError] = Kept(FILTERS_KEPT_CHARS)
+        self._filters: TextCache[str, Filter | ClientError] = TextCache(FILTERS_KEPT_CHARS)
         self.catalog = Catalog(configuration, self.filter, self._enter)
         self.capacity = Capacity(self.catalog)
 
@@ -190,7 +190,7 @@ class Engine:
     def publish_read(
         self,
         name: str,
-        messages: Messages,
+        messages: CheckedMessages,
         now_us: int,
         *,
         expires_s: float | None = None,
@@ -202,7 +202,7 @@ class Engine:
     def _publish(
         self,
         topic: LiveTopic,
-        messages: Messages,
+        messages: CheckedMessages,
         now_us: int,
         expires_s: float | None,
         delta: bool,
@@ -215,16 +215,18 @@ class Engine:
             self.capacity.check(topic, [Deed(messages.names, list(map(len, messages.bodies)))])
         return self.put(topic, messages, now_us, expires_us)
 
-    def merge_deltas(self, topic: LiveTopic, messages: Messages) -> Messages:
+    def merge_deltas(self, topic: LiveTopic, messages: CheckedMessages) -> CheckedMessages:
         """What the records become when deltas are merged into them."""
         if not topic.records.retains:
             return messages
         assert isinstance(topic.definition, Topic)
         nulls = topic.definition.delta_null
         merged = topic.records.merge_deltas(messages.names, messages.bodies, nulls)
-        return Messages(merged, messages.names, {})
+        return CheckedMessages(merged, messages.names, {})
 
-    def put(self, topic: LiveTopic, messages: Messages, now_us: int, expires_us: int = 0) -> int:
+    def put(
+        self, topic: LiveTopic, messages: CheckedMessages, now_us: int, expires_us: int = 0
+    ) -> int:
         """Store messages that were found good; returns the bookmark of the last one."""
         now_us = self._moment(now_us)
         stored, names, columns = messages
@@ -318,7 +320,7 @@ class Engine:
     ) -> None:
         name, own = topic.definition.name, topic.is_system
         first = seqs[0] if seqs else self.seq + 1
-        entry = Entry(op, name, first, now_us, names, bodies, expires_us, own)
+        entry = LogEntry(op, name, first, now_us, names, bodies, expires_us, own)
         self._group.entries.append(entry)
 
     def _route(self, topic: LiveTopic, batch: Batch) -> None:
@@ -359,8 +361,8 @@ class Engine:
     def update_copy(
         self,
         topic: LiveTopic,
-        updates: Sequence[tuple[str, Update]],
-        removals: Sequence[Removal[str, Update]],
+        updates: Sequence[tuple[str, CopyUpdate]],
+        removals: Sequence[Removal[str, CopyUpdate]],
     ) -> None:
         """Change a conflated topic as the engine that conflates it says."""
         assert topic.copy is not None
@@ -434,7 +436,7 @@ class Engine:
 
     # Queries.
 
-    def query(self, name: str, query: Query) -> Answer:
+    def query(self, name: str, query: Query) -> QueryAnswer:
         """Which records a query names, as slots valid until the next change.
 
         Raises ClientError where it asks for fields of messages that have none.
@@ -506,14 +508,14 @@ class Engine:
         if self._in_flight and self._in_flight[0] is group:
             self._in_flight.popleft()
 
-    def in_flight(self) -> Iterator[Entry]:
+    def in_flight(self) -> Iterator[LogEntry]:
         """Log entries that are not known to be durable yet, in order; no accounts."""
         for group in (*self._in_flight, self._group):
             yield from (entry for entry in group.entries if not entry.account)
 
     # Restart.
 
-    def restore_accounts(self, accounts: Iterable[Entry] | None) -> None:
+    def restore_accounts(self, accounts: Iterable[LogEntry] | None) -> None:
         """Let the server's own topics hold what the journal keeps as accounts, and nothing else.
 
         Where it keeps none (None), an earlier version may have numbered them: what `restore` has
@@ -539,9 +541,9 @@ class Engine:
                 topic.expirations.restore(topic.records.table.slots)
                 self.timers.note(topic.expirations)
 
-    def _numbered_accounts(self, own: Mapping[str, LiveTopic], after_seq: int) -> list[Entry]:
+    def _numbered_accounts(self, own: Mapping[str, LiveTopic], after_seq: int) -> list[LogEntry]:
         """What an earlier version has left of its accounts; stored with the next group."""
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         for name, topic in own.items():
             table = topic.records.table
             part = table.slice(0, len(table.bodies))
@@ -549,7 +551,7 @@ class Engine:
                 part.identities, part.bodies, part.seqs, part.ts_us, part.expires_us, strict=True
             )
             found += [
-                Entry("publish", name, self.seq, ts_us, [identity], [body], expires_us, True)
+                LogEntry("publish", name, self.seq, ts_us, [identity], [body], expires_us, True)
                 for identity, body, seq, ts_us, expires_us in columns
                 if seq > after_seq
             ]
@@ -559,7 +561,7 @@ class Engine:
     def restore(
         self,
         checkpoints: Mapping[str, Checkpoint],
-        log: Iterable[Entry],
+        log: Iterable[LogEntry],
         last_seq: int,
         past: Past | None = None,
     ) -> list[Homeless]:

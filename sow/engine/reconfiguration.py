@@ -33,7 +33,7 @@ UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journa
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReconfigurationStep:
     """One change: what is said of it, and what does it."""
 
     text: str
@@ -76,7 +76,7 @@ class Reconfiguration:
         self._engine.adopt(self._new)
         return [step.text for step in steps]
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[ReconfigurationStep]:
         old, new = self._engine.configuration, self._new
         for name in UNCHANGING:
             if getattr(old, name) != getattr(new, name):
@@ -95,9 +95,9 @@ class Reconfiguration:
                 yield from self._addition(definition)
         for name in ("sessions", "limits", "security"):
             if getattr(old, name) != getattr(new, name):
-                yield Step(f"{name} changed", lambda _now_us: None)
+                yield ReconfigurationStep(f"{name} changed", lambda _now_us: None)
 
-    def _leave(self) -> Iterator[Step]:
+    def _leave(self) -> Iterator[ReconfigurationStep]:
         for topic, why in self._leaving.items():
             count, name = len(topic.records.table), topic.definition.name
             if count and self._give_up is None:
@@ -107,21 +107,21 @@ class Reconfiguration:
                         "--allow-loss or allow_loss=true they move to removed/TIME)"
                     )
                 continue
-            yield Step(
+            yield ReconfigurationStep(
                 f"topic {name} given up, with {count:,} records",
                 lambda _now_us, topic=topic: self._engine.give_up(topic, self._end_topic),  # type: ignore[misc]
             )
 
-    def _removal(self, definition: Definition) -> Iterator[Step]:
+    def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
         if not isinstance(definition, ConflatedTopic):
             self._refused.append(f"topic {definition.name} cannot be removed")
             return
-        yield Step(
+        yield ReconfigurationStep(
             f"conflated topic {definition.name} removed",
             lambda _now_us: self._engine.remove_copies(definition.name, self._end_topic),
         )
 
-    def _addition(self, definition: Definition) -> Iterator[Step]:
+    def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
         if not isinstance(definition, ConflatedTopic):
             self._refused.append(f"topic {definition.name} cannot be added")
             return
@@ -132,12 +132,12 @@ class Reconfiguration:
             return
         if not self._refused:
             self._engine.catalog.check(definition, leaving=self._leaving)
-        yield Step(
+        yield ReconfigurationStep(
             f"conflated topic {definition.name} added",
             lambda now_us: self._engine.add_copies(definition, now_us),
         )
 
-    def _change(self, old: Definition, new: Definition) -> Iterator[Step]:
+    def _change(self, old: Definition, new: Definition) -> Iterator[ReconfigurationStep]:
         fields = {
             field.name
             for field in dataclasses.fields(new)
@@ -158,7 +158,7 @@ class Reconfiguration:
             (ROOM, "MaxRecords", self._resize),
         ):
             if fields & part:
-                yield Step(
+                yield ReconfigurationStep(
                     f"{what} of {new.name} changed",
                     lambda now_us, apply=apply: self._each(new, apply, now_us),  # type: ignore[misc]
                 )

@@ -19,8 +19,15 @@ from sow.definitions import Configuration, Topic
 from sow.engine.catalog import BELONGS, Catalog, LiveTopic
 from sow.errors import ClientError, StoreError
 from sow.messages import message_type
-from sow.store.kept import Kept, Names, Past, kept_of, names_of, persistent_topics
-from sow.store.protocols import Checkpoint, Entry, Slice
+from sow.store.protocols import Checkpoint, LogEntry, Slice
+from sow.store.stored_definitions import (
+    Names,
+    Past,
+    StoredDefinition,
+    kept_of,
+    names_of,
+    persistent_topics,
+)
 from sow.topic.records import Records
 from sow.topic_patterns import topic_search
 
@@ -40,7 +47,7 @@ class Homeless:
     """
 
     records: Records
-    kept: Kept | None
+    kept: StoredDefinition | None
     reason: str
     is_gone: bool = True
 
@@ -65,7 +72,7 @@ class Homeless:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordsPlace:
     """Where the records of one name go. `after_seq`: what the log says up to here is not wanted."""
 
     records: Records
@@ -100,8 +107,8 @@ class Restoration:
             kept.name: kept.changes(definitions.get(kept.name), catalog.configuration)
             for kept in past.kept
         }
-        self._places: dict[str, Place | None] = {}
-        self._members: dict[tuple[str, str], Place] = {}
+        self._places: dict[str, RecordsPlace | None] = {}
+        self._members: dict[tuple[str, str], RecordsPlace] = {}
         self._note_since(definitions)
 
     def _note_since(self, definitions: Mapping[str, object]) -> None:
@@ -155,7 +162,7 @@ class Restoration:
         return self._past.is_known and self._owners.of(name) != definition
 
     @staticmethod
-    def _parts(kept: Kept, part: Slice) -> Iterator[tuple[str, Slice]]:
+    def _parts(kept: StoredDefinition, part: Slice) -> Iterator[tuple[str, Slice]]:
         """What a slice of a checkpoint holds of each topic."""
         if kept.topic.pattern is None:
             yield kept.name, part
@@ -166,7 +173,7 @@ class Restoration:
         for name, of_topic in places.items():
             yield name, part.at(of_topic, lambda text: text.partition(BELONGS)[2])
 
-    def replay(self, entry: Entry) -> None:
+    def replay(self, entry: LogEntry) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""
         if _is_unstored(entry):
             return
@@ -218,7 +225,7 @@ class Restoration:
 
     # Where records belong.
 
-    def _find_place(self, entry: Entry) -> None:
+    def _find_place(self, entry: LogEntry) -> None:
         """Note the place of what the log says of a name; None if it was kept for no topic."""
         name = entry.topic
         kept = self._kept.get(self._owners.of(name) or "")
@@ -230,9 +237,9 @@ class Restoration:
         elif self._past.is_known and self._owners.of(name) is not None:
             self._places[name] = None
         elif entry.op == "publish" and any(entry.bodies) and not self._was_known(entry):
-            self._places[name] = Place(self._stray(name), self._past.given_up.get(name, 0))
+            self._places[name] = RecordsPlace(self._stray(name), self._past.given_up.get(name, 0))
 
-    def _was_known(self, entry: Entry) -> bool:
+    def _was_known(self, entry: LogEntry) -> bool:
         """Whether what nobody takes any more is what somebody took."""
         if not self._past.is_known or entry.seq <= self._past.given_up.get(entry.topic, 0):
             return self._past.is_known
@@ -245,7 +252,7 @@ class Restoration:
         self._note(Homeless(records, None, UNKNOWN if self._past.is_known else STRAY))
         return records
 
-    def _place(self, kept: Kept, name: str) -> Place:
+    def _place(self, kept: StoredDefinition, name: str) -> RecordsPlace:
         found = self._members.get((kept.name, name))
         if found is None:
             checkpoint = self._checkpoints.get(kept.name)
@@ -255,11 +262,11 @@ class Restoration:
                 self._last_seq if not kept.topic.retain else 0,
                 checkpoint.seq if checkpoint is not None else 0,
             )
-            found = Place(self._records(kept, name), after)
+            found = RecordsPlace(self._records(kept, name), after)
             self._members[kept.name, name] = found
         return found
 
-    def _records(self, kept: Kept, name: str) -> Records:
+    def _records(self, kept: StoredDefinition, name: str) -> Records:
         """What a topic's records are put into: the running topic, or one that nobody sees."""
         changes = self._changes[kept.name]
         if not changes:
@@ -278,7 +285,9 @@ class Restoration:
             reason = f"{' and '.join(changes)} of {kept.name} changed"
         return self._without_place(kept, name, reason)
 
-    def _without_place(self, kept: Kept, name: str, reason: str, is_gone: bool = True) -> Records:
+    def _without_place(
+        self, kept: StoredDefinition, name: str, reason: str, is_gone: bool = True
+    ) -> Records:
         definition = replace(kept.topic, name=name, pattern=None)
         kind = message_type(kept.topic.message_type, kept.kinds)
         records = Records(definition, kind, definition.keys, definition.domain)
@@ -315,7 +324,7 @@ class _Stray(Records):
         return [str(self._named - at) for at in range(len(bodies))]
 
 
-def _names_in(records: Records, entry: Entry) -> list[str]:
+def _names_in(records: Records, entry: LogEntry) -> list[str]:
     """Whose records an entry holds. Only of a directory without a manifest it may be that they
     were stored for something else."""
     try:
@@ -328,12 +337,12 @@ def _names_in(records: Records, entry: Entry) -> list[str]:
         ) from error
 
 
-def _is_unstored(entry: Entry) -> bool:
+def _is_unstored(entry: LogEntry) -> bool:
     """Whether a transient topic has logged this. Who then had the name is not known any more."""
     return entry.op == "publish" and entry.identities is None and not any(entry.bodies)
 
 
-def _misplaced(topic: LiveTopic | None, kept: Kept, name: str) -> str:
+def _misplaced(topic: LiveTopic | None, kept: StoredDefinition, name: str) -> str:
     """Why a topic of today is not the one that records of its name were stored for, or ""."""
     if topic is None:
         return f"Pattern of {kept.name} does not match {name} any more"
@@ -344,7 +353,7 @@ def _misplaced(topic: LiveTopic | None, kept: Kept, name: str) -> str:
     return ""
 
 
-def _not_yet_seen(records: Records, entry: Entry, names: Sequence[str]) -> list[int]:
+def _not_yet_seen(records: Records, entry: LogEntry, names: Sequence[str]) -> list[int]:
     """Places of an entry that are newer than what the checkpoint already holds of them."""
     table = records.table
     found = table.slots.get

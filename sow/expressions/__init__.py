@@ -14,7 +14,6 @@ from sow.expressions.filters import (
     equalities_of,
     paths_in,
 )
-from sow.expressions.kept import Kept
 from sow.expressions.nodes import (
     And,
     Between,
@@ -31,6 +30,7 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
 from sow.expressions.parser import parse
+from sow.expressions.text_cache import TextCache
 
 __all__ = [
     "And",
@@ -41,13 +41,13 @@ __all__ = [
     "Identifier",
     "In",
     "IsNull",
-    "Kept",
     "Like",
     "Literal",
     "Node",
     "Not",
     "Or",
     "OrderTerm",
+    "TextCache",
     "as_number",
     "as_text",
     "compare",

@@ -42,7 +42,7 @@ _GUARDS = {
 }
 
 
-class Source:
+class SourceText:
     """The source of conditions over the values of `paths`, and the names that it uses.
 
     The value of `paths[i]` is the variable ``v{i}``. `names` is what the source needs around it.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from sow.expressions.codegen import TESTS_IN_PLACE_MAX, Source
+from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
 from sow.expressions.nodes import Compare, Identifier, In, Literal, Node, conjuncts, walk
 from sow.expressions.parser import BYTES_MAX, DEPTH_MAX, parse
@@ -47,8 +47,8 @@ class Filter:
         self._tests = len(fields)
         self._matches = _compile_matches(expression, self._source())
 
-    def _source(self) -> Source:
-        return Source(self.paths, self._tests)
+    def _source(self) -> SourceText:
+        return SourceText(self.paths, self._tests)
 
     def matches(self, columns: Sequence[Sequence[Value]], count: int) -> list[bool]:
         """Which of `count` records match; one column of `count` values for each of `paths`."""
@@ -130,7 +130,7 @@ def _fields_in(node: Node) -> list[Path]:
     return [part.path for part in walk(node) if isinstance(part, Identifier)]
 
 
-def _compile_matches(expression: Node, source: Source) -> Matches:
+def _compile_matches(expression: Node, source: SourceText) -> Matches:
     condition = source.condition(expression, True)
     match source.count:
         case 0:
@@ -143,7 +143,7 @@ def _compile_matches(expression: Node, source: Source) -> Matches:
     return function
 
 
-def _compile_truth(expression: Node, source: Source) -> Truth:
+def _compile_truth(expression: Node, source: SourceText) -> Truth:
     lines = [
         "def result(values):",
         f"    [{source.variables}] = values",
@@ -154,7 +154,7 @@ def _compile_truth(expression: Node, source: Source) -> Truth:
     return function
 
 
-def _run(source: Source, function: str) -> Any:
+def _run(source: SourceText, function: str) -> Any:
     """The function named `result` of the generated text.
 
     The text consists of operators and of names made here: literals and paths of the client are

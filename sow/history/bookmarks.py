@@ -36,7 +36,7 @@ class Span(NamedTuple):
     until: int | None = None
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """A place in the log: the newest change before it, and the newest that is not after it."""
 
     before: int
@@ -55,8 +55,8 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
     if found is not None:
         opening, inner, closing = found.groups()
         for start, end in _halves(inner):
-            first = _place(start, journal, newest) if start else Place(BEGINNING, BEGINNING)
-            last = _place(end, journal, newest) if end else Place(newest, newest)
+            first = _place(start, journal, newest) if start else LogPlace(BEGINNING, BEGINNING)
+            last = _place(end, journal, newest) if end else LogPlace(newest, newest)
             if first is not None and last is not None:
                 if _is_reversed(start, end):
                     raise ClientError(
@@ -136,17 +136,17 @@ def _start(text: str, journal: Journal, newest: int) -> int:
     return place.through if text.isdigit() else place.before
 
 
-def _place(text: str, journal: Journal, newest: int) -> Place | None:
+def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
     """What a text names; None if it is no bookmark."""
     if text in NOW:
-        return Place(newest, newest)
+        return LogPlace(newest, newest)
     if text.isascii() and text.isdigit() and len(text) < 20:
         seq = int(text)
-        return Place(seq - 1, seq) if seq else Place(BEGINNING, BEGINNING)
+        return LogPlace(seq - 1, seq) if seq else LogPlace(BEGINNING, BEGINNING)
     time_us = _time_us(text)
     if time_us is None:
         return None
-    return Place(_last_before(time_us, journal), _last_before(time_us + 1, journal))
+    return LogPlace(_last_before(time_us, journal), _last_before(time_us + 1, journal))
 
 
 def _not_a_bookmark(text: str) -> ClientError:

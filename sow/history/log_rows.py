@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sow.expressions import Filter
 from sow.keys import sow_key
-from sow.store.protocols import Entry, Journal, Op
+from sow.store.protocols import Journal, LogEntry, Op
 from sow.topic.records import Records
 
 SOW_KEYS_MAX = 100_000
@@ -106,7 +106,9 @@ class SowKeys(dict[str, str]):
         return found
 
 
-def _rows(topic: Records, sow_keys: SowKeys | None, entry: Entry, start: int, stop: int) -> LogRows:
+def _rows(
+    topic: Records, sow_keys: SowKeys | None, entry: LogEntry, start: int, stop: int
+) -> LogRows:
     bodies = entry.bodies[start:stop]
     names = (
         topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]

@@ -134,7 +134,7 @@ class Unread:
 
     def hold(self, session_id: str, rows: int, frames: Frames) -> Frames:
         """The frames of an answer, whose rows count until they are read or let go."""
-        return _Held(self, session_id, rows, frames)
+        return _UnreadFrames(self, session_id, rows, frames)
 
     def count(self, session_id: str, rows: int) -> None:
         """So many rows more of a session; fewer if it is negative."""
@@ -144,7 +144,7 @@ class Unread:
             del self._by_session[session_id]
 
 
-class _Held:
+class _UnreadFrames:
     """Frames that count as unread for as long as there are some."""
 
     def __init__(self, unread: Unread, session_id: str, rows: int, frames: Frames) -> None:

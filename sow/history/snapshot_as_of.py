@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from sow.errors import ClientError, TooLarge
 from sow.history.snapshot import Snapshot
 from sow.keys import sow_key
-from sow.store.protocols import Entry, Journal
+from sow.store.protocols import Journal, LogEntry
 
 
 def as_of(
@@ -101,7 +101,7 @@ def _check_known(
             )
 
 
-def _names(now: Snapshot, entry: Entry) -> list[str]:
+def _names(now: Snapshot, entry: LogEntry) -> list[str]:
     if entry.identities is not None:
         return list(entry.identities)
     return now.topic.identities_of(entry.bodies)

@@ -21,7 +21,7 @@ from sow.paths import Path
 from sow.store.memory import Table
 
 if TYPE_CHECKING:
-    from sow.query import Answer, Query
+    from sow.query import Query, QueryAnswer
 
 __all__ = ["HashIndex", "Indexes", "KeyIndex", "MemoColumn"]
 
@@ -107,7 +107,7 @@ class Indexes:
 
     # What queries use.
 
-    def answer(self, query: "Query") -> "Answer":
+    def answer(self, query: "Query") -> "QueryAnswer":
         """The records that a query asks for."""
         # Imported here: queries stand on indexes, and this is a convenience of their callers.
         from sow.query import execute

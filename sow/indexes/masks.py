@@ -22,12 +22,12 @@ from sow.expressions import (
     Identifier,
     In,
     IsNull,
-    Kept,
     Like,
     Literal,
     Node,
     Not,
     Or,
+    TextCache,
     as_number,
     compile_term,
     paths_in,
@@ -149,7 +149,7 @@ def is_columnar(node: Node) -> bool:
 
 COMPILED_MAX = 50_000
 """Parts of nodes whose filters are kept: some 500 bytes each."""
-_compiled: Kept[tuple[Node, bool], Filter] = Kept(COMPILED_MAX)
+_compiled: TextCache[tuple[Node, bool], Filter] = TextCache(COMPILED_MAX)
 
 
 def compiled(node: Node, wanted: bool) -> Filter:

@@ -54,7 +54,7 @@ class BFlat:
 
     def parse(self, body: bytes) -> dict[str, Value]:
         """The fields in order; raises BadMessage with the offset where it went wrong."""
-        return _Reader(body).document()
+        return _BflatReader(body).document()
 
     def encode(self, document: object) -> bytes:
         """The most compact fields of the values; raises BadMessage for a nested container."""
@@ -71,7 +71,7 @@ class BFlat:
         return base64_body(d)
 
 
-class _Reader:
+class _BflatReader:
     """A place in a message, moving forward."""
 
     def __init__(self, body: bytes) -> None:

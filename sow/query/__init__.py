@@ -6,17 +6,17 @@
 
 from sow.indexes import Indexes
 from sow.query.order import arrange
-from sow.query.query import Answer, Query, Step
+from sow.query.query import PlanStep, Query, QueryAnswer
 from sow.query.search import Search
 
-__all__ = ["Answer", "Query", "Step", "execute"]
+__all__ = ["PlanStep", "Query", "QueryAnswer", "execute"]
 
 
-def execute(indexes: Indexes, query: Query) -> Answer:
+def execute(indexes: Indexes, query: Query) -> QueryAnswer:
     """The answer to `query` from the topic that `indexes` belong to."""
     search = Search(indexes, query)
     found = search.run()
     matches = len(indexes.table) if found is None else len(found)
     page, step = arrange(indexes, found, query)
     steps = (*search.steps, *([step] if step else []))
-    return Answer(page, matches, steps, search.read, search.advice)
+    return QueryAnswer(page, matches, steps, search.read, search.advice)

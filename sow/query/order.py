@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sow.expressions import OrderTerm
 from sow.indexes import Indexes
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
-from sow.query.query import SCAN, Query, Step
+from sow.query.query import SCAN, PlanStep, Query
 from sow.query.search import FEW_ROWS
 
 SAMPLE_EVERY = 64
@@ -24,7 +24,7 @@ Slots = NDArray[np.int64]
 Ranks = NDArray[np.float64]
 
 
-def arrange(indexes: Indexes, found: Slots | None, query: Query) -> tuple[Slots, Step | None]:
+def arrange(indexes: Indexes, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
     """The page of a query, in order, from the records found (None: all), and how it was sorted."""
     page = slice(query.skip_n, query.end)
     if not query.order_by:
@@ -41,7 +41,7 @@ def arrange(indexes: Indexes, found: Slots | None, query: Query) -> tuple[Slots,
     names = ", ".join([f"memo({column.path})" for column in columns])
     if order is None:
         order, names = _order_of_values(indexes, query.order_by, found), SCAN
-    return found[order][page], Step(f"ORDER BY {_text(query.order_by)}", names, matches)
+    return found[order][page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
 
 
 def _all(indexes: Indexes, terms: Sequence[OrderTerm]) -> Slots:

@@ -37,7 +37,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """A part of the query, what served it, and how many records were left after it."""
 
     expression: str
@@ -46,7 +46,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """`slots` in their final order, of `matches` records before paging.
 
     `read` are the slots of the records whose bodies had to be read to decide.
@@ -54,7 +54,7 @@ class Answer:
 
     slots: NDArray[np.int64]
     matches: int
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     read: NDArray[np.int64]
     advice: str
 

@@ -17,7 +17,7 @@ from sow.indexes import MEMO_COLUMNS_MAX, HashIndex, Indexes
 from sow.indexes.masks import Masks, compiled, is_columnar
 from sow.paths import Path, Scalar
 from sow.query.candidates import Candidates
-from sow.query.query import SCAN, Query, Step
+from sow.query.query import SCAN, PlanStep, Query
 
 # Reading this many bodies costs less than making a column.
 FEW_ROWS = 1_000
@@ -56,7 +56,7 @@ class Search:
         self._terms = list(dict.fromkeys(query.filter.conjuncts)) if query.filter else []
         self.read = NOTHING
         """Records whose bodies were read."""
-        self.steps: list[Step] = []
+        self.steps: list[PlanStep] = []
         self.advice = ""
 
     def run(self) -> Slots | None:
@@ -74,7 +74,7 @@ class Search:
 
     def _step(self, expression: str, index: str) -> None:
         rows = len(self._left) + len(self._doubtful)
-        self.steps.append(Step(expression, index, rows))
+        self.steps.append(PlanStep(expression, index, rows))
 
     def _served(self, terms: Sequence[Node], index: str) -> None:
         served = set(map(id, terms))

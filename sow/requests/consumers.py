@@ -1,10 +1,11 @@
 """Named consumers of the log: how far each has come, so that what it has not read is kept.
 
-A consumer is a record in a topic of the server's own, so it is as durable as any other. While it
-is there, and comes forward now and then, retention lets nothing go that comes after its position.
-Anybody may name one, and most are forgotten by those who did; so patience ends (`Patience`): a
-consumer that has not come forward in `TransactionLog/ConsumerExpiration` is waited for no longer.
-It stays where it is, and may still find everything there. If not, it is told when it comes back.
+A consumer is a record in a topic of the server's own, so it is as durable as any other. While it is
+there, and comes forward now and then, retention lets nothing go that comes after its position.
+Anybody may name one, and most are forgotten by those who did; so patience ends
+(`ConsumerPatience`): a consumer that has not come forward in `TransactionLog/ConsumerExpiration` is
+waited for no longer. It stays where it is, and may still find everything there. If not, it is told
+when it comes back.
 """
 
 from collections.abc import Callable
@@ -111,7 +112,7 @@ class Consumers:
             raise UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")
 
 
-class Patience:
+class ConsumerPatience:
     """How long the log waits for each consumer. Says by `notice` what an operator should know.
 
     Time in which nobody could come forward does not count: after a start, and after the clock was

@@ -19,7 +19,7 @@ from sow.delivery.strands import Strand
 from sow.engine.engine import Engine
 from sow.errors import ClientError, SowError
 from sow.history.bookmarks import Span
-from sow.store.protocols import Entry, Journal
+from sow.store.protocols import Journal, LogEntry
 from sow.topic.batch import Batch
 
 RECORDS_AT_ONCE = 2_000
@@ -101,7 +101,7 @@ class Replay:
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until
 
-    def _hear(self, entry: Entry, at_most: int | None = None) -> int:
+    def _hear(self, entry: LogEntry, at_most: int | None = None) -> int:
         """Tell the feed of an entry's topic what the strand has not heard yet, or so much of it."""
         start = max(0, self._reached + 1 - entry.seq)
         stop = len(entry)
@@ -126,7 +126,7 @@ class Replay:
         self._lines += self._strand.collect()
 
 
-def _batch(feed: Feed, entry: Entry, start: int, stop: int) -> Batch:
+def _batch(feed: Feed, entry: LogEntry, start: int, stop: int) -> Batch:
     """Records of a log entry as changes of which nobody knows what was before."""
     topic, bodies = feed.topic, list(entry.bodies[start:stop])
     names = (

@@ -21,7 +21,7 @@ from sow.engine.capacity import Deed
 from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
 from sow.errors import BadMessage, ClientError, shown
-from sow.topic.records import Messages, Records
+from sow.topic.records import CheckedMessages, Records
 
 ROWS_AT_ONCE = 2_000
 ACCOUNT_BYTES = 4_096
@@ -33,7 +33,7 @@ OPERATIONS = ("publish", "delta", *DELETIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class StagedRows:
     """Rows as columns. A row's key may be missing, and so may a delete's body.
 
     `stamps` are the sequence number and time of the change that a row of a conflated topic is the
@@ -48,16 +48,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def at(self, places: Sequence[int]) -> "Rows":
+    def at(self, places: Sequence[int]) -> "StagedRows":
         """Some of the rows."""
-        return Rows(
+        return StagedRows(
             [self.operations[at] for at in places],
             [self.keys[at] for at in places],
             [self.bodies[at] for at in places],
             None if self.stamps is None else [self.stamps[at] for at in places],
         )
 
-    def runs(self) -> Iterator["Rows"]:
+    def runs(self) -> Iterator["StagedRows"]:
         """Pieces in which all rows do the same."""
         for _, run in groupby(range(len(self)), self.operations.__getitem__):
             places = list(run)
@@ -66,16 +66,16 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CommitStep:
     """Rows that all do the same and were found good: messages, or whom to delete.
 
     `sow_keys` name records to delete that only the moment itself can find.
     """
 
     operation: str
-    messages: Messages
+    messages: CheckedMessages
     sow_keys: Sequence[str] = ()
-    rows: Rows | None = None
+    rows: StagedRows | None = None
     """The rows themselves, where they are for a conflated topic."""
 
 
@@ -87,7 +87,7 @@ class Rejected:
     reason: str
 
 
-def read(records: Records, run: Rows) -> Step:
+def read(records: Records, run: StagedRows) -> CommitStep:
     """What a run of rows does; raises BadMessage with the place of the first bad one."""
     operation = run.operations[0]
     if operation not in OPERATIONS:
@@ -100,19 +100,19 @@ def read(records: Records, run: Rows) -> Step:
     bodies = [body for body in run.bodies if body is not None]
     stored = records.from_line(bodies)
     messages = records.read(stored) if records.keys else records.read(stored, _keys(run))
-    return Step(operation, messages, rows=run)
+    return CommitStep(operation, messages, rows=run)
 
 
-def _deletion(records: Records, run: Rows) -> Step:
+def _deletion(records: Records, run: StagedRows) -> CommitStep:
     """By the bodies' key fields where there are bodies, else by SowKey."""
     bodies = [body for body in run.bodies if body is not None]
     if records.keys and len(bodies) == len(run):
         names = records.identities_of(records.from_line(bodies))
-        return Step(run.operations[0], Messages([], names, {}), rows=run)
-    return Step(run.operations[0], Messages([], [], {}), _keys(run), run)
+        return CommitStep(run.operations[0], CheckedMessages([], names, {}), rows=run)
+    return CommitStep(run.operations[0], CheckedMessages([], [], {}), _keys(run), run)
 
 
-def _keys(run: Rows) -> list[str]:
+def _keys(run: StagedRows) -> list[str]:
     for at, key in enumerate(run.keys):
         if key is None:
             raise BadMessage(
@@ -134,7 +134,9 @@ class StagedWrites:
             return topic
         return self._engine.catalog.publishable(name, "write to")
 
-    def check_room(self, topic: LiveTopic, steps: Sequence[Step], size_bytes: int = 0) -> None:
+    def check_room(
+        self, topic: LiveTopic, steps: Sequence[CommitStep], size_bytes: int = 0
+    ) -> None:
         """Raise DiskFull if the disk has no room for what steps add.
 
         Steps that only remove, and `size_bytes` that are to be staged for them, may have the
@@ -145,9 +147,9 @@ class StagedWrites:
         names = [name for step in steps for name in (*step.messages.names, *step.sow_keys)]
         self._engine.check_reserve(lambda: size_bytes + ACCOUNT_BYTES + sum(map(len, names)))
 
-    def read(self, topic: LiveTopic, rows: Rows) -> tuple[list[Step], list[Rejected]]:
+    def read(self, topic: LiveTopic, rows: StagedRows) -> tuple[list[CommitStep], list[Rejected]]:
         """What rows do, and which of them are bad, and why; bad ones do nothing."""
-        steps: list[Step] = []
+        steps: list[CommitStep] = []
         rejected: list[Rejected] = []
         start = 0
         for run in rows.runs():
@@ -162,13 +164,13 @@ class StagedWrites:
             start += len(run)
         return steps, rejected
 
-    def _step(self, topic: LiveTopic, run: Rows) -> Step:
+    def _step(self, topic: LiveTopic, run: StagedRows) -> CommitStep:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
         if topic.copy is not None and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
         return read(topic.records, run)
 
-    def _bad(self, topic: LiveTopic, run: Rows, start: int) -> Iterator[Rejected]:
+    def _bad(self, topic: LiveTopic, run: StagedRows, start: int) -> Iterator[Rejected]:
         for at in range(len(run)):
             try:
                 self._step(topic, run.at([at]))
@@ -187,7 +189,9 @@ class StagedWrites:
         found = None if slot is None else orjson.loads(table.bodies[slot] or b"")
         return found
 
-    def apply(self, writer: str, epoch: int, name: str, steps: Sequence[Step], now_us: int) -> int:
+    def apply(
+        self, writer: str, epoch: int, name: str, steps: Sequence[CommitStep], now_us: int
+    ) -> int:
         """Carry out a whole batch, and say so in the account of its writer.
 
         Nothing of it is seen before all of it; returns the bookmark of its last change.
@@ -216,7 +220,7 @@ class StagedWrites:
         engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)
         return bookmark
 
-    def _update_copy(self, topic: LiveTopic, step: Step) -> int:
+    def _update_copy(self, topic: LiveTopic, step: CommitStep) -> int:
         """What the engine of a conflated topic has released; it may hold some of it already."""
         assert step.rows is not None
         assert step.rows.stamps is not None
@@ -240,7 +244,7 @@ class StagedWrites:
         self._engine.update_copy(topic, (), removals)
         return len(removals)
 
-    def _deed(self, topic: LiveTopic, step: Step) -> Deed:
+    def _deed(self, topic: LiveTopic, step: CommitStep) -> Deed:
         """What a step does to the room there is; a delta adds to its record no more than itself."""
         if step.operation in DELETIONS:
             return Deed(self._doomed(topic, step), None)
@@ -254,7 +258,7 @@ class StagedWrites:
             ]
         return Deed(names, sizes)
 
-    def _doomed(self, topic: LiveTopic, step: Step) -> list[str]:
+    def _doomed(self, topic: LiveTopic, step: CommitStep) -> list[str]:
         table = topic.records.table
         slots = [slot for key in step.sow_keys if (slot := table.find(key)) is not None]
         return step.messages.names + [table.identities[slot] or "" for slot in slots]

@@ -28,9 +28,9 @@ from sow.server.problems import Speaking, http_log, report
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
-from sow.store.kept import kept_of
-from sow.store.protocols import Entry, Journal
+from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
+from sow.store.stored_definitions import kept_of
 
 log = logging.getLogger("sow")
 
@@ -150,7 +150,7 @@ class Server:
 
         return Engine(self.configuration, has_room, takes)
 
-    def _counted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def _counted(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         self._replayed_bytes = 0
         for entry in entries:
             self._replayed_bytes += stored_bytes(entry)

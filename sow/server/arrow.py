@@ -19,7 +19,7 @@ from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import table_of_documents, table_of_json
 from sow.messages.arrow_input import read_stream
-from sow.requests.staged_writes import Rows
+from sow.requests.staged_writes import StagedRows
 from sow.topic.records import Records
 from sow.topic.rendering import document_of
 
@@ -152,7 +152,7 @@ def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
     return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
-def read_rows(topic: Records, content: bytes, size_max: int) -> Rows:
+def read_rows(topic: Records, content: bytes, size_max: int) -> StagedRows:
     """The rows that a writer sent: `value`, and optionally `key` and `op` (publish).
 
     `size_max` bounds the bytes of the stream once unpacked. Raises ClientError for what is no such
@@ -161,7 +161,7 @@ def read_rows(topic: Records, content: bytes, size_max: int) -> Rows:
     return rows_of(topic, read_stream(content, size_max))
 
 
-def rows_of(topic: Records, table: pa.Table) -> Rows:
+def rows_of(topic: Records, table: pa.Table) -> StagedRows:
     """The same from a table."""
     unknown = [name for name in table.column_names if name not in WRITTEN]
     if unknown or "value" not in table.column_names:
@@ -172,7 +172,7 @@ def rows_of(topic: Records, table: pa.Table) -> Rows:
     columns = {name: _texts_of(table, name) for name in WRITTEN[:3] if name in table.column_names}
     nothing = [None] * len(table)
     operations = columns.get("op", ["publish"] * len(table))
-    return Rows(
+    return StagedRows(
         ["publish" if operation is None else operation for operation in operations],
         columns.get("key", nothing),
         _bodies(topic, columns["value"]),

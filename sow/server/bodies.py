@@ -14,7 +14,7 @@ from sow.engine.engine import Engine
 from sow.errors import BadMessage, TooLarge, clipped
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import FAILURES, array_pieces, frame_pieces, line_pieces
-from sow.topic.records import Columns, Messages, Records
+from sow.topic.records import CheckedMessages, Columns, Records
 from sow.wire import BODIES_MAX
 
 JSON_TYPES = ("application/json", "text/json")
@@ -52,7 +52,7 @@ class Reading:
         self._engine = engine
         self._topic = topic
         self._keys = None if key is None else (key,)
-        self._read: list[Messages] = []
+        self._read: list[CheckedMessages] = []
 
     def take(self, bodies: list[bytes]) -> None:
         """Read some more; raises BadMessage."""
@@ -62,7 +62,7 @@ class Reading:
         if bodies:
             self._read.append(self._topic.read(bodies, self._keys))
 
-    def messages(self) -> Messages:
+    def messages(self) -> CheckedMessages:
         """All of them."""
         if len(self._read) == 1:
             return self._read[0]
@@ -71,7 +71,7 @@ class Reading:
         columns: Columns = {
             path: [value for read in self._read for value in read.columns[path]] for path in paths
         }
-        return Messages(
+        return CheckedMessages(
             [body for read in self._read for body in read.bodies],
             [name for read in self._read for name in read.names],
             columns,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from sow.errors import SowError, clipped
-from sow.requests.consumers import Patience
+from sow.requests.consumers import ConsumerPatience
 from sow.server.driver import Driver
 from sow.store.protocols import Checkpoint, Slice
 
@@ -47,7 +47,7 @@ class Checkpointer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
         self._task: asyncio.Task[None] | None = None
-        self._patience = Patience(driver.engine, driver.now_us(), log.warning)
+        self._patience = ConsumerPatience(driver.engine, driver.now_us(), log.warning)
         self._is_strained = False
 
     def start(self) -> None:

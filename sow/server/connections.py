@@ -15,12 +15,12 @@ from sow.budget import Holder
 from sow.definitions import Limits
 from sow.errors import Busy, SowError
 from sow.server.crowd import Crowd
-from sow.server.frames import Frames
 from sow.server.gate import client_address
 from sow.server.intake import TURN_S, Intake
 from sow.server.patience import Patience
 from sow.server.problems import problem
 from sow.server.requests import TooSlow, client_key
+from sow.server.websocket_frames import WebSocketFrames
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -86,7 +86,7 @@ class Connections:
         """The protocol of a connection that was let in."""
         return Watched(self, self._make(), address)
 
-    def settle(self, reader: "Messages", held: int, message: int | None) -> None:
+    def settle(self, reader: "MessageWatch", held: int, message: int | None) -> None:
         """A WebSocket holds so much; others may have to wait for it, or it for others."""
         self.intake.settle(reader, held, message, self.loop.time())
         if self.intake.waiting and self._turning is None:
@@ -111,7 +111,7 @@ class Watched(asyncio.Protocol):
         self.address = address
         self._loop = all_of_them.loop
         self._silence = Silence(self._loop.time())
-        self._messages: Messages | None = None
+        self._messages: MessageWatch | None = None
         self._unsent = 0
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
@@ -166,10 +166,10 @@ class Watched(asyncio.Protocol):
     def follow_messages(
         self,
         request: web.Request,
-    ) -> "Messages":
+    ) -> "MessageWatch":
         """From now on the connection is a WebSocket's."""
         holder = self._all.intake.budget.holder(client_key(request))
-        self._messages = Messages(self._all, self._transport, holder)
+        self._messages = MessageWatch(self._all, self._transport, holder)
         # What came together with the request is not for HTTP any more, and aiohttp has kept it.
         self._messages.receive(getattr(request.protocol, "_message_tail", b""))
         return self._messages
@@ -211,7 +211,7 @@ class Watched(asyncio.Protocol):
         return False
 
 
-class Messages:
+class MessageWatch:
     """The messages of one WebSocket, as far as they came: a reader of `Intake`."""
 
     def __init__(
@@ -226,7 +226,7 @@ class Messages:
         self.resume = transport.resume_reading
         self._all = all_of_them
         self._loop = all_of_them.loop
-        self._frames = Frames()
+        self._frames = WebSocketFrames()
         self._pings = 0
         self._taken = self._done = 0
         self._heard_s = self._loop.time()

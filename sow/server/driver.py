@@ -20,7 +20,7 @@ from sow.clock import Clock
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine, Group
 from sow.errors import DiskFull, SowError, StoreError, StoreFailing
-from sow.store.protocols import Entry, Journal
+from sow.store.protocols import Journal, LogEntry
 
 log = logging.getLogger("sow")
 
@@ -62,7 +62,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._groups: deque[Group] = deque()
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._next_commit: asyncio.Future[None] = self._loop.create_future()
         self._writers: dict[Session, Callable[[], None]] = {}
@@ -309,10 +309,10 @@ def _failing(error: SowError) -> StoreFailing:
     )
 
 
-def _size(entries: list[Entry]) -> int:
+def _size(entries: list[LogEntry]) -> int:
     return sum(map(stored_bytes, entries))
 
 
-def stored_bytes(entry: Entry) -> int:
+def stored_bytes(entry: LogEntry) -> int:
     """About how many bytes an entry takes in the journal."""
     return sum(map(len, entry.bodies)) + ROW_BYTES * len(entry)

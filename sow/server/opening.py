@@ -28,10 +28,18 @@ from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command, sync_directory
 from sow.store.journal import DATA_FILE, LmdbJournal, is_journal
-from sow.store.kept import Era, Kept, Past, file_name, kept_of, names_of, persistent_topics
 from sow.store.manifest import Manifest, ManifestFile, write_file
 from sow.store.private import close_to_others, make_directory
-from sow.store.protocols import Entry
+from sow.store.protocols import LogEntry
+from sow.store.stored_definitions import (
+    Era,
+    Past,
+    StoredDefinition,
+    file_name,
+    kept_of,
+    names_of,
+    persistent_topics,
+)
 
 log = logging.getLogger("sow")
 
@@ -76,7 +84,7 @@ class Opening:
             self._directory.close()
             raise
 
-    def open(self, counted: Callable[[Iterable[Entry]], Iterable[Entry]]) -> None:
+    def open(self, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]) -> None:
         """Restore all records into `engine`; `counted` is given the log as it is replayed."""
         manifest = self._file.manifest or self._first_manifest()
         self._check_journal_directory(manifest)
@@ -179,7 +187,7 @@ class Opening:
         )
         self._closers.append(self.journal.close)
 
-    def _open_checkpoint(self, kept: Kept) -> LmdbCheckpoint:
+    def _open_checkpoint(self, kept: StoredDefinition) -> LmdbCheckpoint:
         checkpoint = self._directory.checkpoint(kept.topic, kept.since_seq)
         self.checkpoints[kept.name] = checkpoint
         self._closers.append(checkpoint.close)
@@ -208,7 +216,7 @@ class Opening:
             found.append(kept)
         return replace(manifest, kept=tuple(found))
 
-    def _gap(self, kept: Kept, seq: int) -> Damaged:
+    def _gap(self, kept: StoredDefinition, seq: int) -> Damaged:
         path = self._directory.resolve(file_name(kept.topic))
         holds = f"ends at record {seq}" if seq else "is missing or empty"
         return Damaged(
@@ -221,7 +229,7 @@ class Opening:
     # What becomes of it.
 
     def _restore(
-        self, manifest: Manifest, counted: Callable[[Iterable[Entry]], Iterable[Entry]]
+        self, manifest: Manifest, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]
     ) -> list[Homeless]:
         checkpoints = {kept.name: self.checkpoints[kept.name] for kept in manifest.kept}
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
@@ -277,7 +285,7 @@ class Opening:
         )
         return self._finish_moves(self._file.write(manifest))
 
-    def _as_now(self, kept: Kept) -> Kept:
+    def _as_now(self, kept: StoredDefinition) -> StoredDefinition:
         """What a definition is now; it retains nothing before `_settle` lets it begin."""
         topics = {topic.name: topic for topic in persistent_topics(self._configuration)}
         now = kept_of(topics[kept.name], self._configuration, kept.since_seq)
@@ -311,7 +319,7 @@ class Opening:
                     log.warning("%s of %s; written again", problem, self._directory.path)
             self._file.write(settled)
 
-    def _begin(self, kept: Kept) -> None:
+    def _begin(self, kept: StoredDefinition) -> None:
         """A topic that the directory does not know: its file is made, or was put there."""
         checkpoint = self._open_checkpoint(kept)
         if checkpoint.records:

@@ -15,7 +15,7 @@ from sow.delivery.sessions import Session
 from sow.errors import ClientError, StoreError
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
-from sow.server.connections import Messages, watched
+from sow.server.connections import MessageWatch, watched
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
 from sow.wire import LINES, Refused
@@ -37,7 +37,7 @@ class Incoming:
     """
 
     def __init__(
-        self, driver: Driver, executor: Executor, connection: Connection, messages: Messages
+        self, driver: Driver, executor: Executor, connection: Connection, messages: MessageWatch
     ) -> None:
         self._driver = driver
         self._executor = executor

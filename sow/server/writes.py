@@ -18,14 +18,14 @@ from aiohttp import web
 from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
 from sow.errors import ClientError, TooLarge, clipped, shown
-from sow.requests.staged_writes import Rejected, StagedWrites, Step
+from sow.requests.staged_writes import CommitStep, Rejected, StagedWrites
 from sow.server.arrow import ARROW, read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import asked_of, read_count
 from sow.server.requests import read_body
 from sow.server.responses import json_response
-from sow.store.staging import Attempt, Batch, Staging
+from sow.store.staging import Attempt, StagedBatch, Staging
 
 RECENT_ROWS_MAX = 500_000
 RECENT_BYTES_MAX = 128 * 1024**2
@@ -84,7 +84,7 @@ class Read(NamedTuple):
     """A chunk that was read: how many good rows, what they do, which were bad; bytes of bodies."""
 
     rows: int
-    steps: list[Step]
+    steps: list[CommitStep]
     rejected: list[Rejected]
     size_bytes: int = 0
 
@@ -93,7 +93,7 @@ class Chunk(NamedTuple):
     """One request of one attempt at its part of a batch, as read for a topic."""
 
     topic: str
-    batch: Batch
+    batch: StagedBatch
     attempt: Attempt
     number: int
 
@@ -134,7 +134,7 @@ class Recent:
             self._bytes -= read.size_bytes
         return read
 
-    def drop(self, batch: Batch) -> None:
+    def drop(self, batch: StagedBatch) -> None:
         """Let a whole batch go."""
         with self._lock:
             for name in [name for name in self._read if name.batch == batch]:
@@ -205,9 +205,9 @@ class WritesDoor:
         await asyncio.to_thread(self._staging.drop, batch)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
-    async def _apply(self, batch: Batch, commit: Commit) -> str:
+    async def _apply(self, batch: StagedBatch, commit: Commit) -> str:
         topic = self._writes.topic(commit.topic)
-        steps: list[Step] = []
+        steps: list[CommitStep] = []
         room = self._engine.configuration.limits.batch_bytes_max
         for part in commit.parts:
             for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
@@ -216,7 +216,9 @@ class WritesDoor:
         now_us = self._driver.now_us()
         return str(self._writes.apply(*batch, commit.topic, steps, now_us))
 
-    def _staged(self, topic: LiveTopic, batch: Batch, part: StagedPart, room: int) -> list[Read]:
+    def _staged(
+        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
+    ) -> list[Read]:
         """What one task has staged, read; in a thread, since it may be much."""
         found: list[Read] = []
         for chunk in range(part.chunks):
@@ -236,7 +238,7 @@ class WritesDoor:
             )
         return found
 
-    def _chunk(self, topic: LiveTopic, batch: Batch, attempt: Attempt, chunk: int) -> Read:
+    def _chunk(self, topic: LiveTopic, batch: StagedBatch, attempt: Attempt, chunk: int) -> Read:
         name = topic.definition.name
         recent = self._recent.take(Chunk(name, batch, attempt, chunk))
         if recent is not None:
@@ -264,13 +266,13 @@ class WritesDoor:
         return False
 
 
-def _batch(request: web.Request) -> Batch:
+def _batch(request: web.Request) -> StagedBatch:
     writer, epoch = request.match_info["writer"], request.match_info["epoch"]
     if len(writer) > WRITER_LENGTH_MAX or not writer.isprintable():
         raise ClientError(f"a writer's name has 1 to {WRITER_LENGTH_MAX} printable characters")
     if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
         raise ClientError(f"epoch {shown(epoch)} is not a whole number, 0 or more")
-    return Batch(writer, int(epoch))
+    return StagedBatch(writer, int(epoch))
 
 
 def _check_parts(commit: Commit) -> None:

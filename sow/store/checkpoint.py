@@ -31,7 +31,7 @@ from sow.store.layout import (
     CONTENTS,
     HEADER_BYTES,
     SLICE,
-    Header,
+    BlockHeader,
     decode_slice,
     encode_slice,
     seal,
@@ -191,7 +191,7 @@ class LmdbCheckpoint:
                 return []
             return list(islice(keys, SWEEP_SLICES))
 
-    def _unseal(self, block: bytes, kind: int, where: str = "") -> Header:
+    def _unseal(self, block: bytes, kind: int, where: str = "") -> BlockHeader:
         try:
             return unseal(block, kind)
         except ValueError as error:

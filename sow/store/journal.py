@@ -35,7 +35,7 @@ from sow.store.layout import (
     ACCOUNT,
     BASE,
     GROUP,
-    Header,
+    BlockHeader,
     decode_entries,
     encode_entries,
     read_header,
@@ -45,7 +45,7 @@ from sow.store.layout import (
 )
 from sow.store.newest import Newest, read_newest
 from sow.store.private import make_directory
-from sow.store.protocols import Entry, accounts_of
+from sow.store.protocols import LogEntry, accounts_of
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
@@ -166,7 +166,7 @@ class LmdbJournal:
         """
         return self._env.size_bytes - self._retention_bytes > self._env.room_bytes
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none; raises DiskFull (then none is kept).
 
         Does not ask `has_room`: that is for the door, before a message is taken. What has been
@@ -185,7 +185,7 @@ class LmdbJournal:
         self._last_seq, self._chain = last_seq, chain
         self._newest.mark(self._last_seq)
 
-    def read(self, after_seq: int) -> Iterator[Entry]:
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
         """Entries in order from the one holding record `after_seq + 1`; raises Damaged.
 
         Ends when it has caught up. While it is open, nothing it has yet to read is trimmed.
@@ -207,7 +207,7 @@ class LmdbJournal:
             with self._lock:
                 del self._replays[replay]
 
-    def accounts(self) -> list[Entry] | None:
+    def accounts(self) -> list[LogEntry] | None:
         """The last state of each account; None in a journal that never held one; raises Damaged."""
         blocks: list[bytes] = []
         with self._env.read() as txn:
@@ -223,7 +223,7 @@ class LmdbJournal:
         kept = [replace(e, account=True) for block in blocks for e in decode_entries(block)]
         return sorted(kept, key=lambda entry: (entry.seq, entry.ts_us))
 
-    def _groups(self, after_seq: int) -> Iterator[tuple[Header, bytes]]:
+    def _groups(self, after_seq: int) -> Iterator[tuple[BlockHeader, bytes]]:
         """Verified groups from the one holding `after_seq + 1` to the newest."""
         seq, before = after_seq, None
         while seq < self._last_seq:
@@ -289,11 +289,11 @@ class LmdbJournal:
                     excess_bytes -= footprint_bytes(len(block))
         return cut_seq, groups
 
-    def _too_old(self, header: Header, now_us: int) -> bool:
+    def _too_old(self, header: BlockHeader, now_us: int) -> bool:
         age_us = self._retention_age_us
         return age_us is not None and now_us - header.ts_us > age_us
 
-    def _unseal(self, block: bytes, kind: int, *, after: int | None = None) -> Header:
+    def _unseal(self, block: bytes, kind: int, *, after: int | None = None) -> BlockHeader:
         try:
             return unseal(block, kind)
         except ValueError as error:
@@ -330,7 +330,7 @@ def is_journal(data_file: Path) -> bool:
         env.close()
 
 
-def _seal_group(group: Sequence[Entry], last_seq: int, chain: int) -> tuple[bytes, int, int]:
+def _seal_group(group: Sequence[LogEntry], last_seq: int, chain: int) -> tuple[bytes, int, int]:
     """The block of a group that follows `last_seq`; also its own last record and checksum."""
     first = last_seq + 1
     for entry in group:
@@ -349,7 +349,7 @@ def _put_base(txn: Transaction, seq: int, chain: int) -> None:
     txn.put(BASE_KEY, block)
 
 
-def _accounts(entry: Entry) -> Iterator[tuple[bytes, bytes | None]]:
+def _accounts(entry: LogEntry) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and blocks of what an account entry changes; None: the account is gone."""
     yield ACCOUNTS_KEY, seal(ACCOUNT, b"", seq=entry.seq, count=0)[0]
     for name, record in accounts_of(entry):

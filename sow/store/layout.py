@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import get_args
 
-from sow.store.protocols import Entry, Op, Slice
+from sow.store.protocols import LogEntry, Op, Slice
 
 MAGIC = b"SOW1"
 GROUP, BASE, SLICE, CONTENTS, ACCOUNT = 1, 2, 3, 4, 5
@@ -35,7 +35,7 @@ _OPS: tuple[Op, ...] = get_args(Op)
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class BlockHeader:
     """What a block says of itself before its payload.
 
     `seq` and `count` are, by kind: of a group, its first record and how many it holds; of a base,
@@ -57,14 +57,14 @@ class Header:
         return self.seq + self.count - 1
 
 
-def read_header(block: bytes | memoryview, offset: int = 0) -> Header:
+def read_header(block: bytes | memoryview, offset: int = 0) -> BlockHeader:
     """The header at `offset`, unverified; raises ValueError where there is none."""
     if len(block) - offset < HEADER_BYTES:
         raise ValueError("the block is cut short")
     magic, *fields = _HEADER.unpack_from(block, offset)
     if magic != MAGIC:
         raise ValueError("the block does not begin like one")
-    return Header(*fields)
+    return BlockHeader(*fields)
 
 
 def seal(
@@ -78,7 +78,7 @@ def seal(
     return header + payload, checksum
 
 
-def unseal(block: bytes, kind: int) -> Header:
+def unseal(block: bytes, kind: int) -> BlockHeader:
     """The verified header of `block`; raises ValueError saying what is wrong with it."""
     header = read_header(block)
     if header.length != len(block):
@@ -90,9 +90,9 @@ def unseal(block: bytes, kind: int) -> Header:
     return header
 
 
-def split(entries: Sequence[Entry], bytes_max: int) -> Iterator[list[Entry]]:
+def split(entries: Sequence[LogEntry], bytes_max: int) -> Iterator[list[LogEntry]]:
     """Groups of about `bytes_max` bytes; a large entry is cut into several of the same meaning."""
-    group: list[Entry] = []
+    group: list[LogEntry] = []
     room = bytes_max
     for entry in entries:
         for piece, size in _pieces(entry, bytes_max):
@@ -105,7 +105,7 @@ def split(entries: Sequence[Entry], bytes_max: int) -> Iterator[list[Entry]]:
         yield group
 
 
-def _sizes(entry: Entry) -> list[int]:
+def _sizes(entry: LogEntry) -> list[int]:
     if not entry.bodies:
         return list(map(len, entry.identities or ()))
     if entry.identities is None:
@@ -113,7 +113,7 @@ def _sizes(entry: Entry) -> list[int]:
     return [len(b) + len(i) for b, i in zip(entry.bodies, entry.identities, strict=True)]
 
 
-def _pieces(entry: Entry, bytes_max: int) -> Iterator[tuple[Entry, int]]:
+def _pieces(entry: LogEntry, bytes_max: int) -> Iterator[tuple[LogEntry, int]]:
     sizes = _sizes(entry)
     total = sum(sizes)
     if total <= bytes_max:
@@ -129,14 +129,14 @@ def _pieces(entry: Entry, bytes_max: int) -> Iterator[tuple[Entry, int]]:
     yield _part(entry, start, len(sizes)), filled
 
 
-def _part(entry: Entry, start: int, end: int) -> Entry:
+def _part(entry: LogEntry, start: int, end: int) -> LogEntry:
     identities = None if entry.identities is None else entry.identities[start:end]
     return replace(
         entry, seq=entry.seq + start, identities=identities, bodies=entry.bodies[start:end]
     )
 
 
-def encode_entries(entries: Sequence[Entry]) -> bytes:
+def encode_entries(entries: Sequence[LogEntry]) -> bytes:
     """The payload of a group."""
     parts: list[bytes] = []
     for entry in entries:
@@ -153,7 +153,7 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
     return b"".join(parts)
 
 
-def decode_entries(block: bytes) -> Iterator[Entry]:
+def decode_entries(block: bytes) -> Iterator[LogEntry]:
     """The entries of a verified group."""
     at = HEADER_BYTES
     while at < len(block):
@@ -164,7 +164,7 @@ def decode_entries(block: bytes) -> Iterator[Entry]:
         texts_at = topic_at + topic_bytes
         bodies_at = texts_at + texts_bytes
         at = bodies_at + bodies_bytes
-        yield Entry(
+        yield LogEntry(
             op=_OPS[op],
             topic=block[topic_at:texts_at].decode("utf-8", "surrogatepass"),
             seq=seq,

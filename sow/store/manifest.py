@@ -21,8 +21,8 @@ from typing import Any
 from sow.definitions import MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
-from sow.store.kept import Era, Kept, Names
 from sow.store.private import close_to_others, write_anew
+from sow.store.stored_definitions import Era, Names, StoredDefinition
 
 MANIFEST_FILE = "manifest.json"
 COPY_FILE = "manifest.json.copy"
@@ -36,11 +36,11 @@ class Manifest:
 
     `given_up` names topics whose log entries up to a sequence number count for nobody any more;
     `moves` are files, and where they go, of a removal that may not have been completed. `names` and
-    `eras` say to whom the names in the log belong (`sow.store.kept`).
+    `eras` say to whom the names in the log belong (`sow.store.stored_definitions`).
     """
 
     journal: str = "journal"
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[StoredDefinition, ...] = ()
     given_up: Mapping[str, int] = field(default_factory=dict)
     moves: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
@@ -135,7 +135,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _described(kept: Kept) -> dict[str, Any]:
+def _described(kept: StoredDefinition) -> dict[str, Any]:
     topic, options = kept.topic, kept.options
     return {
         "name": topic.name,
@@ -187,7 +187,7 @@ def _names(said: Iterable[tuple[str, str | None]]) -> Names:
     return tuple((name, pattern) for name, pattern in said)
 
 
-def _kept(said: Mapping[str, Any]) -> Kept:
+def _kept(said: Mapping[str, Any]) -> StoredDefinition:
     topic = Topic(
         said["name"],
         said["message_type"],
@@ -202,4 +202,4 @@ def _kept(said: Mapping[str, Any]) -> Kept:
     if said["module"] is not None:
         separator = bytes.fromhex(said["field_separator"])
         options = MessageTypeOptions(topic.message_type, said["module"], separator)
-    return Kept(topic, options, said["since_seq"])
+    return StoredDefinition(topic, options, said["since_seq"])

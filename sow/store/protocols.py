@@ -1,6 +1,6 @@
 """What the engine asks of a store, with no say in how it is kept.
 
-The log is the truth: an `Entry` is appended for every accepted batch, and a `Journal` makes it
+The log is the truth: an `LogEntry` is appended for every accepted batch, and a `Journal` makes it
 durable. A checkpoint is a conflated copy of the log: the same entries with only the last change
 of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk,
 `sow.store.volatile` in memory.
@@ -14,7 +14,7 @@ Op = Literal["publish", "delete", "expire"]
 
 
 @dataclass(slots=True)
-class Entry:
+class LogEntry:
     """A batch of log records of one topic and one operation, in order.
 
     Record `i` has sequence number `seq + i` (dense over all topics) and all share `ts_us`.
@@ -45,7 +45,7 @@ class Entry:
         return texts + sum(map(len, self.bodies))
 
 
-def accounts_of(entry: Entry) -> Iterator[tuple[str, Entry | None]]:
+def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
     """What an account entry says of each record: an entry of its own, or None if it is gone."""
     for at, name in enumerate(entry.identities or ()):
         gone = entry.op != "publish"
@@ -82,18 +82,18 @@ class Slice:
 class Journal(Protocol):
     """The transaction log. `append` and `trim` write, from one thread; any thread may read."""
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none; raises DiskFull (then none is kept)."""
         ...
 
-    def read(self, after_seq: int) -> Iterator[Entry]:
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
         """Entries in order from the one holding record `after_seq + 1`; raises Damaged.
 
         Accounts are not among them.
         """
         ...
 
-    def accounts(self) -> Sequence[Entry] | None:
+    def accounts(self) -> Sequence[LogEntry] | None:
         """The last state of each account, an entry each; None where none was ever kept so."""
         ...
 

@@ -38,7 +38,6 @@ from sow.store.journal import (
     account_key,
     key_of,
 )
-from sow.store.kept import Kept, file_name
 from sow.store.layout import (
     ACCOUNT,
     BASE,
@@ -46,7 +45,7 @@ from sow.store.layout import (
     GROUP,
     MAGIC,
     SLICE,
-    Header,
+    BlockHeader,
     decode_entries,
     decode_slice,
     read_header,
@@ -56,10 +55,11 @@ from sow.store.layout import (
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
 from sow.store.newest import Newest, read_newest
 from sow.store.private import close_to_others, make_directory
+from sow.store.stored_definitions import StoredDefinition, file_name
 
 COPY_BLOCKS = 16
 
-Found = tuple[Header, int]
+Found = tuple[BlockHeader, int]
 """A whole block: its header, and its offset in the file."""
 
 
@@ -89,7 +89,7 @@ def scan(data_file: Path) -> Iterator[Found]:
             at = raw.find(MAGIC, at + (header.length if header else 1))
 
 
-def _whole_block(raw: mmap.mmap, at: int) -> Header | None:
+def _whole_block(raw: mmap.mmap, at: int) -> BlockHeader | None:
     try:
         header = read_header(raw[at : at + 64])
         return unseal(raw[at : at + header.length], header.kind)
@@ -137,7 +137,7 @@ def unbroken_run(groups: Sequence[Found], after_seq: int) -> list[Found]:
         following[header.seq, header.chain].append(found)
         preceding[header.last_seq + 1, header.checksum] = found
 
-    def after(header: Header) -> list[Found]:
+    def after(header: BlockHeader) -> list[Found]:
         return following[header.last_seq + 1, header.checksum]
 
     def touching(found: Found) -> tuple[bool, bool]:
@@ -251,7 +251,7 @@ def _put(txn: Transaction, blocks: Iterable[tuple[bytes, bytes]]) -> None:
         txn.put(key, block)
 
 
-def _read_blocks(data_file: Path, found: Sequence[Found]) -> Iterator[tuple[Header, bytes]]:
+def _read_blocks(data_file: Path, found: Sequence[Found]) -> Iterator[tuple[BlockHeader, bytes]]:
     if not found:
         return  # nor may there be a file
     with data_file.open("rb") as file:
@@ -354,7 +354,7 @@ def accept_gaps(directory: DataDirectory, only: Path | None = None) -> str:
         reached = max(one.since_seq, _checkpoint_seq(path))
         if reached < base and only in (None, path.resolve()):
             lost.append(f"what came for {one.name} between records {reached} and {base + 1}")
-            one = Kept(one.topic, one.options, base)
+            one = StoredDefinition(one.topic, one.options, base)
         kept.append(one)
     if lost:
         file.write(replace(manifest, kept=tuple(kept)))

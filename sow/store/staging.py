@@ -43,7 +43,7 @@ DROPPED = "."
 """What the name of a directory begins with that is about to be removed."""
 
 
-class Batch(NamedTuple):
+class StagedBatch(NamedTuple):
     """What is applied as a whole: the `epoch`-th batch of a writer."""
 
     writer: str
@@ -58,7 +58,7 @@ class Attempt(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _Staged:
     """What is staged for a batch."""
 
     used_us: int
@@ -77,7 +77,7 @@ class Staging:
         self._directory = directory
         self._statvfs = statvfs
         self._lock = threading.Lock()
-        self._batches: dict[Path, _Held] = {}
+        self._batches: dict[Path, _Staged] = {}
         self._size_bytes = self._chunks = 0
         self._of_writer: Counter[Path] = Counter()
         if directory.is_dir():
@@ -91,7 +91,7 @@ class Staging:
                 shutil.rmtree(writer, ignore_errors=True)
                 continue
             for batch in writer.iterdir():
-                self._batches[batch] = _Held(now_us)
+                self._batches[batch] = _Staged(now_us)
                 for path in batch.iterdir():
                     if path.suffix:
                         path.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ class Staging:
         return self._size_bytes
 
     def put(
-        self, batch: Batch, attempt: Attempt, chunk: int, content: bytes, now_us: int = 0
+        self, batch: StagedBatch, attempt: Attempt, chunk: int, content: bytes, now_us: int = 0
     ) -> None:
         """Keep a chunk; the same one sent again replaces itself.
 
@@ -135,7 +135,7 @@ class Staging:
             kind = DiskFull if error.errno in NO_ROOM else StoreFailing
             raise kind(f"{path} cannot be written: {error.strerror}") from error
 
-    def _admit(self, batch: Path, size_bytes: int, now_us: int) -> tuple[_Held, list[Path]]:
+    def _admit(self, batch: Path, size_bytes: int, now_us: int) -> tuple[_Staged, list[Path]]:
         """Take hold of room, and say which abandoned batches have to be removed for it."""
         gone: list[Path] = []
         with self._lock:
@@ -154,7 +154,7 @@ class Staging:
                 make_directory(batch)
             except OSError as error:
                 raise DiskFull(f"{batch} cannot be made: {error.strerror}") from error
-            held = self._batches.setdefault(batch, _Held(now_us))
+            held = self._batches.setdefault(batch, _Staged(now_us))
             held.used_us = now_us
             self._account(batch, 1, size_bytes)
         return held, gone
@@ -188,7 +188,7 @@ class Staging:
         found = [path for path, held in self._batches.items() if held.used_us < time_us]
         return sorted(found, key=lambda path: self._batches[path].used_us)
 
-    def get(self, batch: Batch, attempt: Attempt, chunk: int) -> bytes | None:
+    def get(self, batch: StagedBatch, attempt: Attempt, chunk: int) -> bytes | None:
         """A chunk as it was put, or None if it is not there whole."""
         try:
             found = self._path(batch, attempt, chunk).read_bytes()
@@ -200,7 +200,7 @@ class Staging:
         whole = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") == found[:CHECKSUM_BYTES]
         return content if whole else None
 
-    def drop(self, batch: Batch) -> None:
+    def drop(self, batch: StagedBatch) -> None:
         """Forget what was staged for a batch; nothing may be."""
         with self._lock:
             gone = self._set_aside(self._batch(batch))
@@ -232,11 +232,11 @@ class Staging:
             batch.parent.rmdir()  # a writer's last
         return [gone]
 
-    def _batch(self, batch: Batch) -> Path:
+    def _batch(self, batch: StagedBatch) -> Path:
         # Writers are free to choose their names, files are not.
         return self._directory / _file_name(batch.writer) / str(batch.epoch)
 
-    def _path(self, batch: Batch, attempt: Attempt, chunk: int) -> Path:
+    def _path(self, batch: StagedBatch, attempt: Attempt, chunk: int) -> Path:
         return self._batch(batch) / f"{attempt.part}-{_file_name(attempt.name)}-{chunk}"
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sow.errors import DiskFull, StoreError
-from sow.store.protocols import Entry, Slice, accounts_of
+from sow.store.protocols import LogEntry, Slice, accounts_of
 
-Hook = Callable[[Sequence[Entry]], None]
+Hook = Callable[[Sequence[LogEntry]], None]
 
 
 class MemoryJournal:
@@ -29,8 +29,8 @@ class MemoryJournal:
         self._retention_bytes = retention_bytes
         self._retention_age_us = retention_age_us
         self._before_append = before_append
-        self._entries: list[Entry] = []
-        self._accounts: dict[tuple[str, str], Entry] | None = None
+        self._entries: list[LogEntry] = []
+        self._accounts: dict[tuple[str, str], LogEntry] | None = None
         self._base_seq = self._last_seq = self._size_bytes = 0
 
     @property
@@ -60,7 +60,7 @@ class MemoryJournal:
         """Whether the disk is full."""
         return self.full
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[LogEntry]) -> None:
         """Keep `entries`, all or none; raises DiskFull when they do not fit."""
         size_bytes = sum(map(_bytes, entries))
         if not self.takes(size_bytes):
@@ -79,7 +79,7 @@ class MemoryJournal:
         self.reserve_bytes -= size_bytes if self.full else 0
         self._last_seq = seq
 
-    def read(self, after_seq: int) -> Iterator[Entry]:
+    def read(self, after_seq: int) -> Iterator[LogEntry]:
         """Entries in order from the one holding record `after_seq + 1`."""
         if after_seq < self._base_seq:
             raise StoreError(
@@ -87,7 +87,7 @@ class MemoryJournal:
             )
         yield from (_copy(e) for e in tuple(self._entries) if e.seq + len(e) - 1 > after_seq)
 
-    def _keep_accounts(self, entry: Entry) -> None:
+    def _keep_accounts(self, entry: LogEntry) -> None:
         if not entry.account:
             return
         self._accounts = self._accounts or {}
@@ -97,7 +97,7 @@ class MemoryJournal:
             else:
                 self._accounts[entry.topic, name] = record
 
-    def accounts(self) -> list[Entry] | None:
+    def accounts(self) -> list[LogEntry] | None:
         """The last state of each account; None where there never was one."""
         return None if self._accounts is None else list(self._accounts.values())
 
@@ -109,7 +109,7 @@ class MemoryJournal:
             self._size_bytes -= _bytes(oldest)
         return False
 
-    def _unwanted(self, entry: Entry, now_us: int, keep_from_seq: int) -> bool:
+    def _unwanted(self, entry: LogEntry, now_us: int, keep_from_seq: int) -> bool:
         age_us = self._retention_age_us
         too_old = age_us is not None and now_us - entry.ts_us > age_us
         too_many = self._size_bytes > self._retention_bytes
@@ -144,11 +144,11 @@ class MemoryCheckpoint:
         """Nothing to release."""
 
 
-def _copy(entry: Entry) -> Entry:
+def _copy(entry: LogEntry) -> LogEntry:
     """The entry with columns of its own, as if read back from a disk."""
     identities = None if entry.identities is None else list(entry.identities)
     return replace(entry, identities=identities, bodies=list(entry.bodies))
 
 
-def _bytes(entry: Entry) -> int:
+def _bytes(entry: LogEntry) -> int:
     return sum(map(len, entry.bodies)) + sum(map(len, entry.identities or ()))

@@ -8,15 +8,15 @@ underlying topic is that it emits changes.
 
 from collections.abc import Callable, Sequence
 
-from conflated_topics import ConflatedTopic, PerKey, Removal, Schedule, Tick
+from conflated_topics import FocusedConflator, PerKey, Removal, Schedule, Tick
+from sow import definitions
 from sow.changes import Reason
-from sow.definitions import ConflatedTopic as Definition
 from sow.expressions import Fields, Filter, compile_fields
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 
 # A pending update: body, sequence number and time of the underlying change.
-Update = tuple[bytes, int, int]
+CopyUpdate = tuple[bytes, int, int]
 REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
@@ -27,7 +27,7 @@ class ConflatedCopy:
         self,
         copy: Records,
         underlying: Records,
-        definition: Definition,
+        definition: definitions.ConflatedTopic,
         condition: Filter | None,
     ) -> None:
         self.copy = copy
@@ -35,7 +35,7 @@ class ConflatedCopy:
         self.definition = definition
         self.condition = condition
         self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
-        self.conflation: ConflatedTopic[str, Update] = ConflatedTopic(
+        self.conflation: FocusedConflator[str, CopyUpdate] = FocusedConflator(
             self._schedule(definition), copy.table.__contains__, self._merge_or_none()
         )
         self.is_external = definition.engine != "embedded"
@@ -45,15 +45,15 @@ class ConflatedCopy:
             underlying.watch(condition.paths)
 
     @staticmethod
-    def _schedule(definition: Definition) -> Schedule[str]:
+    def _schedule(definition: definitions.ConflatedTopic) -> Schedule[str]:
         if definition.schedule == "tick":
             return Tick(definition.interval_us)
         return PerKey(definition.interval_us)
 
-    def _merge_or_none(self) -> Callable[[Update, Update], Update] | None:
+    def _merge_or_none(self) -> Callable[[CopyUpdate, CopyUpdate], CopyUpdate] | None:
         return None if self.copy.folding.merger is None else self._merge
 
-    def _merge(self, current: Update, new: Update) -> Update:
+    def _merge(self, current: CopyUpdate, new: CopyUpdate) -> CopyUpdate:
         """Two updates of one window; a merger that keeps both cannot be heard here."""
         merger = self.copy.folding.merger
         assert merger is not None
@@ -88,7 +88,7 @@ class ConflatedCopy:
         names, updates = self._wanted()
         return [self._put(names, updates)] if names else []
 
-    def _wanted(self) -> tuple[list[str], list[Update]]:
+    def _wanted(self) -> tuple[list[str], list[CopyUpdate]]:
         """The records of the underlying topic that pass the filter."""
         table = self.underlying.table
         slots = table.live().tolist()
@@ -111,7 +111,9 @@ class ConflatedCopy:
         return self._apply(*self.conflation.take(now_us))
 
     def accept(
-        self, updates: Sequence[tuple[str, Update]], removals: Sequence[Removal[str, Update]]
+        self,
+        updates: Sequence[tuple[str, CopyUpdate]],
+        removals: Sequence[Removal[str, CopyUpdate]],
     ) -> list[Batch]:
         """Apply what another engine has released; nothing older than what the copy holds."""
         updates = [(name, update) for name, update in updates if self._is_newer(name, update)]
@@ -120,13 +122,15 @@ class ConflatedCopy:
         self.conflation.releases += 1
         return self._apply(updates, removals)
 
-    def _is_newer(self, name: str, update: Update) -> bool:
+    def _is_newer(self, name: str, update: CopyUpdate) -> bool:
         slot = self.copy.table.slots.get(name)
         held_seq = self.filled_seq if slot is None else int(self.copy.table.seqs[slot])
         return update[1] > max(held_seq, self.filled_seq)
 
     def _apply(
-        self, updates: Sequence[tuple[str, Update]], removals: Sequence[Removal[str, Update]]
+        self,
+        updates: Sequence[tuple[str, CopyUpdate]],
+        removals: Sequence[Removal[str, CopyUpdate]],
     ) -> list[Batch]:
         batches: list[Batch] = []
         if updates:
@@ -137,7 +141,7 @@ class ConflatedCopy:
                 batches += self._drop(leaving, reason)
         return batches
 
-    def _put(self, names: Sequence[str], updates: Sequence[Update]) -> Batch:
+    def _put(self, names: Sequence[str], updates: Sequence[CopyUpdate]) -> Batch:
         bodies, seqs, ts_us = zip(*updates, strict=True)
         return self.copy.put(names, list(map(self._as_held, bodies)), {}, seqs, ts_us)
 
@@ -152,7 +156,7 @@ class ConflatedCopy:
         assert isinstance(document, dict)
         return kind.encode(enrichment.apply(document))
 
-    def _drop(self, leaving: Sequence[Removal[str, Update]], reason: Reason) -> list[Batch]:
+    def _drop(self, leaving: Sequence[Removal[str, CopyUpdate]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]
         ts_us = [removal.value[2] for removal in leaving]
         # An oof of a record that no longer matches carries its new state, every other one the
@@ -169,7 +173,7 @@ class ConflatedCopy:
 
     # Live changes of the configuration.
 
-    def retime(self, definition: Definition, now_us: int) -> None:
+    def retime(self, definition: definitions.ConflatedTopic, now_us: int) -> None:
         """Go on with another interval or schedule; what waits begins a window of the new kind."""
         self.definition = definition
         self.conflation.reschedule(self._schedule(definition), now_us)
@@ -178,7 +182,9 @@ class ConflatedCopy:
         """Go on as the copy's folding has it now."""
         self.conflation.remerge(self._merge_or_none())
 
-    def refocus(self, definition: Definition, condition: Filter | None, now_us: int) -> None:
+    def refocus(
+        self, definition: definitions.ConflatedTopic, condition: Filter | None, now_us: int
+    ) -> None:
         """Go on with another filter: what enters or leaves the copy by it does so in a window.
 
         What counts is what the copy will hold once everything that waits has been released.

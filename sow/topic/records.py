@@ -31,7 +31,7 @@ WATCHED_MAX = 1024
 for a batch, at the cost of all who publish."""
 
 
-class Messages(NamedTuple):
+class CheckedMessages(NamedTuple):
     """Messages that were found good: their bodies, whose records they are, fields read."""
 
     bodies: list[bytes]
@@ -135,7 +135,7 @@ class Records:
 
     def read(
         self, bodies: Sequence[bytes], explicit_keys: Sequence[str] | None = None
-    ) -> "Messages":
+    ) -> "CheckedMessages":
         """Check bodies and work out whose records they are; raises BadMessage, changes nothing.
 
         A topic without key fields wants the records' own keys, one for each body.
@@ -151,7 +151,7 @@ class Records:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
             names = [check_explicit_key(key) for key in explicit_keys]
-        return Messages(stored, names, columns)
+        return CheckedMessages(stored, names, columns)
 
     def _key_mistake(self) -> ClientError:
         if self.keys:

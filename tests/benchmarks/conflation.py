@@ -7,7 +7,7 @@ floor puts the same batches into a dictionary and never takes anything out.
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from conflated_topics import ConflatedTopic, PerKey
+from conflated_topics import FocusedConflator, PerKey
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.sizes import Sizes
 
@@ -45,7 +45,7 @@ def conflated(batches: Batches, interval_ms: int) -> Callable[[], None]:
     """Offer all batches and take what falls due, as an engine does."""
 
     def run() -> None:
-        topic: ConflatedTopic[str, bytes] = ConflatedTopic(
+        topic: FocusedConflator[str, bytes] = FocusedConflator(
             PerKey(interval_ms * 1000), set().__contains__
         )
         now_us = 0

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from conflated_topics import ConflatedTopic, PerKey
+from conflated_topics import FocusedConflator, PerKey
 from conflated_topics.recorded import Spec, conflate_table
 from tests.recordings import BUSES, MARKET
 
@@ -44,7 +44,7 @@ class Remembering(PerKey):
 def embedded(log, interval_us):
     """What the server's own conflation says of a log, driven record by record."""
     schedule, held, said = Remembering(interval_us), set(), set()
-    topic = ConflatedTopic(schedule, held.__contains__)
+    topic = FocusedConflator(schedule, held.__contains__)
 
     def advance(now_us):
         while (due_us := topic.due_us()) is not None and due_us <= now_us:

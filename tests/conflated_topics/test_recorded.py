@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conflated_topics import ConflatedTopic, PerKey
+from conflated_topics import FocusedConflator, PerKey
 from conflated_topics.recorded import Spec, State, conflate_table, parse_interval, step
 from conflated_topics.windows import cut
 
@@ -232,7 +232,7 @@ def embedded(records, column, merge, deletes):
     Its grid points are a microsecond apart here, so it releases windows at their deadlines.
     """
     held, released = set(), set()
-    topic = ConflatedTopic(PerKey(INTERVAL), held.__contains__, merge)
+    topic = FocusedConflator(PerKey(INTERVAL), held.__contains__, merge)
 
     def advance(now):
         while (due := topic.due_us()) is not None and due <= now:

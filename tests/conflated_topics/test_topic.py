@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conflated_topics import ConflatedTopic, PerKey
+from conflated_topics import FocusedConflator, PerKey
 
 INTERVAL = 1_000_000
 
@@ -13,7 +13,7 @@ class Copy:
 
     def __init__(self):
         self.records = {}
-        self.topic = ConflatedTopic(PerKey(INTERVAL), self.records.__contains__)
+        self.topic = FocusedConflator(PerKey(INTERVAL), self.records.__contains__)
         self.said = []
 
     def publish(self, now, key, value, passes=True):

@@ -11,7 +11,7 @@ from sow.history.snapshot import Snapshot
 from sow.messages.bflat import BFlat
 from sow.server.snapshots import Taken
 from sow.server.writes import Chunk, Read, Recent
-from sow.store.staging import Attempt, Batch
+from sow.store.staging import Attempt, StagedBatch
 from tests.edge.serving import records
 from tests.engine.harness import ORDERS, World
 
@@ -369,7 +369,7 @@ def test_what_was_staged_for_one_topic_is_read_anew_for_another(server):
 
 def test_only_so_many_rows_are_kept_as_read():
     recent = Recent(rows_max=10)
-    names = [Chunk("t", Batch("w", 0), Attempt(0, "a"), number) for number in range(4)]
+    names = [Chunk("t", StagedBatch("w", 0), Attempt(0, "a"), number) for number in range(4)]
     for name, rows in zip(names, (4, 4, 4, 20), strict=True):
         recent.keep(name, Read(rows, [], []))
     assert [recent.take(name) for name in names] == [None] * 4  # the last is too many by itself
@@ -380,7 +380,7 @@ def test_only_so_many_rows_are_kept_as_read():
 
 def test_only_so_many_bytes_are_kept_as_read():
     recent = Recent(bytes_max=1000)
-    names = [Chunk("t", Batch("w", 0), Attempt(0, "a"), number) for number in range(3)]
+    names = [Chunk("t", StagedBatch("w", 0), Attempt(0, "a"), number) for number in range(3)]
     for name in names:
         recent.keep(name, Read(1, [], [], 600))
     assert [recent.take(name) is not None for name in names] == [False, False, True]

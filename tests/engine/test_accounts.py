@@ -6,8 +6,8 @@ from sow.definitions import CONSUMERS, WRITES
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.requests.consumers import Consumers
-from sow.requests.staged_writes import Rows, StagedWrites
-from sow.store.protocols import Entry
+from sow.requests.staged_writes import StagedRows, StagedWrites
+from sow.store.protocols import LogEntry
 from tests.engine.harness import ORDERS, SECOND, World
 
 
@@ -19,7 +19,7 @@ def world():
 def write(world, epoch, *ids):
     writes, orders = StagedWrites(world.engine), world.engine.topics["orders"]
     bodies = [b'{"id":%d}' % n for n in ids]
-    steps, _ = writes.read(orders, Rows(["publish"] * len(ids), [None] * len(ids), bodies))
+    steps, _ = writes.read(orders, StagedRows(["publish"] * len(ids), [None] * len(ids), bodies))
     bookmark = writes.apply("w", epoch, "orders", steps, world.now)
     world.settle()
     return bookmark
@@ -65,7 +65,7 @@ def test_accounts_are_exact_after_a_restart(world):
 def test_a_commit_that_a_crash_took_back_is_not_known(world):
     write(world, 1, 1)
     writes, orders = StagedWrites(world.engine), world.engine.topics["orders"]
-    steps, _ = writes.read(orders, Rows(["publish"], [None], [b'{"id":2}']))
+    steps, _ = writes.read(orders, StagedRows(["publish"], [None], [b'{"id":2}']))
     writes.apply("w", 2, "orders", steps, world.now)
     again = world.restart()
     assert StagedWrites(again.engine).applied("w", 2) is None
@@ -86,11 +86,11 @@ def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
     now, applied = world.now, b'{"writer":"w","epoch":7,"bookmark":"1"}'
     world.journal.append(
         [
-            Entry("publish", "orders", 1, now, None, [b'{"id":1}']),
-            Entry("publish", CONSUMERS.name, 2, now, None, [b'{"name":"a","bookmark":"1"}']),
-            Entry("publish", CONSUMERS.name, 3, now, None, [b'{"name":"b","bookmark":"1"}']),
-            Entry("publish", WRITES.name, 4, now, None, [applied], now + 60 * SECOND),
-            Entry("delete", CONSUMERS.name, 5, now, ["b"], []),
+            LogEntry("publish", "orders", 1, now, None, [b'{"id":1}']),
+            LogEntry("publish", CONSUMERS.name, 2, now, None, [b'{"name":"a","bookmark":"1"}']),
+            LogEntry("publish", CONSUMERS.name, 3, now, None, [b'{"name":"b","bookmark":"1"}']),
+            LogEntry("publish", WRITES.name, 4, now, None, [applied], now + 60 * SECOND),
+            LogEntry("delete", CONSUMERS.name, 5, now, ["b"], []),
         ]
     )  # fmt: skip
     older = world.restart()
@@ -115,9 +115,9 @@ def test_what_an_earlier_version_numbers_in_between_is_taken_over_too(world):
     seq, applied = world.engine.seq, b'{"writer":"w","epoch":2,"bookmark":"3"}'
     world.journal.append(
         [
-            Entry("publish", "orders", seq + 1, world.now, None, [b'{"id":3}']),
-            Entry("publish", WRITES.name, seq + 2, world.now, None, [applied]),
-            Entry("publish", CONSUMERS.name, seq + 3, world.now, None, [moved]),
+            LogEntry("publish", "orders", seq + 1, world.now, None, [b'{"id":3}']),
+            LogEntry("publish", WRITES.name, seq + 2, world.now, None, [applied]),
+            LogEntry("publish", CONSUMERS.name, seq + 3, world.now, None, [moved]),
         ]
     )  # fmt: skip
     again = world.restart()
@@ -130,7 +130,7 @@ def test_what_an_earlier_version_numbers_in_between_is_taken_over_too(world):
 
 
 def test_accounts_of_a_later_version_are_left_to_it(world):
-    world.journal.append([Entry("publish", "/sow/later", 0, world.now, ["x"], [b"{}"], 0, True)])
+    world.journal.append([LogEntry("publish", "/sow/later", 0, world.now, ["x"], [b"{}"], 0, True)])
     again = world.restart()
     assert Consumers(again.engine).positions() == {}
     assert [entry.topic for entry in world.journal.accounts()] == ["/sow/later"]

@@ -6,7 +6,7 @@ import pytest
 
 from sow.errors import ClientError
 from sow.history.bookmarks import going_on, parse_bookmark, parse_start
-from sow.store.protocols import Entry
+from sow.store.protocols import LogEntry
 from sow.store.volatile import MemoryJournal
 
 MINUTE_US = 60_000_000
@@ -31,7 +31,7 @@ def journal(first_seq=1):
     made = MemoryJournal(retention_bytes=0)
     for seqs in ((1, 2), (3,), (4, 5), (6,)):
         bodies = [b"{}"] * len(seqs)
-        made.append([Entry("publish", "t", seqs[0], TIMES[seqs[0]] * MINUTE_US, None, bodies)])
+        made.append([LogEntry("publish", "t", seqs[0], TIMES[seqs[0]] * MINUTE_US, None, bodies)])
     made.trim(0, first_seq)
     assert made.first_seq == first_seq
     return made
@@ -158,7 +158,7 @@ def test_microseconds_are_not_rounded():
     made = MemoryJournal()
     at_us = 1_795_253_400_000_001
     for seq in range(1, 1001):
-        made.append([Entry("publish", "t", seq, at_us + seq, None, [b"{}"])])
+        made.append([LogEntry("publish", "t", seq, at_us + seq, None, [b"{}"])])
     for text, seq in (("2026-11-21T09:30:00.000777Z", 776), ("20261121T093000.000312", 311)):
         assert parse_bookmark(text, made, 1000).after == seq - 1
 

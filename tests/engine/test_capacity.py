@@ -7,7 +7,7 @@ import pytest
 
 from sow.definitions import WRITES, ConflatedTopic, Limits, Topic
 from sow.errors import Full
-from sow.requests.staged_writes import Rows, StagedWrites
+from sow.requests.staged_writes import StagedRows, StagedWrites
 from sow.store.memory import RECORD_BYTES
 from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
 
@@ -140,7 +140,7 @@ def test_a_staged_batch_is_taken_with_the_room_that_it_makes_or_not_at_all():
 
     def apply(epoch, *rows):
         operations, numbers = zip(*rows, strict=True)
-        read = Rows(operations, [None] * len(rows), bodies(*numbers))
+        read = StagedRows(operations, [None] * len(rows), bodies(*numbers))
         steps, rejected = writes.read(topic, read)
         assert not rejected
         return writes.apply("w", epoch, "orders", steps, world.now)

@@ -7,7 +7,7 @@ import pytest
 from sow.definitions import CONSUMERS, JournalSettings
 from sow.errors import ClientError, TooLarge
 from sow.requests import consumers as module
-from sow.requests.consumers import CHANCE_US, Consumers, Overtaken, Patience
+from sow.requests.consumers import CHANCE_US, ConsumerPatience, Consumers, Overtaken
 from tests.engine.harness import ORDERS, SECOND, World
 
 LASTS_US = JournalSettings().consumer_expiration_us
@@ -20,7 +20,7 @@ class Life:
     def __init__(self, world):
         self.world = world
         self.said = []
-        self.patience = Patience(world.engine, world.now, self.said.append)
+        self.patience = ConsumerPatience(world.engine, world.now, self.said.append)
         self.consumers = Consumers(world.engine)
 
     def move(self, name="reader", bookmark=1, oldest=0):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import WRITES, Topic
-from sow.requests.staged_writes import Rows, StagedWrites, read
+from sow.requests.staged_writes import StagedRows, StagedWrites, read
 from sow.store.memory import Table
 from sow.store.protocols import Slice
 from sow.topic import expirations
@@ -115,7 +115,7 @@ def test_lifetimes_of_a_batch_write_end():
     topic = Topic("t", "json", keys=("/id",), expires=True, expiration_us=2 * SECOND)
     world = World(topic, WRITES)
     many = 3 * expirations.ENTRIES_MIN
-    rows = Rows(["publish"] * many, [None] * many, [b'{"id":%d}' % at for at in range(many)])
+    rows = StagedRows(["publish"] * many, [None] * many, [b'{"id":%d}' % at for at in range(many)])
     step = read(world.engine.topics["t"].records, rows)
     StagedWrites(world.engine).apply("w", 1, "t", [step], world.now)
     world.settle()

@@ -5,7 +5,7 @@ import pytest
 from sow.definitions import CONSUMERS, WRITES, Topic
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
 from sow.requests.consumers import Consumers
-from sow.requests.staged_writes import Rows, StagedWrites
+from sow.requests.staged_writes import StagedRows, StagedWrites
 from sow.wire import read_frame
 from tests.engine.harness import ORDERS, SECOND, World
 
@@ -133,7 +133,7 @@ def test_consumers_move_on_a_full_disk_as_far_as_the_reserve_goes(full):
 def test_a_staged_batch_that_only_deletes_is_applied_on_a_full_disk(full, operations, taken):
     writes, orders = StagedWrites(full.engine), full.engine.topics["orders"]
     bodies = [b'{"id":%d}' % n for n in range(len(operations))]
-    steps, _ = writes.read(orders, Rows(operations, [None] * len(bodies), bodies))
+    steps, _ = writes.read(orders, StagedRows(operations, [None] * len(bodies), bodies))
     if taken:
         writes.apply("w", 1, "orders", steps, full.now)
         full.settle()

@@ -12,7 +12,7 @@ from sow.expressions import (
     parse,
     paths_in,
 )
-from sow.expressions.codegen import Source
+from sow.expressions.codegen import SourceText
 from sow.expressions.compare import between, compare
 from sow.paths import Path
 
@@ -108,7 +108,7 @@ def nested(groups):
 def source_length(text):
     node = parse(text)
     paths = paths_in(node)
-    source = Source(paths, tests=1000)
+    source = SourceText(paths, tests=1000)
     return len(source.condition(node, True)) + len(source.functions)
 
 

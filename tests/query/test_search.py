@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.query import Answer, search
+from sow.query import QueryAnswer, search
 from tests.query.topic import Topic
 
 
@@ -16,7 +16,7 @@ def orders(count: int = 20, **more: str) -> Topic:
     return topic
 
 
-def terms(answer: Answer) -> list[tuple]:
+def terms(answer: QueryAnswer) -> list[tuple]:
     return [tuple(term.values()) for term in answer.explain["terms"]]  # type: ignore[union-attr]
 
 

@@ -9,7 +9,7 @@ from sow.indexes import Indexes
 from sow.keys import identities, sow_key
 from sow.messages import message_type
 from sow.paths import Path, parse_path
-from sow.query import Answer, Query, execute
+from sow.query import Query, QueryAnswer, execute
 from sow.store.memory import Table
 
 JSON = message_type("json")
@@ -48,7 +48,9 @@ class Topic:
     def drop(self, *names: str) -> None:
         self.indexes.drop(self.table.drop(names)[1])
 
-    def ask(self, filter_: str | None = None, order: str | None = None, **more: object) -> Answer:
+    def ask(
+        self, filter_: str | None = None, order: str | None = None, **more: object
+    ) -> QueryAnswer:
         return execute(self.indexes, query(filter_, order, **more))
 
     def found(self, filter_: str | None = None, order: str | None = None, **more: object) -> list:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sow.cli.recording import Recording
-from sow.cli.replay import SPEED_MAX, Pace, play
+from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.client import Client
 from sow.definitions import Configuration, ConflatedTopic, Topic
 from sow.server.app import Server
@@ -98,7 +98,9 @@ async def replay_and_compare(market, data_directory):
                 recording = Recording(
                     str(market / "book_levels.parquet"), "ts", "qty == 0", end
                 ).after(played)
-                await play(recording, list(KEYS), Pace(SPEED_MAX, lambda: 0.0, no_wait), publisher)
+                await play(
+                    recording, list(KEYS), ReplayPace(SPEED_MAX, lambda: 0.0, no_wait), publisher
+                )
                 await publisher.drain()
                 played = end
                 for instrument, quote in quotes_at(levels, ticker, end).items():

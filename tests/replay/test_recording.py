@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sow.cli.recording import Recording, documents
-from sow.cli.replay import SPEED_MAX, Pace, play
+from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.errors import BadFilter, ClientError
 
 START = datetime.datetime(2024, 8, 8, 23, 54, tzinfo=datetime.UTC)
@@ -57,7 +57,7 @@ class Recorder:
         self.now += seconds
 
     def play(self, path, speed, delete_when="qty == 0", limit=None):
-        pace = Pace(speed, lambda: self.now, self.sleep)
+        pace = ReplayPace(speed, lambda: self.now, self.sleep)
         recording = Recording(path, "ts", delete_when, limit)
         return asyncio.run(play(recording, ["/price"], pace, self))
 

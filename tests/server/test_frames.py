@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.server.frames import Frames
+from sow.server.websocket_frames import WebSocketFrames
 
 MASK = b"\0\0\0\0"
 
@@ -31,7 +31,7 @@ def test_messages_are_counted_and_the_rest_is_held(sent, cuts, part):
     last = frame(200)[:part]
     data = b"".join(frame(size % 126 if first > 0x88 else size, first, masked)
                     for size, first, masked in sent) + last  # fmt: skip
-    frames, at, turn = Frames(), 0, 0
+    frames, at, turn = WebSocketFrames(), 0, 0
     while at < len(data):
         cut = cuts[turn % len(cuts)] * (1 if turn < 200 else 100)
         frames.feed(data[at : at + cut])
@@ -42,7 +42,7 @@ def test_messages_are_counted_and_the_rest_is_held(sent, cuts, part):
 
 
 def test_a_message_in_fragments_is_one_and_a_pong_among_them_is_none():
-    frames = Frames()
+    frames = WebSocketFrames()
     frames.feed(frame(10, 0x02))
     assert (frames.complete, frames.held) == (0, 16)
     frames.feed(frame(0, 0x8A) + frame(5, 0x00))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from sow.store.protocols import Entry, Slice
+from sow.store.protocols import LogEntry, Slice
 
 texts = st.text(st.characters(codec=None), max_size=8)
 bodies = st.binary(max_size=40)
@@ -12,7 +12,7 @@ times = st.integers(0, 2**62)
 
 
 def publish(seq, *bodies, topic="orders", ts_us=1):
-    return Entry("publish", topic, seq, ts_us, [f"k{i}" for i, _ in enumerate(bodies)], bodies)
+    return LogEntry("publish", topic, seq, ts_us, [f"k{i}" for i, _ in enumerate(bodies)], bodies)
 
 
 def group(seq, count, size=100, ts_us=1):
@@ -20,7 +20,7 @@ def group(seq, count, size=100, ts_us=1):
     return [publish(seq, *(b"%08d" % (seq + i) * (size // 8) for i in range(count)), ts_us=ts_us)]
 
 
-def records(entries: Iterable[Entry]):
+def records(entries: Iterable[LogEntry]):
     """What the entries say, one record at a time, however they were cut."""
     return [
         (e.op, e.topic, e.seq + i, e.ts_us, e.expires_us,
@@ -50,7 +50,7 @@ def entry_lists(draw):
         op = draw(st.sampled_from(["publish", "delete", "expire"]))
         names = draw(st.lists(texts, min_size=1, max_size=6))
         columns = st.lists(bodies, min_size=len(names), max_size=len(names))
-        entry = Entry(
+        entry = LogEntry(
             op=op,
             topic=draw(texts),
             seq=seq,

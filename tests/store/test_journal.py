@@ -6,7 +6,7 @@ import pytest
 
 from sow.errors import DiskFull, StoreError
 from sow.store.journal import LmdbJournal
-from sow.store.protocols import Entry
+from sow.store.protocols import LogEntry
 from sow.store.volatile import MemoryJournal
 from tests.store.entries import group, publish, records
 
@@ -116,7 +116,7 @@ def test_an_open_reader_never_meets_a_gap(make):
 
 def account(seq, *names, body=b"x", op="publish"):
     bodies = [body] * len(names) if op == "publish" else []
-    return Entry(op, "/sow/own", seq, 1_000 + seq, list(names), bodies, 7, account=True)
+    return LogEntry(op, "/sow/own", seq, 1_000 + seq, list(names), bodies, 7, account=True)
 
 
 def kept(journal):

@@ -8,9 +8,9 @@ import pytest
 from sow.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
 from sow.store import manifest as module
-from sow.store.kept import Era, kept_of
 from sow.store.manifest import COPY_FILE, FORMAT, MANIFEST_FILE, Manifest, ManifestFile
 from sow.store.repair import main as repair
+from sow.store.stored_definitions import Era, kept_of
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
 CUSTOM = Topic("/fix/é", "pipes", keys=("/55", "/11"), key_domain="d", pattern="^/fix/")

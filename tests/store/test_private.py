@@ -8,10 +8,10 @@ import pytest
 from sow.definitions import JournalSettings, Topic
 from sow.store import repair
 from sow.store.directory import DataDirectory
-from sow.store.kept import Kept
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.private import close_to_others, make_directory, open_file
-from sow.store.staging import Attempt, Batch, Staging
+from sow.store.staging import Attempt, StagedBatch, Staging
+from sow.store.stored_definitions import StoredDefinition
 from tests.store.entries import group, part
 
 ORDERS = Topic("orders", "json", keys=("/id",), file_name="sow/deep/orders.sow")
@@ -42,13 +42,13 @@ def open_to_others(directory):
 def live(path):
     """One life of a data directory: everything that is written in one is written."""
     data = DataDirectory(path)
-    ManifestFile(path).write(Manifest(kept=(Kept(ORDERS, None),)))
+    ManifestFile(path).write(Manifest(kept=(StoredDefinition(ORDERS, None),)))
     checkpoint = data.checkpoint(ORDERS)
     journal = data.journal(JournalSettings(), at_least_seq=checkpoint.seq)
     journal.append(group(journal.last_seq + 1, 2))
     checkpoint.write(journal.last_seq, [part(0, 2)])
     staging = Staging(path / "staging")
-    staging.put(Batch("writer", journal.last_seq), Attempt(0, "a"), 0, b"rows")
+    staging.put(StagedBatch("writer", journal.last_seq), Attempt(0, "a"), 0, b"rows")
     for opened in (journal, checkpoint, data):
         opened.close()
 

@@ -11,10 +11,10 @@ from sow.store import repair as module
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
-from sow.store.kept import Kept
 from sow.store.manifest import Manifest, ManifestFile
-from sow.store.protocols import Entry
+from sow.store.protocols import LogEntry
 from sow.store.repair import main, repair_checkpoint, repair_journal
+from sow.store.stored_definitions import StoredDefinition
 from tests.store.entries import group, part, records
 
 
@@ -196,7 +196,7 @@ def directory(tmp_path, request):
     checkpoint.write(10, [part(1, 10)])
     checkpoint.close()
     if request.param == "with a manifest":
-        kept = Kept(Topic("t", "json", keys=("/id",), file_name="t.sow"), None)
+        kept = StoredDefinition(Topic("t", "json", keys=("/id",), file_name="t.sow"), None)
         ManifestFile(made).write(Manifest(kept=(kept,)))
     (made / "notes.txt").write_text("mine")
     (made / "empty").touch()
@@ -238,7 +238,9 @@ def test_a_repair_keeps_the_accounts_that_are_not_ahead_of_the_log(tmp_path):
     journal = LmdbJournal(tmp_path / "j")
     journal.append(group(1, 10))
     for ts_us, name, body in ((1, "a", b"old"), (2, "b", b"b"), (3, "a", b"new")):
-        journal.append([Entry("publish", "/sow/own", 10, ts_us, [name], [body], 0, account=True)])
+        journal.append(
+            [LogEntry("publish", "/sow/own", 10, ts_us, [name], [body], 0, account=True)]
+        )
     journal.close()
     repair_journal(tmp_path / "j")
     mended = LmdbJournal(tmp_path / "j")

@@ -26,7 +26,7 @@ def fingerprint(topic: Topic) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredDefinition:
     """A definition whose records the directory holds, as it was when they were stored.
 
     `topic` has what stored records depend on, its file's name included; `options` are those of its
@@ -70,7 +70,7 @@ class Kept:
         return [e for e in found if e != "FileName" or "MessageType" not in found]
 
 
-def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> Kept:
+def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> StoredDefinition:
     """What the manifest says of a definition."""
     options = {one.name: one for one in configuration.message_types}.get(topic.message_type)
     stored = Topic(
@@ -83,7 +83,9 @@ def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> K
         retain=topic.retain,
         expires=topic.expires,
     )
-    return Kept(stored, None if options is None else replace(options, line=0), since_seq)
+    return StoredDefinition(
+        stored, None if options is None else replace(options, line=0), since_seq
+    )
 
 
 def persistent_topics(configuration: Configuration) -> list[Topic]:
@@ -122,7 +124,7 @@ class Past:
     `kept`; `eras` tell of lives before in which names belonged to others.
     """
 
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[StoredDefinition, ...] = ()
     given_up: Mapping[str, int] = field(default_factory=dict)
     is_known: bool = True
     names: Names = ()

@@ -10,7 +10,7 @@ Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made")
 
 
-class Kept(Generic[Key, Made]):
+class TextCache(Generic[Key, Made]):
     """The things that were kept last, of at most `weight_max` in all."""
 
     def __init__(self, weight_max: int) -> None:

@@ -11,7 +11,7 @@ PING = 0x9
 MASKED, LENGTH = 0x80, 0x7F
 
 
-class Frames:
+class WebSocketFrames:
     """What has come of one client's frames."""
 
     __slots__ = ("_begun", "_first", "_head", "_in_frame", "_left", "complete", "held", "pings")
