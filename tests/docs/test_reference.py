@@ -14,7 +14,7 @@ from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
 from sow.server.metrics import exposition
 from sow.server.routes import Doors, description, routes
-from tests.engine.harness import ORDERS, SLOW, World
+from tests.core.harness import ORDERS, SLOW, World
 from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[2]

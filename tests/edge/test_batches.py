@@ -12,8 +12,8 @@ from sow.messages.bflat import BFlat
 from sow.server.snapshots import Taken
 from sow.server.writes import Chunk, Read, Recent
 from sow.store.staging import Attempt, StagedBatch
+from tests.core.harness import ORDERS, World
 from tests.edge.serving import records
-from tests.engine.harness import ORDERS, World
 
 FLAT = {"id": "x", "n": 5}
 BFLAT = BFlat(MessageTypeOptions("bflat", "bflat"))

@@ -9,7 +9,7 @@ from sow.definitions import WRITES, ConflatedTopic, Limits, Topic
 from sow.errors import Full
 from sow.requests.staged_writes import StagedRows, StagedWrites
 from sow.store.memory import RECORD_BYTES
-from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
 
 FEW = replace(ORDERS, records_max=3)
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/", records_max=2)

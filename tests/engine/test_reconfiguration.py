@@ -6,7 +6,7 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic
 from sow.errors import ConfigError
-from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
 COPIES = ConflatedTopic("copies", "json", "desks", interval_us=SECOND, topic_format="%n-C")

@@ -7,7 +7,7 @@ import pyarrow as pa
 from sow.errors import ClientError
 from sow.requests.staged_writes import StagedWrites
 from sow.server.arrow import read_rows, without_rows
-from tests.engine.harness import World
+from tests.core.harness import World
 
 SIZE_MAX = 1024**2
 TEXT_MAX = 500

@@ -6,7 +6,7 @@ import random
 from sow.config import loads
 from sow.errors import ClientError
 from sow.expressions import compile_filter
-from tests.engine.harness import ORDERS, SLOW, World
+from tests.core.harness import ORDERS, SLOW, World
 from tests.fuzz.inputs import EVIL, WORDS
 
 TEXT_MAX = 1_000

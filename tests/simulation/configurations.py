@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sow.definitions import ConflatedTopic, Merge, Topic
-from tests.engine.harness import SECOND
+from tests.core.harness import SECOND
 from tests.simulation.model import test_of
 
 MS = 1000

@@ -15,7 +15,12 @@ ROOT = Path(__file__).parents[2]
 SUITE_S_MAX = 300
 SUITE = (
     "tests/conflated_topics",
+    "tests/topic",
+    "tests/delivery",
+    "tests/history",
     "tests/engine",
+    "tests/requests",
+    "tests/core",
     "tests/test_clock.py",
     "tests/simulation/test_simulation.py",
 )

@@ -11,7 +11,7 @@ from random import Random
 
 from sow.definitions import SessionSettings
 from sow.errors import DiskFull
-from tests.engine.harness import SECOND, World
+from tests.core.harness import SECOND, World
 from tests.simulation.configurations import (
     COPIES,
     DELETED_FROM,

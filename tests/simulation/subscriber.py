@@ -9,7 +9,7 @@ import itertools
 import json
 
 from sow.wire import read_frame
-from tests.engine.harness import Client
+from tests.core.harness import Client
 
 
 class Subscriber:

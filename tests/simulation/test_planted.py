@@ -5,9 +5,9 @@ import pytest
 from tests.simulation.planted import MUTATIONS, found_once, survives
 
 SAMPLE = (
-    ("folding takes the newer `told`", "tests/engine/test_conflated_subscriptions.py"),
+    ("folding takes the newer `told`", "tests/core/test_conflated_subscriptions.py"),
     ("a key is held for ten intervals", "tests/conflated_topics/test_conflator.py"),
-    ("bytes of a rewritten update are counted wrongly", "tests/engine/test_back_pressure.py"),
+    ("bytes of a rewritten update are counted wrongly", "tests/core/test_back_pressure.py"),
 )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.definitions import SessionSettings, Topic
-from tests.engine.harness import SECOND, World
+from tests.core.harness import SECOND, World
 
 
 class Resuming:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.definitions import Topic
-from tests.engine.harness import World
+from tests.core.harness import World
 
 TOPIC = Topic("orders", "json", keys=("/id",))
 values = st.sampled_from(["A", "B", "5", "5.0", 5, 5.0, True, 1, None, "", ["A", 5], [], {"x": 1}])

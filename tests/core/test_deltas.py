@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.definitions import ConflatedTopic, Topic
-from tests.engine.harness import MS, ORDERS, SECOND, World
+from tests.core.harness import MS, ORDERS, SECOND, World
 
 
 @pytest.fixture

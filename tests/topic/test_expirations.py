@@ -11,7 +11,7 @@ from sow.store.memory import Table
 from sow.store.protocols import Slice
 from sow.topic import expirations
 from sow.topic.expirations import Expirations
-from tests.engine.harness import SECOND, World
+from tests.core.harness import SECOND, World
 
 EXPIRING = Topic("t", "json", keys=("/id",), expires=True)
 

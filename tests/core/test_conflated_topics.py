@@ -3,7 +3,7 @@
 import pytest
 
 from sow.definitions import ConflatedTopic, Merge, Topic
-from tests.engine.harness import MS, ORDERS, SECOND, SLOW, SparkWorld, World
+from tests.core.harness import MS, ORDERS, SECOND, SLOW, SparkWorld, World
 
 FAST = ConflatedTopic("orders-F", "json", "orders", interval_us=100 * MS)
 BIG = ConflatedTopic("big", "json", "orders", interval_us=SECOND, filter="/px > 5")

@@ -8,7 +8,7 @@ from sow.history.log_rows import extent, log_rows
 from sow.requests.consumers import Consumers
 from sow.requests.staged_writes import StagedRows, StagedWrites
 from sow.store.protocols import LogEntry
-from tests.engine.harness import ORDERS, SECOND, World
+from tests.core.harness import ORDERS, SECOND, World
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
-from tests.engine.harness import MS, SECOND, Client, World
+from tests.core.harness import MS, SECOND, Client, World
 
 TOPICS = (
     Topic("t", "json", keys=("/id",), expires=True),

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from sow.definitions import ConflatedTopic, Merge, Topic
-from tests.engine.harness import MS, SECOND, World, short
+from tests.core.harness import MS, SECOND, World, short
 
 T = Topic("t", "json", keys=("/id",), expires=True)
 HIGH = ConflatedTopic("c", "json", "t", interval_us=SECOND, filter="/v > 5")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sow.definitions import SessionSettings, Topic
 from sow.delivery import outbox
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
-from tests.engine.harness import SlowDisk, World
+from tests.core.harness import SlowDisk, World
 
 AMPLE = SessionSettings(queue_messages_max=10_000)
 SYMBOLS = (None, "A", "B")

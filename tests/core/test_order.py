@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, SessionSettings, Topic
-from tests.engine.harness import MS, SECOND, SlowDisk, World
+from tests.core.harness import MS, SECOND, SlowDisk, World
 
 BOTH = "^(a|b)$"
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.harness import ORDERS, World
+from tests.core.harness import ORDERS, World
 
 HUGE = "9" * 400
 

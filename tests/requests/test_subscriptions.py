@@ -7,7 +7,7 @@ import pytest
 from sow.definitions import SessionSettings, Topic
 from sow.errors import BadFilter
 from sow.history.snapshot import Unread
-from tests.engine.harness import MS, ORDERS, SECOND, World, short
+from tests.core.harness import MS, ORDERS, SECOND, World, short
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
 from sow.requests.consumers import Consumers
 from sow.requests.staged_writes import StagedRows, StagedWrites
 from sow.wire import read_frame
-from tests.engine.harness import ORDERS, SECOND, World
+from tests.core.harness import ORDERS, SECOND, World
 
 SHORT = Topic("short", "json", keys=("/id",), expires=True)
 

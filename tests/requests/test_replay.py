@@ -4,7 +4,7 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Topic
 from sow.wire import read_frame
-from tests.engine.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
 
 TRANSIENT = Topic("gone", "json", keys=("/id",), durability="transient")
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sow.definitions import Topic
-from tests.engine.harness import MS, SECOND, World, short
+from tests.core.harness import MS, SECOND, World, short
 
 
 @pytest.fixture

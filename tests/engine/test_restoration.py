@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sow.definitions import Topic
 from sow.store.volatile import MemoryJournal
-from tests.engine.harness import ORDERS, SECOND, SLOW, World
+from tests.core.harness import ORDERS, SECOND, SLOW, World
 
 EXPIRING = Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND)
 

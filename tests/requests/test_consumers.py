@@ -8,7 +8,7 @@ from sow.definitions import CONSUMERS, JournalSettings
 from sow.errors import ClientError, TooLarge
 from sow.requests import consumers as module
 from sow.requests.consumers import CHANCE_US, ConsumerPatience, Consumers, Overtaken
-from tests.engine.harness import ORDERS, SECOND, World
+from tests.core.harness import ORDERS, SECOND, World
 
 LASTS_US = JournalSettings().consumer_expiration_us
 MINUTE = 60 * SECOND

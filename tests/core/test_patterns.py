@@ -6,7 +6,7 @@ import pytest
 
 from sow.definitions import Configuration, ConflatedTopic, Limits, Topic
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
-from tests.engine.harness import ORDERS, SECOND, SLOW, World, short
+from tests.core.harness import ORDERS, SECOND, SLOW, World, short
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 COPIES = ConflatedTopic("copies", "json", "desks", interval_us=SECOND, topic_format="%n-C")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
-from tests.engine.harness import SECOND, SlowDisk, World, short
+from tests.core.harness import SECOND, SlowDisk, World, short
 
 SMALL = SessionSettings(queue_messages_max=10)
 
@@ -585,7 +585,7 @@ def broken(_current, _new):
     raise RuntimeError("no")
 
 
-HERE = "tests.engine.test_back_pressure"
+HERE = "tests.core.test_back_pressure"
 
 
 @pytest.mark.parametrize(

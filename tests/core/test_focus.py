@@ -3,7 +3,7 @@
 import pytest
 
 from sow.definitions import Topic
-from tests.engine.harness import SECOND, World, short
+from tests.core.harness import SECOND, World, short
 
 
 @pytest.fixture
