@@ -1,9 +1,38 @@
-"""`python -m tests.simulation`: many seeds, or one to look at."""
+"""`python -m tests.simulation`: many seeds, or one to look at.
+
+With `--digest` it prints what names everything that clients were given, and when. A change that is
+not to change behaviour gives the same digest as before.
+"""
 
 import argparse
+import hashlib
 import time
 
+from sow.delivery.sessions import Session
 from tests.simulation.simulation import run
+
+
+class Digest:
+    """A hash over every frame that a session gives out, with the moment at which it does."""
+
+    def __init__(self):
+        self._hash = hashlib.sha256()
+        self._pull = Session.pull
+
+    def listen(self):
+        """Hear of every frame from now on."""
+        pull, add = self._pull, self._hash.update
+
+        def heard(session, released, now_us):
+            frame = pull(session, released, now_us)
+            if frame is not None:
+                add(b"%d %d %b" % (now_us, len(frame), frame))
+            return frame
+
+        Session.pull = heard
+
+    def __str__(self):
+        return self._hash.hexdigest()
 
 
 def main():
@@ -13,7 +42,11 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="begin with this seed")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--digest", action="store_true", help="print a hash of all frames")
     asked = parser.parse_args()
+    digest = Digest()
+    if asked.digest:
+        digest.listen()
     if asked.seed is not None:
         run(asked.seed, asked.clients, asked.steps)
         return
@@ -21,6 +54,8 @@ def main():
     for seed in range(asked.first, asked.first + asked.seeds):
         run(seed, asked.clients, asked.steps)
     print(f"{asked.seeds} seeds in {time.monotonic() - began:.0f} s: no difference")
+    if asked.digest:
+        print(digest)
 
 
 if __name__ == "__main__":
