@@ -26,9 +26,9 @@ from sow.delivery.sessions import Session
 from sow.delivery.strands import Columns, Strand
 from sow.delta import difference
 from sow.expressions import Filter
-from sow.topic.batch import Batch, Kind
+from sow.topic.batch import Batch
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict
-from sow.topic.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
+from sow.topic.rendering import Kind, LineColumns, Shape
 from sow.topic.updates import Update
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Feed:
         self.knows_what_is_held = True
         """An update that waits says what each client was told of its record before."""
         self._batched = not self.wants_old
-        self._publish_head = topic.line_head("p", strand.name)
+        self._publish_head = topic.renderer.head("p", strand.name)
         self._oof_heads = {
-            reason: topic.line_head("oof", strand.name, reason=reason)
+            reason: topic.renderer.head("oof", strand.name, reason=reason)
             for reason in ("match", "deleted", "expired")
         }
 
@@ -221,7 +221,7 @@ class Feed:
             return False
         if update.old == update.new or not self.topic.message_type.structured:
             return update.old == update.new
-        old, new = (document_of(self.topic, body) for body in (update.old, update.new))
+        old, new = map(self.topic.renderer.document, (update.old, update.new))
         return difference(self.shape.shown(old), self.shape.shown(new)) == {}
 
     def shortest_line(self, update: Update) -> bytes:
@@ -235,31 +235,25 @@ class Feed:
         return delta if len(delta) < len(whole) else whole
 
     def _oof_line(self, update: Update) -> bytes:
-        (body,) = shown_bodies(self.topic, self.shape, [update.last])
-        return self._line("oof", self._oof_heads[update.reason or "match"], update, body)
+        return self._line("oof", self._oof_heads[update.reason or "match"], update, update.last)
 
     def _whole_line(self, update: Update) -> bytes:
-        (body,) = shown_bodies(self.topic, self.shape, [update.new or b""])
-        return self._line("p", self._publish_head, update, body)
+        return self._line("p", self._publish_head, update, update.new or b"")
 
     def _delta_line(self, update: Update) -> bytes:
         assert update.delta is not None
         assert update.new is not None
-        document = document_of(self.topic, update.new)
-        body = delta_body(self.topic, self.shape, update.delta, document)
-        return self._line("p", self._publish_head, update, body, delta=True)
+        renderer = self.topic.renderer
+        body = renderer.delta(self.shape, update.delta, renderer.document(update.new))
+        return self._line("delta", self._publish_head, update, body)
 
-    def _line(
-        self, kind: str, head: bytes, update: Update, body: bytes, delta: bool = False
-    ) -> bytes:
-        seq = update.first_seq
-        (tail,) = line_tails(
-            self.topic,
-            self.shape,
+    def _line(self, kind: Kind, head: bytes, update: Update, body: bytes) -> bytes:
+        seqs = [update.first_seq]
+        columns = LineColumns(
             [self.topic.sow_key_of(update.identity)] if self.shape.sow_keys else [],
             [body],
-            None if kind == "oof" else [seq],
+            seqs,
             [update.first_ts_us],
-            delta,
         )
-        return self.encoding.records(kind, [head + tail], [seq])[0]
+        lines = self.topic.renderer.lines(kind, self.shape, columns, head)
+        return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from sow.delivery.outbox import Frames
 from sow.errors import Busy
 from sow.topic.records import Records
-from sow.topic.rendering import Shape, shown_bodies
-from sow.wire import Encoding, quoted, record_lines, timestamp
+from sow.topic.rendering import WHOLE, LineColumns, Shape
+from sow.wire import Encoding
 
 CHUNK_ROWS = 500
-WHOLE = Shape()
 UNREAD_ROWS_MAX = 4_000_000
 """Rows of answers that all sessions may leave unread; each takes up to some 200 bytes."""
 UNREAD_PART = 2
@@ -74,15 +73,15 @@ class Snapshot:
 
     def lines(self, encoding: Encoding, head: bytes, shape: Shape, start: int) -> list[bytes]:
         """Rendered `sow` lines of the chunk that starts at row `start`."""
+        columns = self._chunk(start)
+        lines = self.topic.renderer.lines("sow", shape, columns, head)
+        return encoding.records("sow", lines, columns.seqs)
+
+    def _chunk(self, start: int) -> LineColumns:
         rows = slice(start, start + CHUNK_ROWS)
-        lines = record_lines(
-            head,
-            quoted(self.sow_keys[rows]) if shape.sow_keys else None,
-            self.topic.line_bodies(shown_bodies(self.topic, shape, self.bodies[rows])),
-            None,
-            self.ts_us[rows] if shape.timestamps else None,
+        return LineColumns(
+            self.sow_keys[rows], self.bodies[rows], self.seqs[rows], self.ts_us[rows]
         )
-        return encoding.records("sow", lines, self.seqs[rows])
 
     def frames(self, encoding: Encoding, head: bytes, shape: Shape) -> Frames:
         """The same in frames, each made when it is asked for."""
@@ -93,21 +92,7 @@ class Snapshot:
     def documents(self, meta: bool, shape: Shape = WHOLE) -> Iterator[list[bytes]]:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""
         for start in range(0, len(self), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            bodies = shown_bodies(self.topic, shape, self.bodies[rows])
-            if not meta:
-                yield list(self.topic.json_texts(bodies))
-                continue
-            yield [
-                b'{"k":%b,"bm":"%d","ts":"%b","d":%b}' % (key, seq, timestamp(ts).encode(), body)
-                for key, seq, ts, body in zip(
-                    quoted(self.sow_keys[rows]),
-                    self.seqs[rows],
-                    self.ts_us[rows],
-                    self.topic.line_bodies(bodies),
-                    strict=True,
-                )
-            ]
+            yield self.topic.renderer.documents(shape, self._chunk(start), meta)
 
 
 class Unread:

@@ -143,4 +143,4 @@ def _batch(feed: Feed, entry: LogEntry, start: int, stop: int) -> Batch:
         range(entry.seq + start, entry.seq + stop),
         [entry.ts_us] * len(bodies),
     )
-    return Batch(topic, changes, {})
+    return topic.batch(changes, {})

@@ -34,7 +34,7 @@ from sow.query import Query
 from sow.requests.replay import Replay
 from sow.store.protocols import Journal
 from sow.topic.records import Records
-from sow.topic.rendering import Shape, check_select
+from sow.topic.rendering import Shape
 from sow.topic.updates import Update
 from sow.topic_patterns import is_pattern, topic_search
 from sow.wire import ACKS, Encoding, comma_list
@@ -591,7 +591,7 @@ class Subscriptions:
         if command.name != "sow":
             topic.records.check_watch(condition)
         if options.select is not None:
-            check_select(topic.records, options.select)
+            topic.records.renderer.check_select(options.select)
         own = {str(key) for key in topic.records.keys}
         other = {
             str(parse_member("conflation_key", path)) for path in options.conflation_key
@@ -658,7 +658,7 @@ class Subscriptions:
         engine = self._engine
         session.say(replies.group_begin(name))
         for snapshot, _ in taken:
-            head = snapshot.topic.line_head("sow", name)
+            head = snapshot.topic.renderer.head("sow", name)
             if len(snapshot) <= CHUNK_ROWS:
                 session.say_lines(snapshot.lines(session.encoding, head, shape, 0))
             else:

@@ -21,7 +21,6 @@ from sow.messages.arrow import table_of_documents, table_of_json
 from sow.messages.arrow_input import read_stream
 from sow.requests.staged_writes import StagedRows
 from sow.topic.records import Records
-from sow.topic.rendering import document_of
 
 ARROW = "application/vnd.apache.arrow.stream"
 ROWS_AT_ONCE = 10_000
@@ -47,7 +46,7 @@ def texts(topic: Records, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
         return bodies
     return [
         value if isinstance(value, str) else text.decode()
-        for text in topic.json_texts(bodies)
+        for text in topic.renderer.json_texts(bodies)
         for value in (orjson.loads(text),)
     ]
 
@@ -146,7 +145,7 @@ def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
     if kind.name == "json":
         table = table_of_json(bodies)
     elif kind.structured:
-        table = table_of_documents([document_of(snapshot.topic, body) for body in bodies])
+        table = table_of_documents(list(map(snapshot.topic.renderer.document, bodies)))
     else:
         table = table_of_documents([{"value": kind.parse(body)} for body in bodies])
     return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]

@@ -28,7 +28,7 @@ from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import JSON, json_response
-from sow.topic.rendering import Shape, check_select
+from sow.topic.rendering import Shape
 from sow.wire import comma_list, read_list
 
 NDJSON = "application/x-ndjson"
@@ -105,7 +105,7 @@ class HttpDoor:
             return await _write_arrow(request, snapshot, meta, headers)
         shape = Shape(select=read_list(asked["select"]) if "select" in asked else None)
         if shape.select is not None:
-            check_select(topic.records, shape.select)
+            topic.records.renderer.check_select(shape.select)
         await self._settled()
         return await _write_rows(
             request, snapshot.documents(meta, shape), kind, headers, len(snapshot) <= CHUNK_ROWS

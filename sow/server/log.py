@@ -247,7 +247,7 @@ def _lines(rows: LogRows) -> bytes:
     ]
     if rows.op != "publish":
         return b"".join([head + b"\n" for head in heads])
-    bodies = rows.topic.line_bodies(rows.bodies)
+    bodies = rows.topic.renderer.line_bodies(rows.bodies)
     return b"".join(
         [b'%b,"d":%b}\n' % (head[:-1], body) for head, body in zip(heads, bodies, strict=True)]
     )

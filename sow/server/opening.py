@@ -410,7 +410,7 @@ def _command(one: Homeless, slot: int) -> bytes:
     head = {"c": "publish", "t": one.name}
     if not one.records.keys:
         head["k"] = table.identities[slot] or ""
-    body = one.records.line_bodies([table.bodies[slot] or b""])[0]
+    body = one.records.renderer.line_bodies([table.bodies[slot] or b""])[0]
     return orjson.dumps(head)[:-1] + b',"d":' + body + b"}\n"
 
 

@@ -5,29 +5,37 @@ wants it: columns of the fields that filters name, deltas, rendered lines. Feeds
 and the attribute index all read from the same batch.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
 
 from sow.changes import Changes
 from sow.delta import Document, difference
 from sow.expressions import Filter
-from sow.messages.base import Column
+from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
-from sow.topic.rendering import Shape, delta_body, document_of, line_tails, shown_bodies
+from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 
-if TYPE_CHECKING:
-    from sow.topic.records import Records
-
-Kind = Literal["p", "delta", "oof"]
 Select = tuple[str, ...] | None
 
 
 class Batch:
-    """Changes of one topic while they are routed."""
+    """Changes of one topic while they are routed.
 
-    def __init__(self, topic: "Records", changes: Changes, columns: dict[Path, Column]) -> None:
-        self.topic = topic
+    `columns` are the fields of the new states that are known already. `decoder` gives a decoder of
+    any paths, `sow_keys` the SowKeys of records by their slots and identities.
+    """
+
+    def __init__(
+        self,
+        changes: Changes,
+        columns: dict[Path, Column],
+        renderer: Renderer,
+        decoder: Callable[[tuple[Path, ...]], Decoder],
+        sow_keys: Callable[[Sequence[int], Sequence[str]], list[str]],
+    ) -> None:
         self.changes = changes
+        self._renderer = renderer
+        self._decoder = decoder
+        self._sow_keys = sow_keys
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
         self._keys: list[str] | None = None
@@ -46,7 +54,7 @@ class Batch:
         assert self.changes.news is not None
         column = self._columns.get(path)
         if column is None:
-            (column,) = self.topic.decoder((path,)).columns(self.changes.news)
+            (column,) = self._decoder((path,)).columns(self.changes.news)
             self._columns[path] = column
         return column
 
@@ -56,7 +64,7 @@ class Batch:
         if column is None:
             olds = self.changes.olds
             there = [old for old in olds if old is not None]
-            (found,) = self.topic.decoder((path,)).columns(there)
+            (found,) = self._decoder((path,)).columns(there)
             if len(there) == len(olds):
                 column = found
             else:
@@ -120,9 +128,9 @@ class Batch:
         found = self._documents.get(at)
         if found is None:
             old, news = self.changes.olds[at], self.changes.news
-            if old is None or news is None or not self.topic.message_type.structured:
+            if old is None or news is None or not self._renderer.message_type.structured:
                 return None
-            found = document_of(self.topic, old), document_of(self.topic, news[at])
+            found = self._renderer.document(old), self._renderer.document(news[at])
             self._documents[at] = found
         return found
 
@@ -163,33 +171,31 @@ class Batch:
         """SowKeys."""
         if self._keys is None:
             changes = self.changes
-            self._keys = self.topic.sow_keys(changes.slots, changes.identities)
+            self._keys = self._sow_keys(changes.slots, changes.identities)
         return self._keys
 
     def _render(self, kind: Kind, shape: Shape, places: Sequence[int]) -> list[bytes]:
         changes, keys = self.changes, self.keys() if shape.sow_keys else []
-        return line_tails(
-            self.topic,
-            shape,
+        columns = LineColumns(
             [keys[at] for at in places] if keys else [],
             self._bodies(kind, shape, places),
-            [changes.seqs[at] for at in places] if kind != "oof" else None,
+            [changes.seqs[at] for at in places] if kind != "oof" else [],
             [changes.ts_us[at] for at in places] if shape.timestamps else [],
-            delta=kind == "delta",
         )
+        return self._renderer.lines(kind, shape, columns)
 
     def _bodies(self, kind: Kind, shape: Shape, places: Sequence[int]) -> Sequence[bytes]:
-        """What the lines carry, ready to be shown."""
+        """What the lines carry."""
         if kind == "delta":
             return [self._delta_body(shape, at) for at in places]
         if kind == "oof":
-            return shown_bodies(self.topic, shape, [self.parting(at) for at in places])
+            return [self.parting(at) for at in places]
         news = self.changes.news
         assert news is not None
-        return shown_bodies(self.topic, shape, [news[at] for at in places])
+        return [news[at] for at in places]
 
     def _delta_body(self, shape: Shape, at: int) -> bytes:
         delta, documents = self.delta(shape, at), self._parsed(at)
         assert delta is not None
         assert documents is not None
-        return delta_body(self.topic, shape, delta, documents[1])
+        return self._renderer.delta(shape, delta, documents[1])

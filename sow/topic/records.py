@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import orjson
-
 from sow.changes import Changes, Reason
 from sow.definitions import Definition, Topic
 from sow.delta import Document, Nulls, merged
@@ -24,6 +22,7 @@ from sow.paths import Path, parse_path
 from sow.store.memory import Table, Usage
 from sow.topic.batch import Batch
 from sow.topic.queue_policy import QueuePolicy
+from sow.topic.rendering import Renderer
 
 Columns = dict[Path, Column]
 WATCHED_MAX = 1024
@@ -59,6 +58,7 @@ class Records:
         self.message_type = message_type
         self.keys = tuple(parse_path(key) for key in keys)
         self.domain = domain
+        self.renderer = Renderer(self.name, message_type, self.keys)
         self.folding = QueuePolicy(definition, message_type)
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.since_seq = 0
@@ -239,10 +239,10 @@ class Records:
         """Insert or replace records; a topic that retains nothing only passes them on."""
         if not self.retains:
             nothing = [None] * len(bodies)
-            return Batch(self, Changes(self.name, names, (), nothing, bodies, seqs, ts_us), columns)
+            return self.batch(Changes(self.name, names, (), nothing, bodies, seqs, ts_us), columns)
         slots, olds = self.table.put(names, bodies, seqs, ts_us, expires_us)
         changes = Changes(self.name, names, slots, olds, bodies, seqs, ts_us)
-        batch = Batch(self, changes, columns)
+        batch = self.batch(changes, columns)
         self.indexes.put(slots, {path: batch.column(path) for path in self.indexes.watched})
         return batch
 
@@ -263,7 +263,11 @@ class Records:
             self.name, gone, slots, olds, None, seqs, ts_us, reason,
             [partings[name] for name in gone] if partings else None,
         )  # fmt: skip
-        return Batch(self, changes, {})
+        return self.batch(changes, {})
+
+    def batch(self, changes: Changes, columns: Columns) -> Batch:
+        """Changes of this topic, to be routed; `columns` are fields of the new states."""
+        return Batch(changes, columns, self.renderer, self.decoder, self.sow_keys)
 
     def index(self, slots: Sequence[int]) -> None:
         """Bring the indexes up to records that were restored into the table."""
@@ -286,23 +290,3 @@ class Records:
             return name
         slot = self.table.slots.get(name)
         return str(sow_key(self.domain, name)) if slot is None else self.table.sow_key(slot)
-
-    # Writing lines.
-
-    def json_texts(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """Bodies as JSON texts: themselves, or the strings that stand for them."""
-        if self.message_type.name == "json":
-            return bodies
-        return [self.message_type.to_line(body) for body in bodies]
-
-    def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
-        texts = self.json_texts(bodies)
-        if self.message_type.enc:
-            return [b'%b,"enc":"%b"' % (text, self.message_type.enc.encode()) for text in texts]
-        return texts
-
-    def line_head(self, kind: str, subscription: str, **more: str) -> bytes:
-        """The start of a record line, up to where the record itself begins."""
-        head = {"c": kind, "s": subscription, "t": self.name, **more}
-        return orjson.dumps(head)[:-1]

@@ -1,24 +1,29 @@
-"""Rendering: what a record looks like to a subscriber.
+"""Rendering: how one topic's records look in the lines that subscribers and queries get.
 
-A *shape* says which parts of a record's line a subscriber wants. Bodies are passed on byte for
-byte unless a select list or a delta asks for less of them. Lines are made for whole batches; what
-stands at their head (the subscription's name) is put in front by the feed.
+A *shape* says which parts of a record's line somebody wants. Bodies are passed on byte for byte
+unless a select list or a delta asks for less of them. A `Renderer` knows how messages of its topic
+are written and nothing of where they are kept: it is handed columns and makes lines of them, for
+batches, feeds, snapshots and the log alike. What stands at a line's head (the subscription's name)
+is put in front of lines that many share.
 
 A subscriber's documents are the *shown* ones, so deltas are differences of these: a field that is
 gone below a selected object can only be told with the whole, one that nobody sees not at all.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
+
+import orjson
 
 from sow.delta import Document, merged
 from sow.errors import ClientError
+from sow.messages.base import MessageType
 from sow.paths import Path
 from sow.select_list import parse_select
-from sow.wire import quoted, record_lines
+from sow.wire import quoted, record_lines, timestamp
 
-if TYPE_CHECKING:
-    from sow.topic.records import Records
+Kind = Literal["sow", "p", "delta", "oof"]
+"""What a line says: a record of an answer, a publish, what has changed of a record, its leaving."""
 
 
 class Shape(NamedTuple):
@@ -33,28 +38,121 @@ class Shape(NamedTuple):
         return document if self.select is None else parse_select(self.select).apply(document)
 
 
-def check_select(topic: "Records", select: Sequence[str]) -> None:
-    """Refuse a select list that cannot be applied to a topic's messages."""
-    parse_select(select)
-    if not topic.message_type.structured:
-        raise ClientError(
-            f"messages of {topic.name} have no fields ({topic.message_type.name}); leave out "
-            "select",
-            reason="invalid options",
+WHOLE = Shape()
+
+
+class LineColumns(NamedTuple):
+    """What lines are made of, one place for each line.
+
+    `bodies` are messages as they are stored; of deltas, what `Renderer.delta` has made. The other
+    columns may be empty where the kind of line or the shape does not want them.
+    """
+
+    sow_keys: Sequence[str]
+    bodies: Sequence[bytes]
+    seqs: Sequence[int]
+    ts_us: Sequence[int]
+
+
+class Renderer:
+    """Writes the records of one topic.
+
+    `name` is the topic's, `keys` are its key fields, which every delta carries; () if it has none.
+    """
+
+    __slots__ = ("keys", "message_type", "name")
+
+    def __init__(self, name: str, message_type: MessageType, keys: tuple[Path, ...]) -> None:
+        self.name = name
+        self.message_type = message_type
+        self.keys = keys
+
+    def check_select(self, select: Sequence[str]) -> None:
+        """Raise ClientError for a select list that cannot be applied to the topic's messages."""
+        parse_select(select)
+        if not self.message_type.structured:
+            raise ClientError(
+                f"messages of {self.name} have no fields ({self.message_type.name}); leave out "
+                "select",
+                reason="invalid options",
+            )
+
+    # Documents.
+
+    def document(self, body: bytes) -> Document:
+        """A stored message, parsed; only for types with fields."""
+        document = self.message_type.parse(body)
+        assert isinstance(document, dict)
+        return document
+
+    def shown(self, shape: Shape, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies with only the selected fields."""
+        if shape.select is None:
+            return bodies
+        encode, select = self.message_type.encode, parse_select(shape.select)
+        return [encode(select.apply(self.document(body))) for body in bodies]
+
+    def delta(self, shape: Shape, delta: Document, new: Document) -> bytes:
+        """The body of a delta of shown documents: the key fields that are shown, then what changed.
+
+        `new` is the whole document as it is now.
+        """
+        return self.message_type.encode(merged(key_fields(self.keys, shape.shown(new)), delta))
+
+    # Bodies as JSON.
+
+    def json_texts(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as JSON texts: themselves, or the strings that stand for them."""
+        if self.message_type.name == "json":
+            return bodies
+        return [self.message_type.to_line(body) for body in bodies]
+
+    def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
+        texts = self.json_texts(bodies)
+        if self.message_type.enc:
+            return [b'%b,"enc":"%b"' % (text, self.message_type.enc.encode()) for text in texts]
+        return texts
+
+    # Lines.
+
+    def head(self, kind: str, subscription: str, **more: str) -> bytes:
+        """The start of a record line, up to where the record itself begins."""
+        return orjson.dumps({"c": kind, "s": subscription, "t": self.name, **more})[:-1]
+
+    def lines(
+        self, kind: Kind, shape: Shape, columns: LineColumns, head: bytes = b""
+    ) -> list[bytes]:
+        """One line for each place of the columns, behind `head`; without it, all but their heads.
+
+        Lines of a publish or a delta carry the bookmark, `seqs`; those of an answer or an oof none.
+        """
+        bodies = columns.bodies if kind == "delta" else self.shown(shape, columns.bodies)
+        return record_lines(
+            head,
+            quoted(columns.sow_keys) if shape.sow_keys else None,
+            self.line_bodies(bodies),
+            columns.seqs if kind in ("p", "delta") else None,
+            columns.ts_us if shape.timestamps else None,
+            kind == "delta",
         )
 
-
-def shown_bodies(topic: "Records", shape: Shape, bodies: Sequence[bytes]) -> Sequence[bytes]:
-    """Bodies with only the selected fields."""
-    if shape.select is None:
-        return bodies
-    kind, select = topic.message_type, parse_select(shape.select)
-    return [kind.encode(select.apply(document_of(topic, body))) for body in bodies]
-
-
-def delta_body(topic: "Records", shape: Shape, delta: Document, new: Document) -> bytes:
-    """The body of a delta of shown documents: the key fields that are shown, then what changed."""
-    return topic.message_type.encode(merged(key_fields(topic.keys, shape.shown(new)), delta))
+    def documents(self, shape: Shape, columns: LineColumns, meta: bool) -> list[bytes]:
+        """Records as JSON texts; with `meta` each one wrapped with its key, bookmark and time."""
+        bodies = self.shown(shape, columns.bodies)
+        if not meta:
+            return list(self.json_texts(bodies))
+        rows = zip(
+            quoted(columns.sow_keys),
+            columns.seqs,
+            columns.ts_us,
+            self.line_bodies(bodies),
+            strict=True,
+        )
+        return [
+            b'{"k":%b,"bm":"%d","ts":"%b","d":%b}' % (key, seq, timestamp(ts).encode(), body)
+            for key, seq, ts, body in rows
+        ]
 
 
 def key_fields(paths: Sequence[Path], document: Document) -> Document:
@@ -74,30 +172,3 @@ def key_fields(paths: Sequence[Path], document: Document) -> Document:
             assert isinstance(value, dict)
             found = merged(found, value)
     return found
-
-
-def document_of(topic: "Records", body: bytes) -> Document:
-    """A stored message of a type with fields, parsed."""
-    document = topic.message_type.parse(body)
-    assert isinstance(document, dict)
-    return document
-
-
-def line_tails(
-    topic: "Records",
-    shape: Shape,
-    keys: Sequence[str],
-    bodies: Sequence[bytes],
-    seqs: Sequence[int] | None,
-    ts_us: Sequence[int],
-    delta: bool = False,
-) -> list[bytes]:
-    """Lines but for their head, of bodies that are ready to be shown."""
-    return record_lines(
-        b"",
-        quoted(keys) if shape.sow_keys else None,
-        topic.line_bodies(bodies),
-        seqs,
-        ts_us if shape.timestamps else None,
-        delta,
-    )

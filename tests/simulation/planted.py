@@ -243,8 +243,8 @@ MUTATIONS = (
     Mutation(
         "a folded line carries the bookmark of its newest change",
         "sow/delivery/feeds.py",
-        "seq = update.first_seq",
-        "seq = update.seq",
+        "seqs = [update.first_seq]",
+        "seqs = [update.seq]",
     ),
     Mutation(
         "topics of a subscription are handed out one after the other",
@@ -269,8 +269,8 @@ MUTATIONS = (
     Mutation(
         "a line carries the bookmark of the newest change that it stands for",
         "sow/delivery/feeds.py",
-        "seq = update.first_seq",
-        "seq = update.seq",
+        "seqs = [update.first_seq]",
+        "seqs = [update.seq]",
     ),
     Mutation(
         "lines of one turn come topic by topic",
