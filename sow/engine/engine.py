@@ -25,7 +25,7 @@ from sow.engine.restoration import Homeless, Restoration, past_of
 from sow.engine.timers import Timers
 from sow.errors import ClientError, DiskFull, StoreError, TooLarge
 from sow.expressions import Filter, TextCache, compile_filter
-from sow.query import Query, QueryAnswer
+from sow.query import Query, QueryAnswer, execute
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past
 from sow.topic.batch import Batch
@@ -449,7 +449,7 @@ class Engine:
                 "order_by",
                 reason="bad orderby",
             )
-        return records.indexes.answer(query)
+        return execute(records.indexes, query)
 
     def refresh_indexes(self, notes: int) -> bool:
         """Bring indexes up to date by a bounded piece of work; True when there is more."""

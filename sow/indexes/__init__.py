@@ -3,11 +3,10 @@
 Three kinds: the key fields, served by the table's own dictionary; hash indexes, which the
 configuration names and every publish maintains; memo columns, made when a query first needs
 them and brought up to date by the next. This module keeps a topic's indexes together and tells
-them what happened; `sow.query` chooses among them.
+them what happened, and knows nothing of queries: `sow.query` chooses among them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,6 @@ from sow.indexes.memo import MemoColumn
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
 from sow.store.memory import Table
-
-if TYPE_CHECKING:
-    from sow.query import Query, QueryAnswer
 
 __all__ = ["HashIndex", "Indexes", "KeyIndex", "MemoColumn"]
 
@@ -106,13 +102,6 @@ class Indexes:
         return done
 
     # What queries use.
-
-    def answer(self, query: "Query") -> "QueryAnswer":
-        """The records that a query asks for."""
-        # Imported here: queries stand on indexes, and this is a convenience of their callers.
-        from sow.query import execute
-
-        return execute(self, query)
 
     def memo(self, path: Path) -> MemoColumn:
         """The up-to-date column of a field, made now if need be: about 1 µs a record."""

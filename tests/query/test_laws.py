@@ -3,7 +3,7 @@
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from sow.query import search
+from sow.query import execute, search
 from tests.query.topic import Topic, naive, query
 
 SCALARS = st.sampled_from(
@@ -91,7 +91,7 @@ def run(topic: Topic, steps: list) -> None:
 
 def agree(topic: Topic, filter_: str, order: str | None, skip_n: int, top_n: int | None) -> None:
     asked = query(filter_, order, skip_n=skip_n, top_n=top_n)
-    answer = topic.indexes.answer(asked)
+    answer = execute(topic.indexes, asked)
     event(answer.index.split("(")[0])
     assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
 
@@ -120,5 +120,5 @@ def test_sow_keys_and_a_filter_must_both_hold(records: list, chosen: list, filte
     keys = [topic.table.sow_key(slot) for slot in topic.table.slots.values()]
     some = tuple(keys[at % len(keys)] for at in chosen)
     asked = query(filter_, keys=(*some, "12345", "no key"))
-    answer = topic.indexes.answer(asked)
+    answer = execute(topic.indexes, asked)
     assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
