@@ -64,10 +64,8 @@ class Engine:
         self.now_us = 0
         self.released = 0
         self.timers = Timers()
-        self.on_new_topic: Callable[[LiveTopic], None] = lambda _topic: None
-        """Called when a topic comes into being after the start."""
-        self.on_work: Callable[[], None] = lambda: None
-        """Called when there is something to flush that no command or due time has caused."""
+        self._topic_listeners: list[Callable[[LiveTopic], None]] = []
+        self._work_listeners: list[Callable[[], None]] = []
         self.failure: StoreError | None = None
         """What the disk said when it refused a write, until it takes one: till then all messages
         are refused with it, deletes too."""
@@ -80,6 +78,22 @@ class Engine:
         self._filters: TextCache[str, Filter | ClientError] = TextCache(FILTERS_KEPT_CHARS)
         self.catalog = Catalog(configuration, self.filter, self._enter)
         self.capacity = Capacity(self.catalog)
+
+    # Who wants to know.
+
+    def hear_of_topics(self, listener: Callable[[LiveTopic], None]) -> None:
+        """Have `listener` called with each topic that comes into being from now on."""
+        self._topic_listeners.append(listener)
+
+    def hear_of_work(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called when there is something to flush that no command or due time has
+        caused."""
+        self._work_listeners.append(listener)
+
+    def tell_of_work(self) -> None:
+        """Something has to be flushed, and whoever flushes cannot know of it."""
+        for listener in self._work_listeners:
+            listener()
 
     # Topics.
 
@@ -98,7 +112,8 @@ class Engine:
             self.timers.add(topic.expirations, partial(self._expire, topic))
         if topic.copy is not None:
             self.timers.add(topic.copy, partial(self._release_copy, topic))
-        self.on_new_topic(topic)
+        for listener in self._topic_listeners:
+            listener(topic)
 
     def publishable(self, name: str) -> LiveTopic:
         """The topic to publish to, which may not be there yet; raises ClientError, StoreError."""
@@ -378,7 +393,7 @@ class Engine:
         """Flush a strand with the open group if it has something to hand out."""
         self._waiting[strand] = None
         self.timers.note(strand)
-        self.on_work()
+        self.tell_of_work()
 
     # Live changes of the configuration (`sow.engine.reconfiguration`).
 

@@ -103,7 +103,7 @@ class Subscriptions:
         self._patterns: dict[Subscription, None] = {}
         self._replays: dict[Subscription, None] = {}
         """Those that are not live yet: no router knows of their feeds."""
-        engine.on_new_topic = self._follow_new
+        engine.hear_of_topics(self._follow_new)
 
     # Asking once.
 
@@ -341,7 +341,7 @@ class Subscriptions:
                 self._forget(subscription)
             acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
             engine.touch(session)
-            engine.on_work()
+            engine.tell_of_work()
 
         def on_failure(error: SowError) -> None:
             self._forget(subscription)

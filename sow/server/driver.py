@@ -73,7 +73,7 @@ class Driver:
         self._tidying: asyncio.TimerHandle | None = None
         self._behind_bytes = 0
         self._clock_told = (0, False)
-        engine.on_work = self.wake
+        engine.hear_of_work(self.wake)
         self.idle_work: list[Callable[[int], bool]] = []
         """Bounded pieces of work for when there is time; each says whether it has more."""
         self.bytes_logged = 0
