@@ -214,7 +214,10 @@ def _one_by_one(column: Any, folded: Callable[[list[Any]], Any], groups: Groups)
 
 
 def _merge_documents(texts: list[bytes | str]) -> bytes:
-    """JSON documents merged path by path (contract S8): missing and null change nothing."""
+    """JSON documents merged path by path: missing and null change nothing.
+
+    The rule is 8 of docs/semantics.md.
+    """
     current = _parse(texts[0])
     for text in texts[1:]:
         current = _merged(current, _parse(text))

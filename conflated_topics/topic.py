@@ -4,7 +4,7 @@ The idea on top of a conflator is *focus*. An update that passes the topic's fil
 as it is. One that does not pass, a delete or an expiry is offered as a removal, but only when
 the copy holds the record or has it pending: leaving is said only to those who were told. At the
 end of its window a removal of a record that the copy never held vanishes without trace (it came
-and went within one window, contract S2).
+and went within one window, docs/semantics.md, Rule 2).
 
 The copy itself, what records are and who hears of a release are the caller's.
 """

@@ -31,7 +31,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackPressure:
-    """What a session's queue may do with a topic's updates (contract §2, S12, S13).
+    """What a session's queue may do with a topic's updates (docs/semantics.md, Rules 12 and 13).
 
     `match` holds the path texts that identify "the same" queued update, none: its SowKey.
     `merger` is ``package.module:callable``.
@@ -165,7 +165,7 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`<Limits>`: what a single client may ask of the server, and what all may (contract §7).
+    """`<Limits>`: what a single client may ask of the server, and what all may (docs/limits.md).
 
     `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
     of which loopback is free.

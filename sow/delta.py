@@ -15,7 +15,10 @@ from typing import Any, Literal
 
 Document = dict[str, Any]
 Nulls = Literal["ignore", "set", "remove"]
-"""What an explicit null in a delta means: nothing (contract S8), null itself, or removal."""
+"""What an explicit null in a delta means: nothing, null itself, or removal.
+
+The first is what holds unless a topic says otherwise (docs/semantics.md, Rule 8).
+"""
 
 
 def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Document:

@@ -7,7 +7,7 @@
         BadFilter            an expression that does not compile
         UnknownTopic         no topic of that name
         InvalidTopic         the topic exists but does not take this command
-        NotAvailable         in the contract, not built yet
+        NotAvailable         planned, not built yet
         TooLarge             over a configured limit
       Busy                   others hold what this request needs; it may be sent again
       Full                   a limit of what is stored: nothing was stored, reads go on
@@ -135,7 +135,7 @@ class InvalidTopic(ClientError):
 
 
 class NotAvailable(ClientError):
-    """The contract has it and this version does not; refused by name, never ignored."""
+    """Planned and not built in this version; refused by name, never ignored."""
 
     reason = "not available yet"
 

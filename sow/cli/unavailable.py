@@ -1,4 +1,4 @@
-"""Commands that the contract has and this version does not: refused by name."""
+"""Commands that are planned and not built in this version: refused by name."""
 
 import click
 

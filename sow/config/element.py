@@ -57,7 +57,7 @@ class Element:
 
 
 def later(*names: str) -> tuple[Element, ...]:
-    """Elements of our contract that are not built yet."""
+    """Elements that are planned and not built yet: refused by name."""
     return tuple(Element(name=name, status="not yet") for name in names)
 
 

@@ -204,7 +204,7 @@ def _topic_pattern(text: str) -> str:
 
 
 def _topic_format(text: str) -> str:
-    """A name with %n in it, and nothing that would be read as a pattern (contract S4)."""
+    """A name with %n in it, and nothing that reads as a pattern (docs/semantics.md, Rule 4)."""
     if "%n" not in text:
         raise MistakeError(
             f"{shown(text)} has no %n, so all copies would have one name",
@@ -263,7 +263,7 @@ def spark_master(text: str) -> str:
 
 
 def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
-    """One word of several; those in `later` belong to the contract and are refused by name."""
+    """One word of several; those in `later` are not built yet and refused by name."""
 
     def read(text: str) -> str:
         if text in values:

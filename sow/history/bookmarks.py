@@ -1,4 +1,4 @@
-"""Bookmarks: where in the log a subscription begins (contract §5a, S14).
+"""Bookmarks: where in the log a subscription begins (docs/semantics.md, Rule 14).
 
 A bookmark is the decimal of a change's sequence number, and a subscription begins after it. ``0``
 is the beginning, ``now`` the present, after all that there is. A time means the last change before

@@ -35,7 +35,7 @@ NOT_BUILT = ("xml", "bson", "msgpack", "protobuf", "struct", "composite-local", 
 def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = None) -> MessageType:
     """The message type `name`, as configured by `options[name]` if there is such an entry.
 
-    Raises NotAvailable for a type that the contract has and this version does not, ClientError
+    Raises NotAvailable for a type that is planned and not built in this version, ClientError
     with the nearest known name for any other.
     """
     options = options or {}

@@ -1,4 +1,4 @@
-"""Bodies of a request: which messages a POST, PATCH or DELETE carries (contract §3, §5a).
+"""Bodies of a request: which messages a POST, PATCH or DELETE carries (docs/http.md).
 
 They are taken a piece at a time, and others are served between the pieces: the first bad message
 ends it, and nothing has been changed by then.

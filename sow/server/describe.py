@@ -1,4 +1,4 @@
-"""What the server tells of its topics and sessions (field names: contract §5a)."""
+"""What the server tells of its topics and sessions (field names: docs/http.md)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The transaction log over HTTP, in order, as NDJSON or Arrow (contract §3, §8).
+"""The transaction log over HTTP, in order, as NDJSON or Arrow (docs/http.md).
 
 Rows come straight from the journal, so only what is durable is ever shown. Topics whose
 Durability is transient have no bodies in the log and no rows here. What is to be read is cut first

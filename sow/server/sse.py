@@ -1,4 +1,4 @@
-"""Server-sent events: query and subscribe for browsers and curl (contract §3).
+"""Server-sent events: query and subscribe for browsers and curl (docs/http.md).
 
 A stream is a session whose only command is its first request. Its frames are chunks of one
 endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket frames.

@@ -1,4 +1,4 @@
-"""WebSocket: frames of command lines in, frames of lines out (contract §4).
+"""WebSocket: frames of command lines in, frames of lines out (docs/websocket.md).
 
 What a client sends is carried out a little in each turn of the loop, so that no frame delays others
 for longer than a command takes. Meanwhile its socket is not read: TCP slows the client.

@@ -2,9 +2,9 @@
 
 A record is the bytes that came. Each record has a *slot*, its place in a set of columns: body,
 identity, SowKey, sequence number and time of the last change, and `born`, the sequence number of
-its first publication, by which records are ordered (contract S9). A dictionary leads from
-identity to slot. Freed slots are used again, so a slot number means nothing once its record has
-gone and the next batch is applied.
+its first publication, by which records are ordered (docs/semantics.md, Rule 9). A dictionary leads
+from identity to slot. Freed slots are used again, so a slot number means nothing once its record
+has gone and the next batch is applied.
 
 The table knows nothing of fields, indexes, filters or the disk.
 """

@@ -57,7 +57,7 @@ def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
 
-    `born` orders records by first publication (contract S9).
+    `born` orders records by first publication (docs/semantics.md, Rule 9).
     """
 
     identities: list[str]

@@ -1,4 +1,4 @@
-"""Queue policy: how a topic's queued updates may become fewer (contract §2, S12, S13).
+"""Queue policy: how a topic's queued updates may become fewer (docs/semantics.md, Rules 12 and 13).
 
     ConflationPolicy   whether and when
     Match              which queued update is "the same" as a new one; by default of the same record

@@ -42,7 +42,8 @@ class Records:
     """A topic's records with everything needed to read, index and render them.
 
     `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
-    its underlying topic's SowKeys (contract S5). What its records take is counted in `usage`.
+    its underlying topic's SowKeys (docs/semantics.md, Rule 5). What its records take is counted in
+    `usage`.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""A conflated topic's focus: what enters, changes and leaves the copy (contract S1, S2)."""
+"""A conflated topic's focus: what enters, changes and leaves the copy.
+
+The rules are 1 and 2 of docs/semantics.md.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,7 @@
-"""Full queues: policies, placement, matching, merging, giving a session up (S12, S13)."""
+"""Full queues: policies, placement, matching, merging, giving a session up.
+
+The rules are 12 and 13 of docs/semantics.md.
+"""
 
 import json
 from collections import deque
@@ -516,7 +519,7 @@ def test_a_merger_counts_every_message_once_however_often_the_older_part_leaves(
     assert client.data() == [("p", {"id": 1, "n": 10})]
 
 
-# Placement, in the figures of the seeds: A1, B1, C1, A2, C2.
+# Placement, in the figures of docs/slow-clients.md: A1, B2, C3, A4, C5.
 
 
 def figure(placement, **more):

@@ -1,4 +1,4 @@
-"""Conflated topics end to end, under a clock moved by hand (contract S1-S3)."""
+"""Conflated topics end to end, under a clock moved by hand (docs/semantics.md, Rules 1 to 3)."""
 
 import pytest
 

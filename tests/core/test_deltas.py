@@ -1,4 +1,4 @@
-"""Delta publish and delta subscriptions (contract S8, S11)."""
+"""Delta publish and delta subscriptions (docs/semantics.md, Rules 8 and 11)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The figures of conflation's founding texts, end to end over a real socket that does not read.
+"""The figures of docs/slow-clients.md, end to end over a real socket that does not read.
 
 Large messages of a topic that is never conflated fill the socket, so that what follows has to
 wait; topics that are conflated as they are queued then show what each setting leaves. The last one

@@ -1,4 +1,7 @@
-"""Bookmark subscriptions: from the log to the present, without gap or repeat (contract S14)."""
+"""Bookmark subscriptions: from the log to the present, without gap or repeat.
+
+The rule is 14 of docs/semantics.md.
+"""
 
 import pytest
 
