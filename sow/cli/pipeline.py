@@ -154,7 +154,7 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
 
 def _follow(running: Any, screen: "PipelineScreen") -> None:
     """Start a run and say how it goes until it ends; raises ClientError when it fails."""
-    from sow.spark.pipelines import reason
+    from sow.spark.reasons import reason
 
     wanted = threading.Event()
 

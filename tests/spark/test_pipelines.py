@@ -10,7 +10,8 @@ import pytest
 from sow.config import load
 from sow.errors import ClientError
 from sow.pipelines import Conflate, Option, Pipeline, Sink, Source
-from sow.spark.pipelines import Running, reason
+from sow.spark.pipelines import Running
+from sow.spark.reasons import reason
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 

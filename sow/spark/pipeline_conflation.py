@@ -1,0 +1,146 @@
+"""Conflation of a pipeline: rows by key and interval, as its `Conflate` says.
+
+Whatever the rows have for it is made columns first: keys that are fields of the body, whether a row
+is gone, the server's verdict on the filter. The conflating itself is `conflated_topics.spark`.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from conflated_topics.recorded import Spec
+from conflated_topics.spark import conflate, conflate_each_batch
+from sow.errors import ClientError
+from sow.expressions import compile_filter
+from sow.messages import message_type
+from sow.paths import Path as FieldPath
+from sow.paths import parse_path
+from sow.pipelines import Conflate, Pipeline
+from sow.spark.conflation import GONE as GONE_ROW
+from sow.spark.conflation import SparkConflation
+from sow.spark.http import Server, segment
+
+GONE = "__gone"
+OUTSIDE = "__outside"
+
+
+def conflated(frame: Any, pipeline: Pipeline, url: str, once: bool) -> Any:
+    """The rows as the pipeline's `Conflate` lets them through."""
+    from pyspark.sql.functions import coalesce, col, lit, when
+
+    wanted, time = pipeline.conflate, pipeline.source.time
+    assert wanted is not None
+    if time not in frame.columns:
+        raise ClientError(f"after the SQL there is no column {time!r} to conflate by; keep it")
+    columns = frame.columns
+    gone = lit(False)
+    does = next((name for name in ("op", "_op") if name in columns), None)
+    if does is not None:
+        gone = gone | coalesce(~col(does).isin("publish", "tick"), lit(False))
+    if wanted.filter is not None:
+        frame = _judged(frame, wanted.filter)
+        gone = gone | col(OUTSIDE)
+    frame = frame.withColumn(GONE, gone)
+    keys = []
+    if _is_by_record(columns, pipeline, wanted, url):
+        # A delete has no body, and is its record's all the same.
+        frame, keys = frame.withColumn("__key", col("key")), ["__key"]
+    else:
+        for place, text in enumerate(wanted.keys):
+            name = f"__key_{place}"
+            frame = frame.withColumn(name, _field(columns, parse_path(text)))
+            keys.append(name)
+    order = ("bookmark",) if "bookmark" in columns else ()
+    spec = Spec(tuple(keys), time or "", wanted.interval_us, wanted.policy, order, GONE)
+    if once and pipeline.source.is_files:
+        frame = conflate_each_batch(frame, spec)
+    else:
+        interval = timedelta(microseconds=wanted.interval_us)
+        frame = conflate(frame, keys, spec.time, interval, spec.policy, order=order, delete=GONE)
+    if pipeline.sink.topic is not None:
+        frame = frame.withColumn("op", when(col(GONE), "delete").otherwise("publish"))
+    elif does is None:
+        frame = frame.where(~col(GONE))
+    else:
+        left = col(GONE) & (col(does) == "publish")
+        frame = frame.withColumn(does, when(left, "match").otherwise(col(does)))
+    return frame.drop(*keys, GONE, OUTSIDE)
+
+
+def copied(frame: Any, conflation: SparkConflation) -> Any:
+    """Rows of a log as what the copy is to become."""
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    schema = StructType([*frame.schema.fields, StructField(GONE_ROW, BooleanType())])
+
+    def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(conflation.prepare, batches)
+
+    spec = conflation.spec
+    interval = timedelta(microseconds=spec.interval_us)
+    frame = frame.mapInArrow(prepare, schema)
+    frame = conflate(frame, spec.keys, spec.time, interval, spec.policy, spec.order, spec.delete)
+    return frame.drop(GONE_ROW)
+
+
+def _is_by_record(columns: list[str], pipeline: Pipeline, wanted: Conflate, url: str) -> bool:
+    """Whether the keys are those of the source's topic, so that its SowKey is as good."""
+    source = pipeline.source
+    if source.format != "sow" or not {"key", "bookmark", "value"} <= set(columns):
+        return False
+    topic = Server(url).json("GET", f"/v1/topics/{segment(source.topic or '')}")
+    return set(topic.get("keys", [])) == set(wanted.keys)
+
+
+def _field(columns: list[str], path: FieldPath) -> Any:
+    """A column, a field of one, or a field of the body in `value`."""
+    from pyspark.sql.functions import col, get_json_object
+
+    first, *inside = (str(step) for step in path.steps)
+    if first in columns:
+        return col(".".join(f"`{name}`" for name in (first, *inside)))
+    if "value" not in columns:
+        raise ClientError(
+            f"there is no column {first!r} for the key {path}; use one of {', '.join(columns)}"
+        )
+    return get_json_object(col("value"), ".".join(["$", first, *inside]))
+
+
+def _judged(frame: Any, text: str) -> Any:
+    """Rows with the server's verdict on a filter: whether they are outside of it."""
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    schema = StructType([*frame.schema.fields, StructField(OUTSIDE, BooleanType())])
+
+    def judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        condition = compile_filter(text)
+        for batch in batches:
+            columns = _values(batch, condition.paths)
+            inside = condition.matches(columns, len(batch)) if len(batch) else []
+            outside = pa.array([not hit for hit in inside], pa.bool_())
+            yield batch.append_column(OUTSIDE, outside)
+
+    return frame.mapInArrow(judge, schema)
+
+
+def _values(batch: pa.RecordBatch, paths: Iterable[FieldPath]) -> list[Any]:
+    """The values that a filter reads, from columns or from bodies."""
+    names, found = batch.schema.names, []
+    bodies: list[bytes] | None = None
+    for path in paths:
+        first, *inside = path.steps
+        if first in names:
+            column = batch.column(first)
+            for step in inside:
+                column = pc.struct_field(column, step)
+            found.append(column.to_pylist())
+        elif "value" in names:
+            if bodies is None:
+                bodies = [(text or "{}").encode() for text in batch.column("value").to_pylist()]
+            found += message_type("json", {}).decoder((path,)).columns(bodies)
+        else:
+            raise ClientError(f"the filter reads {path}, and there is no such column")
+    return found

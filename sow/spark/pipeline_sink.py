@@ -1,0 +1,59 @@
+"""The sink of a pipeline: a topic of the server, or files.
+
+What Spark's own sinks can do is left to them. A topic takes appended rows through `format("sow")`
+and updated ones batch by batch, under a name that outlives the run: so a batch that Spark makes a
+second time is one that the server knows.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sow.pipelines import Pipeline
+from sow.spark.pipeline_source import given
+
+
+def written(
+    frame: Any, pipeline: Pipeline, url: str, data_directory: Path, directory: Path, once: bool
+) -> Any:
+    """The query that writes the rows; what it has to remember is in `directory`."""
+    sink = pipeline.sink
+    writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
+    writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
+    if once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        assert pipeline.trigger_us is not None
+        writer = writer.trigger(processingTime=f"{pipeline.trigger_us / 1000:g} milliseconds")
+    options = given(sink.options)
+    if sink.topic is None:
+        columns = [name for name in options.pop("partitionBy", "").split(",") if name]
+        path = str(data_directory / (sink.path or ""))
+        writer = writer.format(sink.format).option("path", path).options(**options)
+        return (writer.partitionBy(*columns) if columns else writer).start()
+    options = {"url": url, "topic": sink.topic, **options}
+    if pipeline.output_mode == "append":
+        return writer.format("sow").options(**options).start()
+    return writer.foreachBatch(_upsert(options, _writer_name(directory, pipeline))).start()
+
+
+def _writer_name(directory: Path, pipeline: Pipeline) -> str:
+    """The name under which this pipeline's batches are known to the server, from its first
+    run until its state is removed."""
+    file = directory / "writer"
+    if not file.exists():
+        unfinished = file.with_suffix(".new")
+        unfinished.write_text(f"pipeline {pipeline.name} {uuid.uuid4()}")
+        unfinished.replace(file)
+    return file.read_text()
+
+
+def _upsert(options: Mapping[str, str], name: str) -> Callable[[Any, int], None]:
+    """Writes a batch under the pipeline's name: a Python sink takes no updates otherwise."""
+
+    def write(frame: Any, batch: int) -> None:
+        writer = frame.write.format("sow").options(**options, writer=name, epoch=str(batch))
+        writer.mode("append").save()
+
+    return write

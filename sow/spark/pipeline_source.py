@@ -1,0 +1,113 @@
+"""The source of a pipeline: its rows as a stream, with their time as a timestamp.
+
+Files are read with the schema that is given, or with their own; a topic of the server with the
+options that its conflation needs. What becomes of the rows is for others.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sow.errors import ClientError
+from sow.pipelines import Option, Pipeline, Source
+from sow.spark.conflation import SparkConflation
+from sow.spark.http import Server, segment
+
+ROWS_OF_A_BATCH = "100000"
+
+
+class SourceRows:
+    """What a pipeline reads. `ticks` says whether silence is to be heard of too."""
+
+    def __init__(
+        self,
+        spark: Any,
+        pipeline: Pipeline,
+        url: str,
+        data_directory: Path,
+        conflation: SparkConflation | None,
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._url = url
+        self._data_directory = data_directory
+        self._conflation = conflation
+
+    def frame(self, ticks: bool) -> Any:
+        """The rows as they come."""
+        source = self._pipeline.source
+        reader = self._spark.readStream.format(source.format)
+        schema = source.schema
+        if source.is_files:
+            path = str(self._data_directory / (source.path or ""))
+            if schema is None:
+                files = self._spark.read.format(source.format).options(**given(source.options))
+                schema = files.load(path).schema
+            reader = reader.option("path", _directory_of(path)).options(**_only(path))
+        if source.format == "sow":
+            reader = reader.options(**self._options(ticks))
+            if ticks and schema is not None and self._pipeline.sql is None:
+                schema = schema if "_op" in schema else f"{schema}, _op string"
+        if schema is not None:
+            reader = reader.schema(schema)
+        frame = _timed(reader.options(**given(source.options)).load(), source)
+        if source.watermark_us is not None:
+            frame = frame.withWatermark(source.time, f"{source.watermark_us} microseconds")
+        return frame
+
+    def _options(self, ticks: bool) -> dict[str, str]:
+        options = {
+            "url": self._url,
+            "topic": self._pipeline.source.topic or "",
+            "maxRowsPerTrigger": ROWS_OF_A_BATCH,
+        }
+        if ticks and self._pipeline.conflate is not None:
+            options["closesWithin"] = f"{self._pipeline.conflate.interval_us}us"
+        if self._conflation is not None:
+            name = self._conflation.definition.name
+            copy = Server(self._url).json("GET", f"/v1/topics/{segment(name)}")
+            options["closesWithin"] = f"{self._conflation.definition.interval_us}us"
+            # What the copy was filled with need not be read; what comes later is kept for it.
+            options["startingBookmark"] = copy["filled_bookmark"]
+            options["consumer"] = f"conflated topic {name}"
+        return options
+
+
+def given(options: Iterable[Option]) -> dict[str, str]:
+    """Options as Spark takes them."""
+    return {option.name: option.value for option in options}
+
+
+def _directory_of(path: str) -> str:
+    """Spark streams directories; a single file is the only one wanted of its own."""
+    return str(Path(path).parent) if Path(path).is_file() else path
+
+
+def _only(path: str) -> dict[str, str]:
+    return {"pathGlobFilter": Path(path).name} if Path(path).is_file() else {}
+
+
+def _timed(frame: Any, source: Source) -> Any:
+    """The source's rows with their time as a timestamp, whatever it was counted in."""
+    from pyspark.sql.functions import abs as magnitude
+    from pyspark.sql.functions import col, timestamp_micros, when
+    from pyspark.sql.types import IntegralType
+
+    if source.time is None:
+        return frame
+    if source.time not in frame.columns:
+        raise ClientError(
+            f"the source has no column {source.time!r}; TimeColumn must be one of "
+            f"{', '.join(frame.columns)}"
+        )
+    if not isinstance(frame.schema[source.time].dataType, IntegralType):
+        return frame.withColumn(source.time, col(source.time).cast("timestamp"))
+    # Of this century's times each unit has numbers of its own size.
+    number = col(source.time)
+    micros = (
+        when(magnitude(number) >= 10**17, (number / 1000).cast("long"))
+        .when(magnitude(number) >= 10**14, number)
+        .when(magnitude(number) >= 10**11, number * 1000)
+        .otherwise(number * 1_000_000)
+    )
+    return frame.withColumn(source.time, timestamp_micros(micros))

@@ -1,0 +1,23 @@
+"""What is said of an error of Spark's: one sentence of its hundred lines.
+
+Errors of ours are raised in Spark's workers and come back inside Spark's own; the sentence is
+looked for there. Nothing is decided by it.
+"""
+
+OURS = ("Refused: ", "ClientError: ", "SowError: ", "DataLoss: ", "ValueError: ")
+MISSING = "Failed to find the data source: kafka"
+KAFKA = (
+    "Spark's connector for Kafka is not here; add <Setting Name='spark.jars.packages' "
+    "Value='org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0'/> to the pipeline"
+)
+
+
+def reason(error: BaseException) -> str:
+    """One sentence of what Spark says in a hundred lines."""
+    text = str(error)
+    if MISSING in text or ("kafka" in text and "DATA_SOURCE_NOT_FOUND" in text):
+        return KAFKA
+    for mark in OURS:
+        if mark in text:
+            return text.rpartition(mark)[2].splitlines()[0].strip().strip("'\"")
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
