@@ -222,15 +222,28 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+WRITER_KEPT_US = 30 * 86_400 * 1_000_000
 WRITES = Topic(
+    name="/sow/commits",
+    message_type="json",
+    keys=("/writer", "/topic"),
+    file_name="sow-commits.sow",
+    expires=True,
+    expiration_us=WRITER_KEPT_US,
+)
+"""Which batch of each writer was applied last to each topic: one record, in the transaction of the
+batch."""
+
+WRITES_BEFORE = Topic(
     name="/sow/writes",
     message_type="json",
     keys=("/writer",),
     file_name="sow-writes.sow",
     expires=True,
-    expiration_us=30 * 86_400 * 1_000_000,
+    expiration_us=WRITER_KEPT_US,
 )
-"""Which batch of each writer was applied last: one record, in the transaction of the batch."""
+"""The same as versions have noted it that kept one account of a writer, whatever it wrote to.
+Nothing is added to it, and after its 30 days it is empty."""
 
 CONSUMERS = Topic(
     name="/sow/consumers",
@@ -240,7 +253,7 @@ CONSUMERS = Topic(
 )
 """How far each named reader of the log has come; what it has not read is kept for it."""
 
-SYSTEM_TOPICS = (WRITES, CONSUMERS)
+SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS)
 
 
 def with_system_topics(configuration: Configuration) -> Configuration:

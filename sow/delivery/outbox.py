@@ -6,7 +6,7 @@ but references passes through here. When it does not, updates are *folded*
 single updates, and those that match become one. What must not be touched (acks, snapshots, topics
 with the policy `off`) keeps its place.
 
-QueuePolicy keeps within a *membership*, from a session's joining a strand to its leaving it: one that
+Folding keeps within a *membership*, from a session's joining a strand to its leaving it: one that
 unsubscribes and comes back begins another, so that nothing is moved in front of its new snapshot.
 It takes an update to an earlier one that waits, or to the end, and never in front of another one of
 the same record: a record does not go backwards.
@@ -464,7 +464,7 @@ class Outbox:
             self._waiting = deque(entry for entry in self._waiting if entry.lives)
             self._dead = 0
 
-    # QueuePolicy one update.
+    # Folding one update.
 
     def _fold(
         self,

@@ -5,6 +5,10 @@ staged, so that a task hears at once which of its rows are bad; *read* piece by 
 is committed; and *applied* in one step of the engine, together with a record in the server's own
 topic of writes that says which epoch its writer has reached. Both are in one transaction of the
 journal, so a batch that is committed again, before or after a crash, is known for a duplicate.
+
+A writer has an account for each topic. An epoch that is older than the account's is another matter
+than a duplicate: it comes of a writer that began anew under its old name, so it is refused unless
+it is said that such may be passed over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +20,7 @@ import orjson
 
 from conflated_topics import Removal
 from sow.changes import Reason
-from sow.definitions import WRITES
+from sow.definitions import WRITES, WRITES_BEFORE
 from sow.engine.capacity import Deed
 from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
@@ -85,6 +89,21 @@ class Rejected:
 
     index: int
     reason: str
+
+
+class EpochPassed(ClientError):
+    """A writer is beyond the batch that it hands over."""
+
+    reason = "epoch passed"
+    status = 409
+
+    def __init__(self, writer: str, epoch: int, topic: str, last: int) -> None:
+        super().__init__(
+            f"writer {shown(writer)} has applied epoch {last} to {topic}, and this is epoch "
+            f"{epoch}: it was begun anew, with another checkpoint or another count. Give it a "
+            "name of its own as writer, count on from there, or say that what is older was written "
+            "(rerun=skip)"
+        )
 
 
 def read(records: Records, run: StagedRows) -> CommitStep:
@@ -177,17 +196,30 @@ class StagedWrites:
             except ClientError as error:
                 yield Rejected(start + at, error.detail)
 
-    def applied(self, writer: str, epoch: int) -> str | None:
-        """The bookmark at which a batch was applied (or a later one of its writer), or None."""
-        last = self._last(writer)
-        return last["bookmark"] if last is not None and epoch <= last["epoch"] else None
+    def applied(self, writer: str, epoch: int, topic: str, passes_over: bool = False) -> str | None:
+        """The bookmark at which a batch was applied to a topic, or None if it was not.
 
-    def _last(self, writer: str) -> dict[str, Any] | None:
-        table = self._engine.topic(WRITES.name).records.table
-        slot = table.slots.get(writer)
-        found: dict[str, Any] | None
-        found = None if slot is None else orjson.loads(table.bodies[slot] or b"")
-        return found
+        Raises EpochPassed where the writer has gone on since, unless `passes_over` says that a
+        batch is done with when a later one is.
+        """
+        last = self._last(writer, topic)
+        if last is None or epoch > last["epoch"]:
+            return None
+        if epoch < last["epoch"] and not passes_over:
+            raise EpochPassed(writer, epoch, topic, last["epoch"])
+        bookmark: str = last["bookmark"]
+        return bookmark
+
+    def _last(self, writer: str, topic: str) -> dict[str, Any] | None:
+        writes = self._engine.topic(WRITES.name).records
+        names = writes.identities_of([orjson.dumps({"writer": writer, "topic": topic})])
+        before = self._engine.topic(WRITES_BEFORE.name).records
+        found: list[dict[str, Any]] = [
+            orjson.loads(table.bodies[slot] or b"")
+            for table, name in ((writes.table, names[0]), (before.table, writer))
+            if (slot := table.slots.get(name)) is not None
+        ]
+        return max(found, key=lambda account: account["epoch"], default=None)
 
     def apply(
         self, writer: str, epoch: int, name: str, steps: Sequence[CommitStep], now_us: int
@@ -214,7 +246,13 @@ class StagedWrites:
             engine.put(topic, messages, now_us, engine.expiry_us(topic, None, now_us))
             rows += len(messages.bodies)
         bookmark = engine.seq
-        account = {"writer": writer, "epoch": epoch, "bookmark": str(bookmark), "rows": rows}
+        account = {
+            "writer": writer,
+            "topic": name,
+            "epoch": epoch,
+            "bookmark": str(bookmark),
+            "rows": rows,
+        }
         writes = engine.topic(WRITES.name)
         expires_us = engine.expiry_us(writes, None, now_us)
         engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)

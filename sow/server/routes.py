@@ -33,7 +33,7 @@ from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import PARAMETERS as STREAM_PARAMETERS
 from sow.server.sse import EventDoor
 from sow.server.websocket import WebSocketDoor
-from sow.server.writes import STAGE_PARAMETERS, WritesDoor
+from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
 from sow.store.staging import Staging
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -162,7 +162,7 @@ def routes(
             STAGE_PARAMETERS,
         ),
         Route("POST", batch + "/commit", doors.writes.commit, "Apply a staged batch, once"),
-        Route("DELETE", batch, doors.writes.abort, "Forget a staged batch"),
+        Route("DELETE", batch, doors.writes.abort, "Forget a staged batch", ABORT_PARAMETERS),
         Route("GET", "/v1/sessions", http.sessions, "Sessions and their queues"),
         Route("POST", "/v1/sessions", http.change_sessions, "Conflate or not", SESSIONS_PARAMETERS),
         Route("POST", "/v1/sessions/{id}", http.change_session, "Switch a session's conflation"),

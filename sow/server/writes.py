@@ -4,13 +4,14 @@
     POST   /v1/writes/{writer}/{epoch}/commit   which attempts won: applied as a whole, once
     DELETE /v1/writes/{writer}/{epoch}          forget what was kept aside
 
-A batch that was applied before is answered as a duplicate and changes nothing.
+A batch is one of a writer for one topic. One that was applied before is answered as a duplicate and
+changes nothing.
 """
 
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -37,6 +38,7 @@ REJECTED_TOLD_MAX = 1_000
 WRITER_LENGTH_MAX = 255
 EPOCH_DIGITS_MAX = 18
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
+ABORT_PARAMETERS = ("topic",)
 
 
 class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,6 +55,8 @@ class Commit(msgspec.Struct, forbid_unknown_fields=True):
 
     topic: str
     parts: list[StagedPart]
+    rerun: Literal["fail", "skip"] = "fail"
+    """What becomes of a batch that is older than the writer's last."""
 
 
 class Missing(ClientError):
@@ -90,9 +94,8 @@ class Read(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """One request of one attempt at its part of a batch, as read for a topic."""
+    """One request of one attempt at its part of a batch."""
 
-    topic: str
     batch: StagedBatch
     attempt: Attempt
     number: int
@@ -101,8 +104,8 @@ class Chunk(NamedTuple):
 class Recent:
     """Chunks as they were read when they came, so that most need not be read again to be applied.
 
-    Only so many rows and bytes are kept, the latest; the files have everything. A chunk is known by
-    the topic that it was read for too. Chunks are kept by the loop and taken by a thread.
+    Only so many rows and bytes are kept, the latest; the files have everything. Chunks are kept by
+    the loop and taken by a thread.
     """
 
     def __init__(self, rows_max: int = RECENT_ROWS_MAX, bytes_max: int = RECENT_BYTES_MAX) -> None:
@@ -134,11 +137,12 @@ class Recent:
             self._bytes -= read.size_bytes
         return read
 
-    def drop(self, batch: StagedBatch) -> None:
-        """Let a whole batch go."""
+    def drop(self, writer: str, epoch: int, topic: str | None = None) -> None:
+        """Let a whole batch go, or those of all topics."""
         with self._lock:
-            for name in [name for name in self._read if name.batch == batch]:
-                self._forget(name)
+            for name in list(self._read):
+                if name.batch[:2] == (writer, epoch) and topic in (None, name.batch.topic):
+                    self._forget(name)
 
 
 class WritesDoor:
@@ -157,14 +161,14 @@ class WritesDoor:
 
     async def stage(self, request: web.Request) -> web.Response:
         """Keep a chunk of rows for a commit."""
-        batch = _batch(request)
         asked = asked_of(request)
         rejects = asked.get("rejects", "fail")
         if "topic" not in asked or rejects not in ("fail", "skip"):
             raise ClientError("give topic, and rejects=fail or rejects=skip")
         if request.content_type != ARROW:
             raise UnsupportedMediaType(f"content type {request.content_type}: send {ARROW}")
-        topic = self._writes.topic(asked["topic"])
+        batch = StagedBatch(*_writer_and_epoch(request), asked["topic"])
+        topic = self._writes.topic(batch.topic)
         content = await read_body(request)
         read = await asyncio.to_thread(self._read, topic, content)
         self._writes.check_room(topic, read.steps, len(content))
@@ -175,7 +179,7 @@ class WritesDoor:
         content = without_rows(content, [row.index for row in read.rejected])
         now_us = self._driver.now_us()
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
-        self._recent.keep(Chunk(asked["topic"], batch, attempt, chunk), read)
+        self._recent.keep(Chunk(batch, attempt, chunk), read)
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
     def _read(self, topic: LiveTopic, content: bytes) -> Read:
@@ -186,7 +190,6 @@ class WritesDoor:
 
     async def commit(self, request: web.Request) -> web.Response:
         """Apply a batch, answered when it is durable."""
-        batch = _batch(request)
         try:
             commit = msgspec.json.decode(await read_body(request), type=Commit)
         except msgspec.MsgspecError as error:
@@ -195,18 +198,18 @@ class WritesDoor:
                 f'"rows":10}}]}}: {clipped(str(error))}'
             ) from None
         _check_parts(commit)
+        batch = StagedBatch(*_writer_and_epoch(request), commit.topic)
         async with self._committing:
-            bookmark = self._writes.applied(*batch)
+            bookmark = self._writes.applied(*batch, commit.rerun == "skip")
             is_duplicate = bookmark is not None
             if bookmark is None:
                 bookmark = await self._apply(batch, commit)
             await self._driver.durable()
-        self._recent.drop(batch)
-        await asyncio.to_thread(self._staging.drop, batch)
+        await self._drop(*batch)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
     async def _apply(self, batch: StagedBatch, commit: Commit) -> str:
-        topic = self._writes.topic(commit.topic)
+        topic = self._writes.topic(batch.topic)
         steps: list[CommitStep] = []
         room = self._engine.configuration.limits.batch_bytes_max
         for part in commit.parts:
@@ -214,7 +217,7 @@ class WritesDoor:
                 steps += read.steps
                 room -= read.size_bytes
         now_us = self._driver.now_us()
-        return str(self._writes.apply(*batch, commit.topic, steps, now_us))
+        return str(self._writes.apply(*batch, steps, now_us))
 
     def _staged(
         self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
@@ -239,8 +242,7 @@ class WritesDoor:
         return found
 
     def _chunk(self, topic: LiveTopic, batch: StagedBatch, attempt: Attempt, chunk: int) -> Read:
-        name = topic.definition.name
-        recent = self._recent.take(Chunk(name, batch, attempt, chunk))
+        recent = self._recent.take(Chunk(batch, attempt, chunk))
         if recent is not None:
             return recent
         content = self._staging.get(batch, attempt, chunk)
@@ -252,11 +254,14 @@ class WritesDoor:
         return self._read(topic, content)
 
     async def abort(self, request: web.Request) -> web.Response:
-        """Forget what was staged for a batch."""
-        batch = _batch(request)
-        self._recent.drop(batch)
-        await asyncio.to_thread(self._staging.drop, batch)
-        return json_response({"aborted": batch.epoch})
+        """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""
+        writer, epoch = _writer_and_epoch(request)
+        await self._drop(writer, epoch, asked_of(request).get("topic"))
+        return json_response({"aborted": epoch})
+
+    async def _drop(self, writer: str, epoch: int, topic: str | None) -> None:
+        self._recent.drop(writer, epoch, topic)
+        await asyncio.to_thread(self._staging.drop, writer, epoch, topic)
 
     def _sweep(self, now_us: int) -> bool:
         """What nobody has committed for a day belongs to a writer that will not come back."""
@@ -266,13 +271,13 @@ class WritesDoor:
         return False
 
 
-def _batch(request: web.Request) -> StagedBatch:
+def _writer_and_epoch(request: web.Request) -> tuple[str, int]:
     writer, epoch = request.match_info["writer"], request.match_info["epoch"]
     if len(writer) > WRITER_LENGTH_MAX or not writer.isprintable():
         raise ClientError(f"a writer's name has 1 to {WRITER_LENGTH_MAX} printable characters")
     if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
         raise ClientError(f"epoch {shown(epoch)} is not a whole number, 0 or more")
-    return StagedBatch(writer, int(epoch))
+    return writer, int(epoch)
 
 
 def _check_parts(commit: Commit) -> None:

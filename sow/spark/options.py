@@ -29,6 +29,7 @@ NAMES = (
     "mode",
     "writer",
     "epoch",
+    "rerun",
     "batchRows",
     "deadLetterPath",
     "keyColumn",
@@ -66,6 +67,7 @@ class Options:
     mode: WriteMode
     writer: str | None
     epoch: int | None
+    rerun: str
     batch_rows: int
     dead_letter_path: str | None
     key_column: str
@@ -115,6 +117,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         ),
         writer=asked.get("writer"),
         epoch=_count("epoch", asked.get("epoch"), minimum=0),
+        rerun=_choice("rerun", asked.get("rerun", "fail"), "fail", "skip"),
         batch_rows=_count("batchRows", asked.get("batchRows")) or 50_000,
         dead_letter_path=asked.get("deadLetterPath"),
         key_column=asked.get("keyColumn", "key"),

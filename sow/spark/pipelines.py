@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from sow.definitions import ConflatedTopic
 from sow.errors import ClientError
 from sow.pipelines import Pipeline, Sink, Source
 from sow.spark.conflation import SparkConflation
@@ -23,7 +24,6 @@ from sow.spark.pipeline_source import SourceRows, given
 from sow.spark.reasons import reason
 from sow.spark.session import has_session, session
 from sow.store.private import make_directory, open_file
-from sow.definitions import ConflatedTopic
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
 NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}

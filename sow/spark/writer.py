@@ -167,12 +167,18 @@ def _commit(options: Options, epoch: int, messages: Sequence[WriterCommitMessage
         for one in staged
     ]
     path = f"/v1/writes/{segment(staged[0].writer)}/{epoch}/commit"
-    options.server.json("POST", path, {"topic": options.topic, "parts": parts})
+    body = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
+    options.server.json("POST", path, body)
 
 
 def _abort(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
     for writer in {message.writer for message in messages if isinstance(message, Staged)}:
-        options.server.json("DELETE", f"/v1/writes/{segment(writer)}/{epoch}")
+        _forget(options, writer, epoch)
+
+
+def _forget(options: Options, writer: str, epoch: int) -> None:
+    path = f"/v1/writes/{segment(writer)}/{epoch}"
+    options.server.json("DELETE", path, topic=options.topic)
 
 
 class SowWriter(DataSourceArrowWriter):
@@ -194,8 +200,7 @@ class SowWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Forget it."""
-        path = f"/v1/writes/{segment(self.writer)}/{self.epoch}"
-        self.options.server.json("DELETE", path)
+        _forget(self.options, self.writer, self.epoch)
 
 
 class SowStreamWriter(DataSourceStreamArrowWriter):

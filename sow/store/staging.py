@@ -1,9 +1,9 @@
 """Staging: what writers have sent ahead of a commit, in files of its own.
 
 A batch that is to be applied as a whole arrives in chunks, from many tasks, some of which fail and
-are tried again. Each chunk is a file under its writer, epoch, part and attempt; a commit names
-the attempts that won. Chunks have checksums and are not synced: one that a crash has damaged or
-lost is found missing by the commit, and the batch is sent again.
+are tried again. Each chunk is a file under its writer, epoch, topic, part and attempt; a commit
+names the attempts that won. Chunks have checksums and are not synced: one that a crash has damaged
+or lost is found missing by the commit, and the batch is sent again.
 
 Whoever may write may stage, and never commit. So batches may take a part of the disk's free room
 and no more, each writer half of it, and those that nobody goes on with are forgotten: after a day,
@@ -44,10 +44,11 @@ DROPPED = "."
 
 
 class StagedBatch(NamedTuple):
-    """What is applied as a whole: the `epoch`-th batch of a writer."""
+    """What is applied as a whole: the `epoch`-th batch of a writer for a topic."""
 
     writer: str
     epoch: int
+    topic: str
 
 
 class Attempt(NamedTuple):
@@ -200,11 +201,23 @@ class Staging:
         whole = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") == found[:CHECKSUM_BYTES]
         return content if whole else None
 
-    def drop(self, batch: StagedBatch) -> None:
-        """Forget what was staged for a batch; nothing may be."""
+    def drop(self, writer: str, epoch: int, topic: str | None = None) -> None:
+        """Forget what was staged for a batch, or for those of all topics; nothing may be."""
         with self._lock:
-            gone = self._set_aside(self._batch(batch))
+            if topic is None:
+                batches = self._of_epoch(writer, epoch)
+            else:
+                batches = [self._batch(StagedBatch(writer, epoch, topic))]
+            gone = [path for batch in batches for path in self._set_aside(batch)]
         _remove(gone)
+
+    def _of_epoch(self, writer: str, epoch: int) -> list[Path]:
+        directory = self._directory / _file_name(writer)
+        return [
+            batch
+            for batch in self._batches
+            if batch.parent == directory and batch.name.partition("-")[0] == str(epoch)
+        ]
 
     def sweep(self, now_us: int) -> int:
         """Forget batches that nobody has gone on with for a day, and say how many."""
@@ -234,7 +247,8 @@ class Staging:
 
     def _batch(self, batch: StagedBatch) -> Path:
         # Writers are free to choose their names, files are not.
-        return self._directory / _file_name(batch.writer) / str(batch.epoch)
+        name = f"{batch.epoch}-{_file_name(batch.topic)}"
+        return self._directory / _file_name(batch.writer) / name
 
     def _path(self, batch: StagedBatch, attempt: Attempt, chunk: int) -> Path:
         return self._batch(batch) / f"{attempt.part}-{_file_name(attempt.name)}-{chunk}"

@@ -1,7 +1,7 @@
 """Updates: one record's change as a subscriber is to be told it, and how two become one.
 
 An update says what the subscriber was last told of a record (`old`) and what holds now (`new`).
-QueuePolicy two updates of one record keeps the first one's `old` and the second one's `new`, so that
+Folding two updates of one record keeps the first one's `old` and the second one's `new`, so that
 what comes out is exact however many were folded:
 
     old      new      say

@@ -13,7 +13,14 @@ import pyarrow.compute as pc
 
 from conflated_topics.recorded import State, step
 from sow.clock import VirtualClock
-from sow.definitions import WRITES, Configuration, ConflatedTopic, SessionSettings, Topic
+from sow.definitions import (
+    WRITES,
+    WRITES_BEFORE,
+    Configuration,
+    ConflatedTopic,
+    SessionSettings,
+    Topic,
+)
 from sow.engine.engine import Engine
 from sow.errors import DiskFull
 from sow.history.log_rows import extent, log_rows
@@ -188,7 +195,7 @@ class SparkWorld(World):
             replace(topic, engine="spark") if is_run_by_spark(topic, topics) else topic
             for topic in topics
         )
-        super().__init__(*topics, WRITES, **more)
+        super().__init__(*topics, WRITES, WRITES_BEFORE, **more)
         self.writes = StagedWrites(self.engine)
         self.batches = 0
         self.runs = {

@@ -1,26 +1,30 @@
 """The server's own accounts: exact and durable, and no holes in the log of everybody else."""
 
+from dataclasses import replace
+
 import pytest
 
-from sow.definitions import CONSUMERS, WRITES
+from sow.definitions import CONSUMERS, WRITES, WRITES_BEFORE
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.requests.consumers import Consumers
-from sow.requests.staged_writes import StagedRows, StagedWrites
+from sow.requests.staged_writes import EpochPassed, StagedRows, StagedWrites
 from sow.store.protocols import LogEntry
 from tests.core.harness import ORDERS, SECOND, World
+
+TRADES = replace(ORDERS, name="trades")
 
 
 @pytest.fixture
 def world():
-    return World(ORDERS, WRITES, CONSUMERS)
+    return World(ORDERS, WRITES, WRITES_BEFORE, CONSUMERS)
 
 
-def write(world, epoch, *ids):
-    writes, orders = StagedWrites(world.engine), world.engine.topics["orders"]
+def write(world, epoch, *ids, topic="orders"):
+    writes, orders = StagedWrites(world.engine), world.engine.topics[topic]
     bodies = [b'{"id":%d}' % n for n in ids]
     steps, _ = writes.read(orders, StagedRows(["publish"] * len(ids), [None] * len(ids), bodies))
-    bookmark = writes.apply("w", epoch, "orders", steps, world.now)
+    bookmark = writes.apply("w", epoch, topic, steps, world.now)
     world.settle()
     return bookmark
 
@@ -56,8 +60,8 @@ def test_accounts_are_exact_after_a_restart(world):
     assert Consumers(again.engine).positions() == {
         "reader": 4, "other 0": 0, "other 1": 1, "other 3": 3, "other 4": 4
     }  # fmt: skip
-    assert StagedWrites(again.engine).applied("w", 4) == "5"
-    assert StagedWrites(again.engine).applied("w", 5) is None
+    assert StagedWrites(again.engine).applied("w", 4, "orders") == "5"
+    assert StagedWrites(again.engine).applied("w", 5, "orders") is None
     again.check()
     assert again.publish("orders", {"id": 9}) == 6
 
@@ -68,7 +72,7 @@ def test_a_commit_that_a_crash_took_back_is_not_known(world):
     steps, _ = writes.read(orders, StagedRows(["publish"], [None], [b'{"id":2}']))
     writes.apply("w", 2, "orders", steps, world.now)
     again = world.restart()
-    assert StagedWrites(again.engine).applied("w", 2) is None
+    assert StagedWrites(again.engine).applied("w", 2, "orders") is None
     assert write(again, 2, 2) == 2
 
 
@@ -78,8 +82,36 @@ def test_a_writers_account_expires_for_good(world):
     again.clock.advance(31 * 86_400 * SECOND)
     again.engine.advance(again.now)
     again.settle()
-    assert StagedWrites(again.engine).applied("w", 1) is None
-    assert StagedWrites(again.restart().engine).applied("w", 1) is None
+    assert StagedWrites(again.engine).applied("w", 1, "orders") is None
+    assert StagedWrites(again.restart().engine).applied("w", 1, "orders") is None
+
+
+def test_a_writer_has_an_account_for_each_topic():
+    world = World(ORDERS, TRADES, WRITES, WRITES_BEFORE, CONSUMERS)
+    write(world, 5, 1)
+    writes = StagedWrites(world.engine)
+    assert writes.applied("w", 5, "orders") == "1"
+    assert writes.applied("w", 5, "trades") is None
+    with pytest.raises(EpochPassed, match="epoch 5 to orders, and this is epoch 4"):
+        writes.applied("w", 4, "orders")
+    assert writes.applied("w", 4, "orders", passes_over=True) == "1"
+    assert write(world, 5, 2, topic="trades") == 2
+    again = StagedWrites(world.restart().engine)
+    assert again.applied("w", 5, "trades") == "2"
+    assert again.applied("w", 6, "trades") is None
+
+
+def test_a_writers_account_of_the_version_before_stands_for_every_topic(world):
+    before = b'{"writer":"w","epoch":7,"bookmark":"0","rows":1}'
+    account = LogEntry("publish", WRITES_BEFORE.name, 0, world.now, ["w"], [before], 0, True)
+    world.journal.append([account])
+    again = world.restart()
+    writes = StagedWrites(again.engine)
+    assert writes.applied("w", 7, "orders") == "0"
+    with pytest.raises(EpochPassed):
+        writes.applied("w", 6, "orders")
+    assert write(again, 8, 1) == 1
+    assert writes.applied("w", 8, "orders") == "1"
 
 
 def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
@@ -89,7 +121,7 @@ def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
             LogEntry("publish", "orders", 1, now, None, [b'{"id":1}']),
             LogEntry("publish", CONSUMERS.name, 2, now, None, [b'{"name":"a","bookmark":"1"}']),
             LogEntry("publish", CONSUMERS.name, 3, now, None, [b'{"name":"b","bookmark":"1"}']),
-            LogEntry("publish", WRITES.name, 4, now, None, [applied], now + 60 * SECOND),
+            LogEntry("publish", WRITES_BEFORE.name, 4, now, None, [applied], now + 60 * SECOND),
             LogEntry("delete", CONSUMERS.name, 5, now, ["b"], []),
         ]
     )  # fmt: skip
@@ -100,9 +132,9 @@ def test_accounts_that_an_earlier_version_has_numbered_are_taken_over(world):
     assert older.publish("orders", {"id": 2}) == 6
     again = older.restart()
     assert Consumers(again.engine).positions() == {}
-    assert StagedWrites(again.engine).applied("w", 7) == "1"
+    assert StagedWrites(again.engine).applied("w", 7, "orders") == "1"
     again.advance(61 * SECOND)
-    assert StagedWrites(again.engine).applied("w", 7) is None
+    assert StagedWrites(again.engine).applied("w", 7, "orders") is None
     again.check()
 
 
@@ -116,13 +148,13 @@ def test_what_an_earlier_version_numbers_in_between_is_taken_over_too(world):
     world.journal.append(
         [
             LogEntry("publish", "orders", seq + 1, world.now, None, [b'{"id":3}']),
-            LogEntry("publish", WRITES.name, seq + 2, world.now, None, [applied]),
+            LogEntry("publish", WRITES_BEFORE.name, seq + 2, world.now, None, [applied]),
             LogEntry("publish", CONSUMERS.name, seq + 3, world.now, None, [moved]),
         ]
     )  # fmt: skip
     again = world.restart()
     assert Consumers(again.engine).positions() == {"a": 3, "b": 2}
-    assert StagedWrites(again.engine).applied("w", 2) == "3"
+    assert StagedWrites(again.engine).applied("w", 2, "orders") == "3"
     again.settle()
     Consumers(again.engine).remove("a", again.now)
     again.settle()

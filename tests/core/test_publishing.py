@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.definitions import CONSUMERS, WRITES, Topic
+from sow.definitions import CONSUMERS, WRITES, WRITES_BEFORE, Topic
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
 from sow.requests.consumers import Consumers
 from sow.requests.staged_writes import StagedRows, StagedWrites
@@ -78,7 +78,7 @@ def test_a_full_disk_refuses_at_the_door_and_reads_go_on(world):
 @pytest.fixture
 def full():
     """A world on a full disk, of which the reserve has room for some names of records."""
-    world = World(ORDERS, SHORT, WRITES, CONSUMERS)
+    world = World(ORDERS, SHORT, WRITES, WRITES_BEFORE, CONSUMERS)
     world.publish("orders", *({"id": n} for n in range(1000)))
     world.publish("short", {"id": 1}, expires_s=1)
     world.journal.full, world.journal.reserve_bytes = True, 10_000
@@ -141,7 +141,7 @@ def test_a_staged_batch_that_only_deletes_is_applied_on_a_full_disk(full, operat
     else:
         with pytest.raises(DiskFull):
             writes.apply("w", 1, "orders", steps, full.now)
-    assert (writes.applied("w", 1) is not None) is taken
+    assert (writes.applied("w", 1, "orders") is not None) is taken
 
 
 def test_a_delete_by_filter_tells_how_many(world):

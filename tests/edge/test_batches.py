@@ -60,13 +60,14 @@ def staged(server, topic, values, epoch=0, writer="w", part=0, attempt="a", chun
     )
 
 
-def committed(server, topic, *parts, epoch=0, writer="w"):
+def committed(server, topic, *parts, epoch=0, writer="w", **more):
     body = {
         "topic": topic,
         "parts": [
             {"part": part, "attempt": attempt, "chunks": chunks, "rows": count}
             for part, attempt, chunks, count in parts
         ],
+        **more,
     }
     path = f"/v1/writes/{writer}/{epoch}/commit"
     return server.request("POST", path, data=json.dumps(body).encode())
@@ -341,11 +342,23 @@ def test_a_batch_that_is_committed_again_is_a_duplicate_also_after_a_restart(ser
     server.publish("orders", {"id": 1, "later": True})
     server.stop()
     server.start()
-    for epoch in (7, 6):
+    for epoch, more in ((7, {}), (7, {"rerun": "skip"}), (6, {"rerun": "skip"})):
         staged(server, "orders", [{"id": 1}], writer="again", epoch=epoch)
-        answer = committed(server, "orders", (0, "a", 1, 1), writer="again", epoch=epoch).json
+        parts = [(0, "a", 1, 1)]
+        answer = committed(server, "orders", *parts, writer="again", epoch=epoch, **more).json
         assert answer == {"bookmark": first["bookmark"], "duplicate": True}
     assert server.records("orders") == [{"id": 1, "later": True}]
+
+
+def test_an_older_batch_is_refused_by_both_numbers_and_stays(server):
+    staged(server, "orders", [{"id": 1}], writer="anew", epoch=7)
+    committed(server, "orders", (0, "a", 1, 1), writer="anew", epoch=7)
+    staged(server, "orders", [{"id": 2}], writer="anew", epoch=0)
+    answer = committed(server, "orders", (0, "a", 1, 1), writer="anew", epoch=0)
+    assert (answer.status, answer.json["reason"]) == (409, "epoch passed")
+    assert "epoch 7" in answer.json["detail"]
+    assert "epoch 0" in answer.json["detail"]
+    assert server.records("orders") == [{"id": 1}]
 
 
 def test_what_was_staged_outlives_the_server(server):
@@ -356,20 +369,25 @@ def test_what_was_staged_outlives_the_server(server):
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_what_was_staged_for_one_topic_is_read_anew_for_another(server):
+def test_a_writers_batches_for_two_topics_are_two(server):
+    staged(server, "orders", [{"id": 1}], writer="both")
+    staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="both")
+    for topic in ("orders", "pairs"):
+        answer = committed(server, topic, (0, "a", 1, 1), writer="both").json
+        assert answer["duplicate"] is False
+    assert server.records("orders") == [{"id": 1}]
+    assert server.records("pairs") == [{"a": 1, "b": {"c": 2}}]
+
+
+def test_what_was_staged_for_one_topic_is_not_there_for_another(server):
     staged(server, "pairs", [{"a": 1, "b": {"c": 2}, "id": 9}], writer="astray")
-    assert committed(server, "orders", (0, "a", 1, 1), writer="astray").status == 200
-    (found,) = server.records("orders", meta="true")
-    (stored,) = server.records("orders", keys=found["k"])
-    assert stored["id"] == 9
-    server.publish("orders", {"id": 9, "later": True})
-    assert server.records("orders") == [{"id": 9, "later": True}]
-    assert server.records("pairs") == []
+    assert committed(server, "orders", (0, "a", 1, 1), writer="astray").status == 409
+    assert server.records("orders") == []
 
 
 def test_only_so_many_rows_are_kept_as_read():
     recent = Recent(rows_max=10)
-    names = [Chunk("t", StagedBatch("w", 0), Attempt(0, "a"), number) for number in range(4)]
+    names = [Chunk(StagedBatch("w", 0, "t"), Attempt(0, "a"), number) for number in range(4)]
     for name, rows in zip(names, (4, 4, 4, 20), strict=True):
         recent.keep(name, Read(rows, [], []))
     assert [recent.take(name) for name in names] == [None] * 4  # the last is too many by itself
@@ -380,7 +398,7 @@ def test_only_so_many_rows_are_kept_as_read():
 
 def test_only_so_many_bytes_are_kept_as_read():
     recent = Recent(bytes_max=1000)
-    names = [Chunk("t", StagedBatch("w", 0), Attempt(0, "a"), number) for number in range(3)]
+    names = [Chunk(StagedBatch("w", 0, "t"), Attempt(0, "a"), number) for number in range(3)]
     for name in names:
         recent.keep(name, Read(1, [], [], 600))
     assert [recent.take(name) is not None for name in names] == [False, False, True]
@@ -437,6 +455,14 @@ def test_an_aborted_batch_is_forgotten(server):
     staged(server, "orders", [{"id": 1}], writer="aborted")
     assert server.request("DELETE", "/v1/writes/aborted/0").status == 200
     assert committed(server, "orders", (0, "a", 1, 1), writer="aborted").status == 409
+
+
+def test_a_batch_is_forgotten_for_one_topic_alone(server):
+    staged(server, "orders", [{"id": 1}], writer="half")
+    staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="half")
+    assert server.request("DELETE", "/v1/writes/half/0?topic=orders").status == 200
+    assert committed(server, "orders", (0, "a", 1, 1), writer="half").status == 409
+    assert committed(server, "pairs", (0, "a", 1, 1), writer="half").status == 200
 
 
 def test_bad_rows_refuse_a_chunk_and_each_is_named(server):
@@ -509,10 +535,10 @@ def test_an_unknown_operation_is_a_bad_row(server):
 
 def test_the_servers_own_topics_are_not_listed_and_not_written_to(server):
     assert not [t for t in server.get("/v1/topics").json if t["name"].startswith("/sow/")]
-    assert server.publish("/sow/writes", {"writer": "w"}).json["reason"] == "invalid topic"
+    assert server.publish("/sow/commits", {"writer": "w"}).json["reason"] == "invalid topic"
     staged(server, "orders", [{"id": 1}], writer="seen", epoch=3)
     committed(server, "orders", (0, "a", 1, 1), writer="seen", epoch=3)
-    (found,) = server.records("/sow/writes", filter="/writer = 'seen'")
+    (found,) = server.records("/sow/commits", filter="/writer = 'seen'")
     assert (found["epoch"], found["rows"]) == (3, 1)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from sow.definitions import WRITES, ConflatedTopic, Limits, Topic
+from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
 from sow.errors import Full
 from sow.requests.staged_writes import StagedRows, StagedWrites
 from sow.store.memory import RECORD_BYTES
@@ -133,7 +133,7 @@ def test_a_lower_limit_starts_and_hides_nothing_but_takes_no_more():
 
 
 def test_a_staged_batch_is_taken_with_the_room_that_it_makes_or_not_at_all():
-    world = World(FEW, WRITES)
+    world = World(FEW, WRITES, WRITES_BEFORE)
     publish(world, 1, 2, 3)
     writes = StagedWrites(world.engine)
     topic = writes.topic("orders")
@@ -147,7 +147,7 @@ def test_a_staged_batch_is_taken_with_the_room_that_it_makes_or_not_at_all():
 
     with pytest.raises(Full):
         apply(1, ("publish", 4), ("delete", 9))
-    assert writes.applied("w", 1) is None
+    assert writes.applied("w", 1, "orders") is None
     with pytest.raises(Full):
         apply(1, ("delta", 4), ("delta", 5))
     apply(1, ("delete", 1), ("delete", 2), ("publish", 4), ("delta", 5), ("delta", 3))

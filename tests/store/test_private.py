@@ -48,7 +48,7 @@ def live(path):
     journal.append(group(journal.last_seq + 1, 2))
     checkpoint.write(journal.last_seq, [part(0, 2)])
     staging = Staging(path / "staging")
-    staging.put(StagedBatch("writer", journal.last_seq), Attempt(0, "a"), 0, b"rows")
+    staging.put(StagedBatch("writer", journal.last_seq, "t"), Attempt(0, "a"), 0, b"rows")
     for opened in (journal, checkpoint, data):
         opened.close()
 

@@ -43,7 +43,7 @@ def fill(store, writer, chunks=1000, now_us=0, epoch=0):
     """Stage megabytes until it is refused; how many were taken, and what was said."""
     for number in range(chunks):
         try:
-            store.put(StagedBatch(writer, epoch), ATTEMPT, number, CHUNK, now_us)
+            store.put(StagedBatch(writer, epoch, "t"), ATTEMPT, number, CHUNK, now_us)
         except DiskFull as error:
             return number, error.detail
     return chunks, ""
@@ -58,22 +58,22 @@ def test_all_may_take_a_quarter_of_the_room_and_each_writer_half_of_that(made):
     assert count == 1
     assert "of the disk" in said
     assert made.size_bytes == 25 * MB
-    assert made.get(StagedBatch("a", 0), ATTEMPT, 0) == CHUNK
+    assert made.get(StagedBatch("a", 0, "t"), ATTEMPT, 0) == CHUNK
 
 
 def test_what_is_dropped_makes_room_and_so_does_a_chunk_that_is_sent_again(made):
     fill(made, "a")
-    made.put(StagedBatch("a", 0), ATTEMPT, 3, b"less", 0)
+    made.put(StagedBatch("a", 0, "t"), ATTEMPT, 3, b"less", 0)
     assert made.size_bytes == 11 * MB + PAGE_BYTES
-    made.drop(StagedBatch("a", 0))
+    made.drop("a", 0, "t")
     assert made.size_bytes == 0
-    assert made.get(StagedBatch("a", 0), ATTEMPT, 0) is None
+    assert made.get(StagedBatch("a", 0, "t"), ATTEMPT, 0) is None
     assert fill(made, "a")[0] == 12
 
 
 def test_the_reserve_is_left_alone_but_for_a_little_that_deletes_may_have(made, disk):
     disk.free_bytes = RESERVE_BYTES
-    made.put(StagedBatch("a", 0), ATTEMPT, 0, b"delete")
+    made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"delete")
     assert fill(made, "b")[0] == RESERVE_BYTES // 4 // 2 // MB
 
 
@@ -82,31 +82,31 @@ def test_abandoned_batches_go_when_others_need_the_room_the_longest_idle_first(m
     fill(made, "b", now_us=1000)
     assert fill(made, "c", now_us=ABANDONED_US)[0] == 1
     assert fill(made, "c", now_us=ABANDONED_US + 1)[0] == 12
-    assert made.get(StagedBatch("a", 0), ATTEMPT, 0) is None
-    assert made.get(StagedBatch("b", 0), ATTEMPT, 0) == CHUNK
+    assert made.get(StagedBatch("a", 0, "t"), ATTEMPT, 0) is None
+    assert made.get(StagedBatch("b", 0, "t"), ATTEMPT, 0) == CHUNK
 
 
 def test_a_batch_goes_after_a_day_without_a_chunk(made):
-    made.put(StagedBatch("a", 0), ATTEMPT, 0, b"x", 0)
-    made.put(StagedBatch("b", 0), ATTEMPT, 0, b"x", 0)
-    made.put(StagedBatch("b", 0), ATTEMPT, 1, b"x", 1000)
+    made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x", 0)
+    made.put(StagedBatch("b", 0, "t"), ATTEMPT, 0, b"x", 0)
+    made.put(StagedBatch("b", 0, "t"), ATTEMPT, 1, b"x", 1000)
     assert made.sweep(KEPT_US) == 0
     assert made.sweep(KEPT_US + 1) == 1
-    assert made.get(StagedBatch("b", 0), ATTEMPT, 0) == b"x"
+    assert made.get(StagedBatch("b", 0, "t"), ATTEMPT, 0) == b"x"
     assert made.sweep(KEPT_US + 1001) == 1
     assert made.size_bytes == 0
 
 
 def test_a_start_counts_what_is_there_and_gives_it_another_day(tmp_path, disk, made):
     fill(made, "a")
-    batch = made._path(StagedBatch("a", 0), ATTEMPT, 0).parent
+    batch = made._path(StagedBatch("a", 0, "t"), ATTEMPT, 0).parent
     (batch / "0-half-0.1234abcd").write_bytes(CHUNK)
     (tmp_path / "staging" / ".dropped" / "sub").mkdir(parents=True)
     disk.staging = again = Staging(tmp_path / "staging", KEPT_US * 365, disk)
     assert again.size_bytes == 12 * MB
     assert fill(again, "a", now_us=KEPT_US * 365, epoch=1)[0] == 0
     assert again.sweep(KEPT_US * 366) == 0
-    assert again.get(StagedBatch("a", 0), ATTEMPT, 11) == CHUNK
+    assert again.get(StagedBatch("a", 0, "t"), ATTEMPT, 11) == CHUNK
     assert again.sweep(KEPT_US * 366 + 1) == 1
     assert list((tmp_path / "staging").iterdir()) == []
 
@@ -114,9 +114,9 @@ def test_a_start_counts_what_is_there_and_gives_it_another_day(tmp_path, disk, m
 def test_chunks_are_bounded_in_number(made, monkeypatch):
     monkeypatch.setattr(staging, "CHUNKS_MAX", 3)
     for number in range(3):
-        made.put(StagedBatch("a", number), ATTEMPT, 0, b"x")
+        made.put(StagedBatch("a", number, "t"), ATTEMPT, 0, b"x")
     with pytest.raises(DiskFull, match="3 chunks"):
-        made.put(StagedBatch("a", 0), ATTEMPT, 1, b"x")
+        made.put(StagedBatch("a", 0, "t"), ATTEMPT, 1, b"x")
 
 
 def test_a_chunk_that_cannot_be_written_takes_no_room(made, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_chunk_that_cannot_be_written_takes_no_room(made, monkeypatch):
 
     monkeypatch.setattr(staging, "write_anew", refuse)
     with pytest.raises(DiskFull, match="cannot be written"):
-        made.put(StagedBatch("a", 0), ATTEMPT, 0, b"x")
+        made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x")
     assert made.size_bytes == 0
 
 
@@ -133,11 +133,11 @@ def test_a_chunk_whose_batch_is_dropped_meanwhile_is_refused(made, monkeypatch):
     write = staging.write_anew
 
     def dropping(path):
-        made.drop(StagedBatch("a", 0))
+        made.drop("a", 0, "t")
         return write(path)
 
     monkeypatch.setattr(staging, "write_anew", dropping)
     with pytest.raises(StoreError, match="dropped meanwhile") as caught:
-        made.put(StagedBatch("a", 0), ATTEMPT, 0, b"x")
+        made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x")
     assert caught.value.status == 409
     assert made.size_bytes == 0

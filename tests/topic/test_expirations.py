@@ -5,7 +5,7 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import WRITES, Topic
+from sow.definitions import WRITES, WRITES_BEFORE, Topic
 from sow.requests.staged_writes import StagedRows, StagedWrites, read
 from sow.store.memory import Table
 from sow.store.protocols import Slice
@@ -113,7 +113,7 @@ def test_a_delta_takes_the_lifetime_it_is_given():
 
 def test_lifetimes_of_a_batch_write_end():
     topic = Topic("t", "json", keys=("/id",), expires=True, expiration_us=2 * SECOND)
-    world = World(topic, WRITES)
+    world = World(topic, WRITES, WRITES_BEFORE)
     many = 3 * expirations.ENTRIES_MIN
     rows = StagedRows(["publish"] * many, [None] * many, [b'{"id":%d}' % at for at in range(many)])
     step = read(world.engine.topics["t"].records, rows)
