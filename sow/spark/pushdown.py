@@ -1,9 +1,17 @@
 """Filters of Spark's as filters of the server's.
 
 A pushed filter only spares rows the way: it must let through every row for which Spark's own is
-true, and Spark evaluates its own all the same. So comparisons are pushed where the server's are as
-wide as Spark's, and left alone where they are not: texts that look like numbers are numbers to the
-server, and a field of another type than its column is null to Spark alone.
+true, and Spark evaluates its own all the same. So what is pushed is where the server's comparison
+is as wide as Spark's, and the rest is left alone:
+
+* numbers, over columns of whole numbers and doubles. A `float` is rounded where the body is not,
+  and decimals, times and texts have rules of their own;
+* texts that begin as no JSON value other than a text does. A text column shows what is no text as
+  JSON (`true`, `12.50`, `{"a":1}`), and to the server a boolean is a number and an object nothing;
+* beginnings and ends of texts for the same reason, and parts of texts never: an object's text may
+  contain anything.
+
+Nothing is said of columns that are not fields of the body.
 """
 
 import re
@@ -21,7 +29,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
     Not,
-    StringContains,
     StringEndsWith,
     StringStartsWith,
 )
@@ -33,14 +40,15 @@ COMPARISONS: dict[type[Filter], str] = {
     LessThan: "<",
     LessThanOrEqual: "<=",
 }
-PATTERNS: dict[type[Filter], str] = {
-    StringContains: "{}",
-    StringStartsWith: "^{}",
-    StringEndsWith: "{}$",
-}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-PLAIN = re.compile(r"[ -&(-\[\]-~]+\Z")  # printable, without quotes and backslashes
-LITERALLY = re.compile(r"[A-Za-z0-9_ ]+\Z")  # means itself in a pattern
+TEXT = re.compile(r"[A-Za-z_][ -&(-\[\]-~]*\Z")
+"""Printable, without quotes and backslashes, and no beginning of a number, array or object."""
+OF_JSON = re.compile(r"(true|false|null|nan|inf(inity)?)\Z", re.IGNORECASE)
+"""What would be a text here and something else there."""
+BEGINNING = re.compile(r"(?![tfn])[A-Za-z_][A-Za-z0-9_ ]*\Z")
+"""Means itself in a pattern, and no other JSON value begins so."""
+ENDING = re.compile(r"[A-Za-z0-9_ ]*(?![el])[A-Za-z_]\Z")
+"""The same for how other values end: with a digit, a bracket, true, false or null."""
 EXACT = 2**53
 
 
@@ -58,50 +66,54 @@ def expression(condition: Filter, fields: pa.Schema) -> str | None:
     if isinstance(condition, Not):
         # Only of numbers: that a text differs from another is not the same to both.
         child = condition.child
-        if isinstance(child, EqualTo) and _number(child.value):
+        if isinstance(child, EqualTo) and _number(child.value) is not None:
             inner = expression(child, fields)
             return None if inner is None else f"NOT ({inner})"
         return None
     attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     if not attribute or attribute[0] not in fields.names or not all(map(NAME.match, attribute)):
         return None
-    path, kind = "/" + "/".join(attribute), fields.field(attribute[0]).type
+    path, kind = "/" + "/".join(attribute), _kind(attribute, fields)
+    is_number = kind is not None and (pa.types.is_integer(kind) or pa.types.is_float64(kind))
+    is_text = kind is not None and pa.types.is_string(kind)
     if isinstance(condition, IsNotNull):
         # To the server an empty text is NULL.
-        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         return f"{path} IS NOT NULL" if is_number else None
+    literal = _number if is_number else _text if is_text else None
+    if literal is None:
+        return None
     if isinstance(condition, In):
-        values = [_literal(value) for value in condition.value]
+        values = [literal(value) for value in condition.value]
         known = [value for value in values if value is not None]
         return f"{path} IN ({', '.join(known)})" if known and len(known) == len(values) else None
     value: Any = getattr(condition, "value", None)
-    if type(condition) in PATTERNS:
-        return _pattern(path, PATTERNS[type(condition)], value)
-    operator = COMPARISONS.get(type(condition))
-    literal = _literal(value)
-    if operator is None or literal is None or (operator != "=" and not _number(value)):
+    if is_text and isinstance(condition, StringStartsWith):
+        return f"{path} LIKE '^{value}'" if BEGINNING.match(value) else None
+    if is_text and isinstance(condition, StringEndsWith):
+        return f"{path} LIKE '{value}$'" if ENDING.match(value) else None
+    operator, written = COMPARISONS.get(type(condition)), literal(value)
+    if operator is None or written is None or (is_text and operator != "="):
         return None
-    return f"{path} {operator} {literal}"
+    return f"{path} {operator} {written}"
 
 
-def _number(value: Any) -> bool:
+def _kind(attribute: tuple[str, ...], fields: pa.Schema) -> pa.DataType | None:
+    """The type of a column, or of a field within one."""
+    kind: pa.DataType | None = fields.field(attribute[0]).type
+    for name in attribute[1:]:
+        if kind is None or not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
+    return kind
+
+
+def _number(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < EXACT
-
-
-def _literal(value: Any) -> str | None:
-    if isinstance(value, str):
-        return f"'{value}'" if _plain(value) else None
-    return repr(value) if _number(value) else None
-
-
-def _pattern(path: str, form: str, value: Any) -> str | None:
-    if not isinstance(value, str):
         return None
-    return f"{path} LIKE '" + form.format(value) + "'" if LITERALLY.match(value) else None
+    return repr(value) if abs(value) < EXACT else None
 
 
-def _plain(value: str) -> bool:
-    """Not empty, and no character that an expression might read otherwise than it is meant."""
-    return bool(PLAIN.match(value))
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str) or not TEXT.match(value) or OF_JSON.match(value):
+        return None
+    return f"'{value}'"

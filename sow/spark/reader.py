@@ -4,19 +4,22 @@ The moment is chosen once, by taking a snapshot on the server while the read is 
 task asks for its parts of it. With `startingBookmark` the rows are those of the log instead.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition, IsNotNull
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from sow.spark.columns import decoder, is_row_schema
+from sow.spark.columns import OF_THE_ROW, decoder, is_row_schema
 from sow.spark.http import Refused, Server, segment
 from sow.spark.options import Options
 from sow.spark.pushdown import pushed
 from sow.spark.rows import part_of_snapshot, range_of_log
 
+KEY = re.compile(r"[!-+\--~]+\Z")
+"""A key as the server lists it: printable, without blanks and commas. No other can be there."""
 PARTS = 4
 ROWS_OF_A_PART = 250_000
 
@@ -124,19 +127,19 @@ class PushingReader(SowReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take what the server can do; what Spark has still to evaluate is returned."""
-        fields = [] if is_row_schema(self.schema) else list(self.schema)
-        self.filters += pushed(filters, pa.schema(fields))
-        if fields or self.from_log or self.options.as_of:
-            return filters
-        left = []
-        for one in filters:
-            keys = _keys(one)
-            if keys is not None and self.keys is None:
-                self.keys = keys
-            elif not (isinstance(one, IsNotNull) and one.attribute != ("value",)):
-                left.append(one)
-        return left
+        """Let the server leave out rows; Spark evaluates each filter all the same."""
+        if is_row_schema(self.schema):
+            if self.keys is None and not (self.from_log or self.options.as_of):
+                self.keys = next((keys for one in filters if (keys := _keys(one))), None)
+        elif self._bodies_are_json():
+            fields = [field for field in self.schema if field.name not in OF_THE_ROW]
+            self.filters += pushed(filters, pa.schema(fields))
+        return filters
+
+    def _bodies_are_json(self) -> bool:
+        """Bodies of other types have other comparisons: a number is a text there."""
+        topic = self.options.server.json("GET", f"/v1/topics/{segment(self.options.topic)}")
+        return bool(topic["message_type"] == "json")
 
 
 def _keys(condition: Filter) -> tuple[str, ...] | None:
@@ -149,7 +152,7 @@ def _keys(condition: Filter) -> tuple[str, ...] | None:
         values = tuple(condition.value)
     else:
         return None
-    are_keys = all(isinstance(value, str) and value and "," not in value for value in values)
+    are_keys = all(isinstance(value, str) and KEY.match(value) for value in values)
     return values if values and are_keys else None
 
 

@@ -89,10 +89,7 @@ def _logging() -> Path:
     return file
 
 
-CONNECTED = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",  # for those who ask for it: see docs
-}
+CONNECTED = {"spark.sql.session.timeZone": "UTC"}
 
 
 def _settings(master: str | None) -> dict[str, str]:

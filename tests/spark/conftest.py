@@ -28,6 +28,7 @@ def spark(tmp_path_factory):
                 "spark.sql.codegen.wholeStage": "false",
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.sql.adaptive.enabled": "false",
+                "spark.sql.python.filterPushdown.enabled": "true",
             },
         )
     yield found
