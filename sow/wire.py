@@ -465,6 +465,10 @@ def quoted(texts: Sequence[str]) -> list[bytes]:
     return [orjson.dumps(text) for text in texts]
 
 
+Frames = Iterator[tuple[bytes, int]]
+"""Frames for a socket, each with the number of its lines; made when they are asked for."""
+
+
 class Encoding(Protocol):
     """How one kind of connection carries lines."""
 

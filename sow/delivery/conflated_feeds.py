@@ -1,248 +1,42 @@
-"""Paced strands: subscriptions that are conflated in time (`conflation=1s`, `conflation=auto`).
+"""Conflated feeds: a topic as a subscription sees it that is conflated in time.
 
-A paced strand holds its updates in a conflator, one composed update a key of each topic, until
-their window ends or, with `auto`, until its client has taken what was sent before. Snapshots never
-wait. Windows end in the order in which they opened, whatever their topics, so lines come in the
-order of the first changes that they stand for.
-
-What is said of a window is what has changed from its beginning to its end. So a paced feed hears
-what records were before, whatever its clients asked for: one that came and went is not mentioned,
-and what each client holds is known at all times.
-
-Who joins late shares the windows that are open already. Its snapshot holds what waits in them, so
-until those windows have ended it is a *newcomer*: it is told what changed since its snapshot, and
-no more.
+What is said of a window is what has changed from its beginning to its end. So a conflated feed
+hears what records were before, whatever its clients asked for: one that came and went is not
+mentioned, and what each client holds is known at all times. Only windows by another key than the
+record's, in which one record's update stands for another's, know nothing of that.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-from conflated_topics import Conflator, OnDemand, PerKey
-from sow.delivery.feeds import Feed, FeedKey
-from sow.delivery.sessions import Session
-from sow.delivery.strands import Part, Strand
+from sow.delivery.conflated_strands import ConflatedStrand
+from sow.delivery.feeds import Feed
+from sow.delivery.lines import FeedKey
 from sow.expressions import Filter
-from sow.paths import value_at
 from sow.topic.batch import Batch
 from sow.topic.queue_policy import Key, key_of
-from sow.topic.updates import Update, compose
-from sow.wire import Encoding
-
-if TYPE_CHECKING:
-    from sow.paths import Path
-    from sow.topic.records import Records
-
-FOREVER_US = 2**62
-
-ConflationPlace = tuple[Feed, Key]
-"""What an update is conflated by: the topic as the subscription sees it, and its key there."""
-
-
-class Waiting(NamedTuple):
-    """An update in a window, and the number of the newest that is folded in as they were heard.
-
-    Bookmarks would not do: a change of a conflated topic bears that of its original, which may be
-    older than what has been said in the meantime.
-    """
-
-    number: int
-    update: Update
-
-
-class Newcomer:
-    """A member that joined at `seq`, while `held` waited; `number` was the newest to be heard."""
-
-    def __init__(self, seq: int, number: int, held: Mapping[ConflationPlace, Waiting]) -> None:
-        self.seq = seq
-        self.number = number
-        self.held = dict(held)
-
-    def corrected(
-        self, released: Iterable[tuple[ConflationPlace, Waiting]]
-    ) -> list[tuple[Feed, Update]]:
-        """What released updates mean to someone whose snapshot is as of `seq`."""
-        updates: list[tuple[Feed, Update]] = []
-        for place, (number, update) in released:
-            held = self.held.get(place)
-            if held is None:
-                updates.append((place[0], update))
-            elif number <= self.number:
-                if held.number <= number:
-                    del self.held[place]
-            else:
-                del self.held[place]
-                # Of what it stands for, the snapshot holds all up to its own bookmark.
-                first_seq = min(max(update.first_seq, self.seq), update.seq)
-                old = held.update.new
-                fixed = update._replace(
-                    told=old is not None, old=old, delta=None, first_seq=first_seq
-                )
-                updates.append((place[0], fixed))
-        return updates
-
-
-class ConflatedStrand(Strand):
-    """A strand with a conflator. `interval_us` is None to follow the client's pace."""
-
-    def __init__(self, name: str, encoding: Encoding, interval_us: int | None) -> None:
-        super().__init__(name, encoding)
-        self._demand = OnDemand[ConflationPlace]() if interval_us is None else None
-        self.conflator: Conflator[ConflationPlace, Waiting] = Conflator(
-            self._demand or PerKey(interval_us or 1), _folded
-        )
-        self._heard = 0
-        self._released: list[tuple[ConflationPlace, Waiting]] = []
-        self._newcomers: dict[Session, Newcomer] = {}
-
-    def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
-        """Take in an update, to wait for its window's end."""
-        self._heard += 1
-        self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
-
-    @property
-    def waiting(self) -> bool:
-        """There is something that `flush` would hand out, and somebody to take it."""
-        return bool(self.members) and (bool(self._released) or self._client_is_ready())
-
-    def _client_is_ready(self) -> bool:
-        """The one client of an `auto` strand has taken all that was sent, and more waits for it."""
-        return (
-            self._demand is not None
-            and len(self.conflator) > 0
-            and all(session.idle for session in self.members)
-        )
-
-    def join_at(self, session: Session, seq: int) -> None:
-        """Add a member that knows everything up to `seq`; 0: it is to be told what waits."""
-        super().join_at(session, seq)
-        held = self.conflator.pending()
-        if seq and held:
-            self._newcomers[session] = Newcomer(seq, self._heard, held)
-
-    def leave(self, session: Session) -> None:
-        """Take a member out; what gathered was handed out."""
-        super().leave(session)
-        self._newcomers.pop(session, None)
-
-    def pending_for(self, session: Session) -> dict[Feed, list[Update]]:
-        """What waits to be said to a member of each topic."""
-        pending = self.conflator.pending()
-        newcomer = self._newcomers.get(session)
-        waiting: dict[Feed, list[Update]] = {}
-        for feed, update in (
-            Newcomer(newcomer.seq, newcomer.number, newcomer.held).corrected(pending.items())
-            if newcomer is not None
-            else _updates(pending.items())
-        ):
-            waiting.setdefault(feed, []).append(update)
-        return waiting
-
-    def due_us(self) -> int | None:
-        """When `release` next has something to do."""
-        return self.conflator.due_us()
-
-    def release(self, now_us: int) -> None:
-        """Take out of the conflator what is due; `flush` hands it out."""
-        if self._demand is not None and now_us == FOREVER_US:
-            self._demand.demand()
-        self._released += self.conflator.take(now_us).items()
-
-    def collect(self) -> list[bytes]:
-        """The lines of what was released, for a strand without members."""
-        released, self._released = self._released, []
-        return self._said(_updates(released))[0]
-
-    def flush(self, group: int, now_us: int) -> None:
-        """Hand out what was released; newcomers get it as it concerns them."""
-        if self._client_is_ready():
-            assert self._demand is not None
-            self._demand.demand()
-            self.release(now_us)
-        released, self._released = self._released, []
-        settled = [session for session in self.members if session not in self._newcomers]
-        if settled:
-            self._tell(settled, _updates(released), group, now_us)
-        for session, newcomer in list(self._newcomers.items()):
-            self._tell([session], newcomer.corrected(released), group, now_us)
-            if not newcomer.held:
-                del self._newcomers[session]
-
-    def _tell(
-        self,
-        sessions: Sequence[Session],
-        updates: Iterable[tuple[Feed, Update]],
-        group: int,
-        now_us: int,
-    ) -> None:
-        lines, parts = self._said(updates)
-        if lines:
-            self._hand_out(sessions, lines, parts, group, now_us)
-
-    @staticmethod
-    def _said(updates: Iterable[tuple[Feed, Update]]) -> tuple[list[bytes], list[Part]]:
-        """Lines of updates, without those that say nothing."""
-        lines: list[bytes] = []
-        parts: list[Part] = []
-        for feed, update in updates:
-            line = feed.line(update)
-            if line is not None:
-                lines.append(line)
-                parts.append((feed, update))
-        return lines, parts
-
-
-def _updates(waiting: Iterable[tuple[ConflationPlace, Waiting]]) -> Iterator[tuple[Feed, Update]]:
-    return ((place[0], one.update) for place, one in waiting)
-
-
-def _folded(current: Waiting, new: Waiting) -> Waiting:
-    """Two updates of one place; with a conflation key they may be of different records."""
-    one, other = current.update, new.update
-    if one.identity == other.identity:
-        return Waiting(new.number, compose(one, other))
-    later = other._replace(first_seq=one.first_seq, first_ts_us=one.first_ts_us)
-    return Waiting(new.number, later)
+from sow.topic.records import Records
+from sow.topic.updates import Update
 
 
 class ConflatedFeed(Feed):
-    """A feed of a paced strand."""
+    """A feed of a conflated strand."""
 
     strand: ConflatedStrand
 
     def __init__(
-        self,
-        strand: ConflatedStrand,
-        topic: "Records",
-        key: FeedKey,
-        condition: Filter | None,
-        conflation_key: "tuple[Path, ...]" = (),
+        self, strand: ConflatedStrand, topic: Records, key: FeedKey, condition: Filter | None
     ) -> None:
         super().__init__(strand, topic, key, condition)
         self._batched = False
-        # Oofs and deltas are about one record each, whatever the topics of a pattern have for keys.
-        by_record = key.oof or key.delta or set(conflation_key) in (set(), set(topic.keys))
-        self._conflation_key = () if by_record else conflation_key
+        by_record = not self.lines.conflation_key
         self.knows_what_is_held = by_record
         if by_record:
             self.wants_old = self._hears_leaving = True
             self._needs_old = self.told is None
 
-    def keys(self, updates: Sequence[Update]) -> list[Key]:
-        """What queued updates are matched by: as in windows, if the subscription has said so."""
-        if not self._conflation_key:
-            return super().keys(updates)
-        parse, paths = self.topic.message_type.parse, self._conflation_key
-        documents = [parse(update.new or b"") for update in updates]
-        return [
-            key_of([value_at(document, path) for path in paths], update.identity)
-            for document, update in zip(documents, updates, strict=True)
-        ]
-
     def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
         key: Key = (update.identity,)
-        if self._conflation_key:
-            key = key_of(batch.row(self._conflation_key, at), update.identity)
-        self.strand.offer((self, key), update, now_us)
+        if self.lines.conflation_key:
+            key = key_of(batch.row(self.lines.conflation_key, at), update.identity)
+        self.strand.offer((self.lines, key), update, now_us)
 
     def hears_more(self) -> bool:
         """Something waits in the conflator."""

@@ -13,77 +13,45 @@ A subscriber who was given a snapshot of everything in focus is told of a record
 record was in focus before. One who was not is told of what the feed has said: such a feed keeps
 account (`told`).
 
-What a feed says it puts into its subscription's strand (`sow.delivery.strands`), which gathers the
-lines of all topics and hands them out. Equal subscriptions share a strand and its feeds. A feed
-whose strand has a conflator (`sow.delivery.conflated_feeds`) says nothing until its updates are
-released.
+What a feed has to say is worded by its `Lines` (`sow.delivery.lines`) and put into its
+subscription's strand (`sow.delivery.strands`), which gathers what there is to say of all topics and
+hands it out. Equal subscriptions share a strand and its feeds. A feed whose strand has a conflator
+(`sow.delivery.conflated_feeds`) says nothing until its updates are released.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
 
+from sow.delivery.lines import Columns, FeedKey, Lines
 from sow.delivery.sessions import Session
-from sow.delivery.strands import Columns, Strand
-from sow.delta import difference
+from sow.delivery.strands import Strand
 from sow.expressions import Filter
 from sow.topic.batch import Batch
-from sow.topic.queue_policy import Key, QueuePolicy, Verdict
-from sow.topic.rendering import Kind, LineColumns, Shape
+from sow.topic.records import Records
 from sow.topic.updates import Update
-
-if TYPE_CHECKING:
-    from sow.topic.records import Records
-
-
-class FeedKey(NamedTuple):
-    """What makes two subscriptions of a topic equal.
-
-    `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
-    is how long updates are conflated, `auto` for as long as the client takes.
-    """
-
-    filter: str | None = None
-    oof: bool = False
-    delta: bool = False
-    no_empties: bool = False
-    accounts: bool = False
-    interval_us: int | None = None
-    auto: bool = False
-    conflation_key: tuple[str, ...] = ()
-    shape: Shape = Shape()
-    encoding: str = "lines"
-    scope: str = ""
 
 
 class Feed:
     """One topic as one distinct subscription sees it."""
 
     def __init__(
-        self, strand: Strand, topic: "Records", key: FeedKey, condition: Filter | None
+        self, strand: Strand, topic: Records, key: FeedKey, condition: Filter | None
     ) -> None:
         self.strand = strand
         self.topic = topic
         self.key = key
         self.condition = condition
         self.shape = key.shape
-        self.encoding = strand.encoding
+        self.lines = Lines(topic, strand.name, strand.encoding, key)
         # Where nothing is stored no snapshot and no old state says what a subscriber holds.
         accounts = key.accounts or (key.oof and not topic.retains)
         self.told: set[str] | None = set() if accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
-        self.tells_records = key.oof or key.delta
-        """Subscribers are told of each record by itself: no other one's update may stand for it."""
         self._needs_old = self.wants_old and not accounts
         self._hears_leaving = key.oof
         self.knows_what_is_held = True
         """An update that waits says what each client was told of its record before."""
         self._batched = not self.wants_old
-        self._publish_head = topic.renderer.head("p", strand.name)
-        self._oof_heads = {
-            reason: topic.renderer.head("oof", strand.name, reason=reason)
-            for reason in ("match", "deleted", "expired")
-        }
 
     @property
     def name(self) -> str:
@@ -95,14 +63,15 @@ class Feed:
         """The sessions that share it."""
         return self.strand.members
 
-    @property
-    def folding(self) -> QueuePolicy:
-        """How the topic's updates may be folded in a queue."""
-        return self.topic.folding
-
     def can_be_joined(self) -> bool:
         """A newcomer would be in the same position as those who are here."""
         return not self.told
+
+    def keep_account_of(self, identities: Iterable[str]) -> None:
+        """The subscriber was told of these records by its snapshot; needless where the old state
+        of a record says so."""
+        if self.told is not None:
+            self.told.update(identities)
 
     # Hearing.
 
@@ -127,7 +96,7 @@ class Feed:
 
     def hears_more(self) -> bool:
         """The engine has to look after the strand, because of what this feed has heard."""
-        return bool(self.strand.lines)
+        return bool(self.strand.rendered)
 
     def _hear_plain(self, batch: Batch) -> None:
         changes = batch.changes
@@ -142,12 +111,7 @@ class Feed:
                 tails = [tails[at] for at in hits]
                 names, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
                 columns = (names, news, seqs, ts_us)  # type: ignore[assignment]
-        self._say_plain(columns, tails)
-
-    def _say_plain(self, columns: Columns, tails: Sequence[bytes]) -> None:
-        strand, head = self.strand, self._publish_head
-        strand.parts.append((self, columns))
-        strand.lines += self.encoding.records("p", [head + tail for tail in tails], columns[2])
+        self.strand.say(self.lines, columns, self.lines.published(tails, columns[2]))
 
     def _hear_one(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
         """The table at the top of this module, for one record."""
@@ -180,80 +144,4 @@ class Feed:
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
         """An update that this feed has to say."""
-        kind: Kind = "p"
-        head = self._publish_head
-        if update.new is None:
-            kind, head = "oof", self._oof_heads[update.reason or "match"]
-        elif update.delta is not None:
-            kind = "delta"
-        line = head + batch.tail(kind, self.shape, at)
-        self.strand.parts.append((self, update))
-        self.strand.lines += self.encoding.records(
-            "oof" if kind == "oof" else "p", [line], [update.seq]
-        )
-
-    def keys(self, updates: Sequence[Update]) -> list[Key]:
-        """What queued updates are matched by."""
-        return self.folding.keys(updates, self.tells_records)
-
-    def fold(self, current: Update, new: Update) -> Update | Verdict:
-        """What two queued updates that match become. Deltas are composed, never merged: a copy
-        that is kept by them has to be the record."""
-        return self.folding.fold(current, new, merges=not self.key.delta)
-
-    # Lines of single updates.
-
-    def line(self, update: Update) -> bytes | None:
-        """The line of one update; None for one that says nothing to this feed."""
-        if update.is_void:
-            return None
-        if update.new is None:
-            return self._oof_line(update) if self.key.oof else None
-        if self.key.no_empties and update.told and self._is_unseen(update):
-            return None
-        return self._whole_line(update) if update.delta is None else self._delta_line(update)
-
-    def _is_unseen(self, update: Update) -> bool:
-        """Whether the subscriber holds what it would be told."""
-        if update.delta is not None:
-            return not update.delta
-        if update.old is None or update.new is None:
-            return False
-        if update.old == update.new or not self.topic.message_type.structured:
-            return update.old == update.new
-        old, new = map(self.topic.renderer.document, (update.old, update.new))
-        return difference(self.shape.shown(old), self.shape.shown(new)) == {}
-
-    def shortest_line(self, update: Update) -> bytes:
-        """The line of one update; of a delta and the whole record the one with fewer bytes."""
-        if update.new is None:
-            return self._oof_line(update)
-        whole = self._whole_line(update)
-        if update.delta is None:
-            return whole
-        delta = self._delta_line(update)
-        return delta if len(delta) < len(whole) else whole
-
-    def _oof_line(self, update: Update) -> bytes:
-        return self._line("oof", self._oof_heads[update.reason or "match"], update, update.last)
-
-    def _whole_line(self, update: Update) -> bytes:
-        return self._line("p", self._publish_head, update, update.new or b"")
-
-    def _delta_line(self, update: Update) -> bytes:
-        assert update.delta is not None
-        assert update.new is not None
-        renderer = self.topic.renderer
-        body = renderer.delta(self.shape, update.delta, renderer.document(update.new))
-        return self._line("delta", self._publish_head, update, body)
-
-    def _line(self, kind: Kind, head: bytes, update: Update, body: bytes) -> bytes:
-        seqs = [update.first_seq]
-        columns = LineColumns(
-            [self.topic.sow_key_of(update.identity)] if self.shape.sow_keys else [],
-            [body],
-            seqs,
-            [update.first_ts_us],
-        )
-        lines = self.topic.renderer.lines(kind, self.shape, columns, head)
-        return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]
+        self.strand.say(self.lines, update, self.lines.of_batch(batch, at, update))

@@ -1,6 +1,6 @@
 """The outbox: what waits to be written to one session, in order, bounded.
 
-Frames of a feed are shared between sessions and held by reference. While a client keeps up nothing
+A strand's frames are shared between sessions and held by reference. While a client keeps up nothing
 but references passes through here. When it does not, updates are *folded*
 (`sow.topic.queue_policy`), topic by topic: entries that hold shared frames are taken apart into
 single updates, and those that match become one. What must not be touched (acks, snapshots, topics
@@ -23,21 +23,15 @@ Counts of messages and bytes are exact at all times. No I/O and no clock here.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sow.definitions import Policy, SessionSettings
-from sow.topic.queue_policy import DISPLACEMENTS_MAX, Key, QueuePolicy
+from sow.delivery.lines import Delivery, FoldPlace, Lines
+from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
-
-if TYPE_CHECKING:
-    from sow.delivery.feeds import Feed
-    from sow.delivery.strands import Delivery, Strand
-
-Frames = Iterator[tuple[bytes, int]]
-FoldPlace = tuple[QueuePolicy, Key]
-"""What is folded into each other: updates that a topic's settings of the time call the same."""
+from sow.wire import Frames
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame."""
@@ -56,18 +50,18 @@ class Queued:
     """One thing that waits. Exactly one of these, by what is set:
 
     a frame of `messages` lines (`delivery` says of what, None: not to be touched); frames still to
-    be made (`frames`); or a single `update` of a feed, whose line is `frame`. The single updates of
-    a membership are numbered in their order. `older` and `newer` are the other one of its pair;
-    `apart` says of the newer one that it cannot take the place of the older one.
+    be made (`frames`); or a single `update`, which `lines` words and `frame` is the line of. The
+    single updates of a membership are numbered in their order. `older` and `newer` are the other
+    one of its pair; `apart` says of the newer one that it cannot take the place of the older one.
     """
 
     __slots__ = (
         "apart",
         "delivery",
-        "feed",
         "frame",
         "frames",
         "group",
+        "lines",
         "membership",
         "messages",
         "moved",
@@ -87,7 +81,7 @@ class Queued:
         self.membership: Membership | None = None
         self.delivery: Delivery | None = None
         self.frames: Frames | None = None
-        self.feed: Feed | None = None
+        self.lines: Lines | None = None
         self.place: FoldPlace | None = None
         self.update: Update | None = None
         self.moved = 0
@@ -106,19 +100,19 @@ class Queued:
         """What may be done with it under back-pressure."""
         if self.delivery is not None:
             return self.delivery.policy
-        return "off" if self.feed is None else self.feed.folding.policy
+        return "off" if self.lines is None else self.lines.queue_policy.policy
 
 
 class Membership:
-    """What a session is told by one strand from joining it to leaving it.
+    """What a session is told under one name, from joining a strand to leaving it.
 
     `eager` counts the waiting frames of topics that are always conflated.
     """
 
-    __slots__ = ("_number", "eager", "newest", "reached", "strand")
+    __slots__ = ("_number", "eager", "name", "newest", "reached")
 
-    def __init__(self, strand: "Strand") -> None:
-        self.strand = strand
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.eager = 0
         self.restart()
 
@@ -127,7 +121,7 @@ class Membership:
         self._number = 0
         self.newest: dict[FoldPlace, Queued] = {}
         """The newest single update of each place, into which later ones are folded."""
-        self.reached: dict[tuple[Feed, str], int] = {}
+        self.reached: dict[tuple[Lines, str], int] = {}
         """The number of each record's last update: with Match it may wait in several places."""
 
     def enter(self, entry: Queued) -> None:
@@ -140,9 +134,9 @@ class Membership:
 
     def reach(self, entry: Queued) -> None:
         """An entry says another update than before."""
-        assert entry.feed is not None
+        assert entry.lines is not None
         assert entry.update is not None
-        record = entry.feed, entry.update.identity
+        record = entry.lines, entry.update.identity
         # Put in anew, so that the numbers stand in order but for few.
         self.reached.pop(record, None)
         self.reached[record] = entry.number
@@ -160,9 +154,9 @@ class Membership:
             if older.update.identity == entry.update.identity:
                 self.reach(older)
 
-    def last(self, feed: "Feed", update: Update) -> int:
+    def last(self, lines: Lines, update: Update) -> int:
         """The number of the last entry that said something of an update's record; 0: none did."""
-        return self.reached.get((feed, update.identity), 0)
+        return self.reached.get((lines, update.identity), 0)
 
     def forget(self, entry: Queued) -> None:
         """A single update has left."""
@@ -182,13 +176,13 @@ class Membership:
         assert all(one.number < other.number for one, other in pairwise(singles))
         last = {entry.place: entry for entry in singles}
         assert all(last[place] is entry for place, entry in self.newest.items())
-        seqs: dict[tuple[Feed, str], int] = {}
+        seqs: dict[tuple[Lines, str], int] = {}
         for entry in singles:
-            assert entry.feed is not None
+            assert entry.lines is not None
             assert entry.update is not None
-            record, seq = (entry.feed, entry.update.identity), entry.update.seq
+            record, seq = (entry.lines, entry.update.identity), entry.update.seq
             # Windows by another key than the record's hand out its updates in their own order.
-            if not entry.feed.key.conflation_key:
+            if not entry.lines.key.conflation_key:
                 assert seqs.get(record, 0) < seq, f"{record[1]} goes backwards"
                 seqs[record] = seq
             assert self.reached[record] >= entry.number
@@ -206,9 +200,9 @@ class Outbox:
         self._waiting: deque[Queued] = deque()
         self._dead = 0
         self._notice: Queued | None = None
-        self._memberships: dict[Strand, Membership] = {}
-        """Of strands that the session is a member of and has been told something by."""
-        self.lines = 0
+        self._memberships: dict[str, Membership] = {}
+        """By name: of strands that the session is a member of and has been told something by."""
+        self.line_count = 0
         self.bytes = 0
         self._pairs = 0
         self.folded = 0
@@ -220,7 +214,7 @@ class Outbox:
     @property
     def messages(self) -> int:
         """The lines that wait, of a pair the newer one alone."""
-        return self.lines - self._pairs
+        return self.line_count - self._pairs
 
     @property
     def full(self) -> bool:
@@ -273,21 +267,18 @@ class Outbox:
         entry.frames = frames
         self._append(entry)
 
-    def push_delivery(
-        self, delivery: "Delivery", group: int, since_us: int, conflates: bool
-    ) -> None:
+    def push_delivery(self, delivery: Delivery, group: int, since_us: int, conflates: bool) -> None:
         """Queue a strand's frame; may leave the queue over its bounds, which the session judges.
 
         Where the topic wants it, its updates are folded at once: among themselves, and into those
         that wait.
         """
-        strand = delivery.strand
-        membership = self._memberships.get(strand)
+        membership = self._memberships.get(delivery.name)
         if membership is None:
-            membership = self._memberships[strand] = Membership(strand)
+            membership = self._memberships[delivery.name] = Membership(delivery.name)
         eager = delivery.policy == "always"
         if eager and conflates:
-            folded = delivery.folded()
+            folded = delivery.folded(folded_alone)
             self.folded += delivery.messages - folded.messages
             delivery = folded
             if self:
@@ -301,21 +292,21 @@ class Outbox:
         self._append(entry)
 
     def _push_folded(
-        self, membership: Membership, delivery: "Delivery", group: int, since_us: int
+        self, membership: Membership, delivery: Delivery, group: int, since_us: int
     ) -> None:
-        before = self.lines + delivery.messages
+        before = self.line_count + delivery.messages
         if membership.eager:
             self._spread_all(lambda e: e.membership is membership and e.policy == "always")
         self._spread(membership, delivery, group, since_us)
         self._bury()
-        self.folded += before - self.lines
+        self.folded += before - self.line_count
 
     def _append(self, entry: Queued) -> None:
         if self._waiting and entry.since_us < self._waiting[-1].since_us:
             # A clock may be set back.
             entry.since_us = self._waiting[-1].since_us
         self._waiting.append(entry)
-        self.lines += entry.messages
+        self.line_count += entry.messages
         self._pairs += entry.older is not None
         self.bytes += len(entry.frame)
 
@@ -324,12 +315,12 @@ class Outbox:
         if oldest_us is not None:
             entry.since_us = min(entry.since_us, oldest_us)
         self._waiting.appendleft(entry)
-        self.lines += entry.messages
+        self.line_count += entry.messages
         self.bytes += len(entry.frame)
 
-    def leave(self, strand: "Strand") -> None:
+    def leave(self, name: str) -> None:
         """The session has left a strand: what waits stays, and nothing is folded into it."""
-        self._memberships.pop(strand, None)
+        self._memberships.pop(name, None)
 
     # Out.
 
@@ -360,24 +351,24 @@ class Outbox:
 
     def _gather(self, head: Queued, released: int) -> Pulled:
         """One frame of single updates that follow each other."""
-        lines, waiting = [head.frame], self._waiting
-        while waiting and len(lines) < GATHERED_MAX:
+        rendered, waiting = [head.frame], self._waiting
+        while waiting and len(rendered) < GATHERED_MAX:
             entry = waiting[0]
-            if entry.feed is None or entry.group > released:
+            if entry.lines is None or entry.group > released:
                 break
             if entry.newer is not None:
                 self._complete(entry, released)
             waiting.popleft()
             if entry.lives:
-                lines.append(entry.frame)
+                rendered.append(entry.frame)
                 self._forget(entry)
             else:
                 self._dead -= 1
-        assert head.feed is not None
-        return Pulled(head.feed.encoding.frame(lines), len(lines), head.since_us)
+        assert head.lines is not None
+        return Pulled(head.lines.encoding.frame(rendered), len(rendered), head.since_us)
 
     def _forget(self, entry: Queued) -> None:
-        self.lines -= entry.messages
+        self.line_count -= entry.messages
         self.bytes -= len(entry.frame)
         if entry.older is not None or entry.newer is not None:
             self._part(entry)
@@ -394,29 +385,29 @@ class Outbox:
         self._waiting.clear()
         self._memberships.clear()
         self._notice = None
-        self.lines = self.bytes = self._dead = self._pairs = 0
+        self.line_count = self.bytes = self._dead = self._pairs = 0
 
     # Conflation.
 
     def conflate(self) -> None:
         """Fold the whole queue, topic by topic, in one batch."""
-        before = self.lines
+        before = self.line_count
         self._spread_all(lambda entry: entry.policy != "off")
         self._bury(always=True)
-        self.folded += before - self.lines
+        self.folded += before - self.line_count
 
     def to_give_up(self) -> dict[Membership, bool]:
         """Memberships with a topic that says that under back-pressure it is given up; and whether
         the session is a member still."""
         return {
-            entry.membership: self._memberships.get(entry.membership.strand) is entry.membership
+            entry.membership: self._memberships.get(entry.membership.name) is entry.membership
             for entry in self._waiting
             if entry.membership is not None and entry.policy == "unsubscribe"
         }
 
     def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""
-        before = self.lines
+        before = self.line_count
         for entry in self._take_all():
             if entry.membership is None or entry.membership not in memberships:
                 if entry.lives:
@@ -424,7 +415,7 @@ class Outbox:
             else:
                 entry.membership.eager = 0
                 entry.membership.restart()
-        return before - self.lines
+        return before - self.line_count
 
     def _spread_all(self, wanted: Callable[[Queued], bool]) -> None:
         """Turn shared frames into single updates, and fold these into what stands before them."""
@@ -447,15 +438,15 @@ class Outbox:
                     membership.newest.clear()
 
     def _spread(
-        self, membership: Membership, delivery: "Delivery", group: int, since_us: int
+        self, membership: Membership, delivery: Delivery, group: int, since_us: int
     ) -> None:
-        for feed, place, update in delivery.keyed():
-            self._fold(membership, feed, place, update, group, since_us)
+        for lines, place, update in delivery.keyed():
+            self._fold(membership, lines, place, update, group, since_us)
 
     def _take_all(self) -> deque[Queued]:
         """All entries, out of the queue and its counts, to be put back one by one."""
         entries, self._waiting = self._waiting, deque()
-        self.lines = self.bytes = self._dead = self._pairs = 0
+        self.line_count = self.bytes = self._dead = self._pairs = 0
         return entries
 
     def _bury(self, always: bool = False) -> None:
@@ -469,7 +460,7 @@ class Outbox:
     def _fold(
         self,
         membership: Membership,
-        feed: "Feed",
+        lines: Lines,
         place: FoldPlace,
         update: Update,
         group: int,
@@ -477,18 +468,18 @@ class Outbox:
     ) -> None:
         """Queue an update, or let an earlier one that matches take it in."""
         entry = Queued(group, since_us, b"", 1)
-        entry.membership, entry.feed, entry.place, entry.update = membership, feed, place, update
+        entry.membership, entry.lines, entry.place, entry.update = membership, lines, place, update
         current = membership.newest.get(place)
         if current is not None:
             current = self._reunite(current)
         if current is None or current.update is None:
             self._queue(entry)
             return
-        older, last = current.older, membership.last(feed, update)
+        older, last = current.older, membership.last(lines, update)
         if older is None and self._released() < current.group < group:
             self._queue_behind(entry, current, last > current.number)
             return
-        folded = feed.fold(current.update, update)
+        folded = lines.fold(current.update, update)
         if folded == "kept current":
             return
         if not isinstance(folded, Update):
@@ -500,7 +491,7 @@ class Outbox:
         if folded.is_void:
             membership.give_up(current)
             self._kill(current)
-        elif not overtakes and (starved or not feed.folding.appends):
+        elif not overtakes and (starved or not lines.queue_policy.appends):
             current.apart = apart
             self._rewrite(current, folded, group)
         elif starved:
@@ -514,9 +505,9 @@ class Outbox:
 
     def _queue(self, entry: Queued) -> None:
         assert entry.membership is not None
-        assert entry.feed is not None
+        assert entry.lines is not None
         assert entry.update is not None
-        entry.frame = entry.feed.shortest_line(entry.update)
+        entry.frame = entry.lines.shortest_line(entry.update)
         self._append(entry)
         entry.membership.enter(entry)
 
@@ -535,13 +526,13 @@ class Outbox:
         older = newer.older
         if older is None or newer.apart or older.group > self._released():
             return newer
-        membership, feed = newer.membership, newer.feed
+        membership, lines = newer.membership, newer.lines
         assert membership is not None
-        assert feed is not None
+        assert lines is not None
         assert newer.update is not None
         assert older.update is not None
-        folded = feed.fold(older.update, newer.update)
-        newer.apart = folded == "kept both" or membership.last(feed, newer.update) > newer.number
+        folded = lines.fold(older.update, newer.update)
+        newer.apart = folded == "kept both" or membership.last(lines, newer.update) > newer.number
         if newer.apart:
             return newer
         membership.give_up(newer)
@@ -557,9 +548,9 @@ class Outbox:
     def _complete(self, older: Queued, released: int) -> None:
         """Let an entry that leaves say what its pair says, if all of that is durable."""
         if older.newer is not None and older.newer.group <= released:
-            before = self.lines
+            before = self.line_count
             self._reunite(older.newer)
-            self.folded += before - self.lines
+            self.folded += before - self.line_count
 
     def _part(self, entry: Queued) -> None:
         """An entry is no part of a pair any more."""
@@ -572,8 +563,8 @@ class Outbox:
 
     def _rewrite(self, entry: Queued, update: Update, group: int) -> None:
         assert entry.membership is not None
-        assert entry.feed is not None
-        line = entry.feed.shortest_line(update)
+        assert entry.lines is not None
+        line = entry.lines.shortest_line(update)
         self.bytes += len(line) - len(entry.frame)
         entry.frame, entry.update = line, update
         entry.group = max(entry.group, group)
@@ -581,7 +572,7 @@ class Outbox:
 
     def _kill(self, entry: Queued) -> None:
         self._part(entry)
-        self.lines -= entry.messages
+        self.line_count -= entry.messages
         self.bytes -= len(entry.frame)
         self._dead += 1
         entry.messages, entry.frame, entry.update = 0, b"", None
@@ -589,7 +580,7 @@ class Outbox:
     def check(self) -> None:
         """Assert what everything above relies on."""
         entries, living = list(self._waiting), [e for e in self._waiting if e.lives]
-        assert self.lines == sum(entry.messages for entry in entries)
+        assert self.line_count == sum(entry.messages for entry in entries)
         pairs = [(e.older, e) for e in living if e.older is not None]
         assert self._pairs == len(pairs) == sum(e.newer is not None for e in living)
         assert all(older.newer is newer and older.lives for older, newer in pairs)
@@ -599,18 +590,18 @@ class Outbox:
         assert self._dead == len(entries) - len(living)
         assert self._notice is None or self._notice in living
         assert all(one.since_us <= other.since_us for one, other in pairwise(living))
-        assert all(one.strand is strand for strand, one in self._memberships.items())
+        assert all(one.name == name for name, one in self._memberships.items())
         memberships = {e.membership for e in living if e.membership is not None}
         for membership in memberships | {*self._memberships.values()}:
             membership.check([entry for entry in living if entry.membership is membership])
 
 
-def folded(delivery: "Delivery") -> list[tuple["Feed", Update]]:
+def folded_alone(delivery: Delivery) -> list[tuple[Lines, Update]]:
     """What a queue in which nothing else waits makes of a delivery that it folds."""
     outbox = Outbox(SessionSettings())
-    outbox._spread(Membership(delivery.strand), delivery, 0, 0)
+    outbox._spread(Membership(delivery.name), delivery, 0, 0)
     return [
-        (entry.feed, entry.update)
+        (entry.lines, entry.update)
         for entry in outbox._waiting
-        if entry.feed is not None and entry.update is not None
+        if entry.lines is not None and entry.update is not None
     ]

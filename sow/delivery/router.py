@@ -5,16 +5,16 @@ conflated copies made from the topic. Feeds that want certain values of a field 
 attribute index, all others hear every batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Protocol
 
-from sow.delivery.conflated_feeds import ConflatedFeed, ConflatedStrand
+from sow.delivery.conflated_feeds import ConflatedFeed
+from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feed_index import FeedIndex
-from sow.delivery.feeds import Feed, FeedKey
-from sow.delivery.sessions import Session
+from sow.delivery.feeds import Feed
+from sow.delivery.lines import FeedKey
 from sow.delivery.strands import Strand
 from sow.expressions import Filter
-from sow.paths import parse_path
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 
@@ -61,22 +61,21 @@ class Router:
             heard += [feed for feed, at in candidates.items() if feed.hear_at(batch, at, now_us)]
         return heard
 
-    def shared(self, session: Session, key: FeedKey) -> Feed | None:
-        """The feed of `key` that a session may join, or None.
+    def shared(self, key: FeedKey, taken: Container[str]) -> Feed | None:
+        """The feed of `key` that a session may join whose subscriptions have the names `taken`.
 
         A session that subscribes twice alike gets two feeds, since each has its own name.
         """
         for feed in self._feeds.get(key, ()):
-            if feed.name not in session.subscriptions and feed.can_be_joined():
+            if feed.name not in taken and feed.can_be_joined():
                 return feed
         return None
 
     def make(self, strand: Strand, key: FeedKey, condition: Filter | None) -> Feed:
         """A feed for a strand, which hears nothing yet."""
-        if not isinstance(strand, ConflatedStrand):
-            return Feed(strand, self.topic, key, condition)
-        fields = tuple(map(parse_path, key.conflation_key))
-        return ConflatedFeed(strand, self.topic, key, condition, fields)
+        if isinstance(strand, ConflatedStrand):
+            return ConflatedFeed(strand, self.topic, key, condition)
+        return Feed(strand, self.topic, key, condition)
 
     def add(self, feed: Feed) -> None:
         """Let a feed hear what becomes of the topic from now on."""

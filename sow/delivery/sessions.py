@@ -12,18 +12,15 @@ take more, and `apply_back_pressure` after it has.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sow import replies
 from sow.definitions import SessionSettings
-from sow.delivery.outbox import Frames, Outbox
+from sow.delivery.lines import Delivery
+from sow.delivery.outbox import Outbox
 from sow.delivery.recovery import Recovery
 from sow.replies import Reply
-from sow.wire import Encoding
-
-if TYPE_CHECKING:
-    from sow.delivery.strands import Delivery, Strand
-    from sow.requests.subscriptions import Subscription
+from sow.wire import Encoding, Frames
 
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4
@@ -36,12 +33,22 @@ SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
 
 
+class Owner(Protocol):
+    """Whoever writes what a session says: a socket."""
+
+    def lose(self) -> None:
+        """Another one has taken the session up."""
+        ...
+
+
 class Session:
     """One client. `ended` is the reason once the server has given it up.
 
     `id` is what everybody calls it. `name` is a secret between server and client: whoever knows it
     can take the session up, so it is said in the ack of a logon and nowhere else.
-    `released` says up to which group everything is durable.
+    `released` says up to which group everything is durable. `give_up` ends the subscription of a
+    name, because the session does not keep up with a topic that is not worth more; `on_end` hears
+    that the server gives the session up, while what waits is still there.
     `connected` is False while no socket is there. `successor` is the session that a logon has
     taken up in this one's place.
     """
@@ -54,6 +61,8 @@ class Session:
         settings: SessionSettings,
         connected_us: int,
         released: Callable[[], int],
+        give_up: "Callable[[Session, str], None]",
+        on_end: "Callable[[Session], None]",
     ) -> None:
         self.id = session_id
         self.name = name
@@ -65,26 +74,53 @@ class Session:
         self.conflates = settings.conflates
         self.outbox = Outbox(settings, released)
         self.recovery = Recovery(settings)
-        self.subscriptions: dict[str, Subscription] = {}
-        self.filter_chars = 0
-        """How long the filters of its subscriptions are in all."""
-        self.at_own_pace: dict[Subscription, None] = {}
-        """Those of them that wait for the client to take what was sent."""
         self.ended: str | None = None
         self.successor: Session | None = None
         self.named = False
         """The client knows the session's name, and so can take it up again."""
         self.dropped = 0
         """Messages given up with their subscriptions."""
-        self.on_give_up: Callable[[Strand], None] = lambda _strand: None
-        self.on_end: Callable[[], None] = lambda: None
-        """Called when the server gives the session up, while what waits is still there."""
-        self.on_taken: Callable[[], None] = lambda: None
-        """Called when another socket takes the session up."""
+        self._give_up = give_up
+        self._on_end = on_end
+        self._owner: Owner | None = None
         self._lines: list[bytes] = []
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._told = (0, 0)
+
+    # Whose it is.
+
+    def log_on(self, client: str | None) -> None:
+        """Its client has said what it calls itself."""
+        self.client = client
+
+    def belong_to(self, owner: Owner) -> None:
+        """From now on `owner` writes what the session says."""
+        self._owner = owner
+
+    def belongs_to(self, owner: Owner) -> bool:
+        """Whether nobody has taken it up since it was this one's."""
+        return self._owner is owner
+
+    def disconnect(self) -> None:
+        """Its socket has gone; it goes on collecting."""
+        self.connected = False
+
+    def resume(self, client: str | None) -> None:
+        """Its client has come back, perhaps under another name, with another socket: whoever had
+        the session loses it."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.lose()
+        self.connected, self.client = True, client or self.client
+
+    def give_way_to(self, successor: "Session") -> None:
+        """Its client has taken up another session in its place."""
+        self.successor = successor
+
+    def allow_folding(self, allowed: bool) -> None:
+        """From now on what waits may be folded, or nothing is."""
+        self.conflates = allowed
 
     # Saying.
 
@@ -128,15 +164,15 @@ class Session:
             if self.ended is None:
                 self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us)
 
-    def deliver(self, delivery: "Delivery", group: int, now_us: int) -> None:
+    def deliver(self, delivery: Delivery, group: int, now_us: int) -> None:
         """Queue a strand's shared frame."""
         self.seal(group, now_us)
         if self.ended is None:
             self.outbox.push_delivery(delivery, group, now_us, self.conflates)
 
-    def leave(self, strand: "Strand") -> None:
-        """The session is no member of a strand any more: nothing is folded into what it said."""
-        self.outbox.leave(strand)
+    def leave(self, name: str) -> None:
+        """The session has left the strand of a name: nothing is folded into what that said."""
+        self.outbox.leave(name)
 
     def stream(self, frames: Frames, group: int, now_us: int) -> None:
         """Queue frames that are made as the socket takes them."""
@@ -148,7 +184,7 @@ class Session:
         """Give the session up: drop what waits and say why as the last line."""
         if self.ended is None:
             self.ended = reason
-            self.on_end()
+            self._on_end(self)
             self._lines.clear()
             self.outbox.clear()
             line = self.encoding.reply(replies.close(reason))
@@ -208,7 +244,7 @@ class Session:
         given_up = self.outbox.to_give_up()
         for membership, lasts in given_up.items():
             if lasts:
-                self.on_give_up(membership.strand)
+                self._give_up(self, membership.name)
         if given_up:
             # After their end, which hands out what has gathered: nothing is told beyond a gap.
             self.dropped += self.outbox.drop(given_up)

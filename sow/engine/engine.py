@@ -16,7 +16,7 @@ from functools import partial
 
 from conflated_topics import Removal
 from sow.definitions import Configuration, ConflatedTopic, Topic
-from sow.delivery.conflated_feeds import ConflatedStrand
+from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
 from sow.engine.capacity import Capacity, Deed

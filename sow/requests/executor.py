@@ -17,7 +17,6 @@ from sow import __version__, replies
 from sow.commands import Command
 from sow.definitions import Configuration
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
-from sow.delivery.strands import Strand
 from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
 from sow.engine.reconfiguration import Reconfiguration
@@ -91,9 +90,16 @@ class Executor:
         settings = self.engine.configuration.sessions
         session_id = f"s{self._boot}{next(self._numbers)}"
         name, engine = self._new_name(), self.engine
-        session = Session(session_id, name, encoding, settings, now_us, lambda: engine.released)
-        session.on_give_up = lambda strand: self._give_up(session, strand)
-        session.on_end = lambda: self._report(session, f"is closed: {session.ended}")
+        session = Session(
+            session_id,
+            name,
+            encoding,
+            settings,
+            now_us,
+            released=lambda: engine.released,
+            give_up=self._give_up,
+            on_end=lambda session: self._report(session, f"is closed: {session.ended}"),
+        )
         self.sessions[session_id] = self._by_name[session.name] = session
         return session
 
@@ -106,9 +112,9 @@ class Executor:
         self._by_name.pop(session.name, None)
         return self.sessions.pop(session.id, None) is not None
 
-    def _give_up(self, session: Session, strand: Strand) -> None:
-        self._report(session, f"gives up its subscription {strand.name}: {BACK_PRESSURE}")
-        self.subscriptions.give_up(session, strand)
+    def _give_up(self, session: Session, name: str) -> None:
+        self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
+        self.subscriptions.give_up(session, name)
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
@@ -123,19 +129,18 @@ class Executor:
         One that follows nothing has nothing to collect: its client begins anew.
         """
         timeout_us = session.settings.reconnect_timeout_us
-        kept = session.named and session.subscriptions and timeout_us
+        kept = session.named and self.subscriptions.of(session) and timeout_us
         if session.ended is not None or not kept:
             self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
             return False
-        session.connected = False
+        session.disconnect()
         dropped = self._dropped[session] = Dropped(session, now_us + timeout_us)
         self.engine.timers.add(dropped, lambda _now_us: self.close(session, "expired"))
         return True
 
     def close(self, session: Session, why: str = "disconnected") -> None:
         """A session is gone for good; its subscriptions end with it."""
-        for subscription in list(session.subscriptions.values()):
-            self.subscriptions.end(subscription)
+        self.subscriptions.end_all(session)
         if self._forget(session):
             self.closed[_because(session, why)] += 1
             self._folded_before += session.outbox.folded
@@ -161,9 +166,7 @@ class Executor:
 
     def drained(self, session: Session) -> None:
         """The session's socket has taken everything: subscriptions that follow its pace go on."""
-        for subscription in session.at_own_pace:
-            if subscription.strand.waiting:
-                self.engine.look_after(subscription.strand)
+        self.subscriptions.drained(session)
 
     def apply_back_pressure(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""
@@ -252,7 +255,7 @@ class Executor:
             session.say(replies.failure(command.cid, error))
 
     def _logon(self, session: Session, command: Command, _now_us: int) -> None:
-        session.client = command.client
+        session.log_on(command.client)
         if command.session is not None:
             self._resume(session, command)
             return
@@ -293,14 +296,13 @@ class Executor:
             self.close(old, "recovery buffer exceeded")
             self._refuse_resume(session, command, "recovery buffer exceeded")
             return
-        old.on_taken()
-        old.connected, old.client = True, command.client or old.client
+        old.resume(command.client)
         dropped = self._dropped.pop(old, None)
         if dropped is not None:
             self.engine.timers.remove(dropped)
         ack = replies.ack(command.cid, "processed", **_identity(old), resumed=True)
         old.say_resumed(ack, self.engine.now_us)
-        session.successor = old
+        session.give_way_to(old)
         self._forget(session)
         self.engine.touch(old)
 

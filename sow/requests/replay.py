@@ -9,18 +9,18 @@ Only publishes are told: what had been told before a bookmark is not known, so t
 deltas nor out-of-focus messages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sow.changes import Changes
-from sow.delivery.conflated_feeds import FOREVER_US
+from sow.delivery.conflated_strands import FOREVER_US
 from sow.delivery.feeds import Feed
-from sow.delivery.outbox import Frames
 from sow.delivery.strands import Strand
 from sow.engine.engine import Engine
 from sow.errors import ClientError, SowError
 from sow.history.bookmarks import Span
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.batch import Batch
+from sow.wire import Frames
 
 RECORDS_AT_ONCE = 2_000
 """So much of the log is read for one frame, wanted or not."""
@@ -34,11 +34,13 @@ class Replay:
         engine: Engine,
         journal: Journal,
         strand: Strand,
+        feeds: Mapping[str, Feed],
         span: Span,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._strand = strand
+        self._feeds = feeds
         self._reached = span.after
         self._until = span.until
         self._lines: list[bytes] = []
@@ -114,7 +116,7 @@ class Replay:
         due_us = self._strand.due_us()
         if due_us is not None and due_us <= entry.ts_us:
             self._strand.release(entry.ts_us)
-        heard = self._strand.feeds.get(entry.topic)
+        heard = self._feeds.get(entry.topic)
         is_its_own = heard is not None and entry.seq > heard.topic.since_seq
         if heard is not None and is_its_own and entry.op == "publish":
             heard.hear(_batch(heard, entry, start, stop), entry.ts_us)

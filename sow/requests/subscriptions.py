@@ -10,16 +10,17 @@ is the executor's.
 """
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 from sow import replies
 from sow.commands import Command
 from sow.definitions import Topic
-from sow.delivery.conflated_feeds import ConflatedStrand
-from sow.delivery.feeds import Feed, FeedKey
+from sow.delivery.conflated_strands import ConflatedStrand
+from sow.delivery.feeds import Feed
+from sow.delivery.lines import FeedKey, Lines
 from sow.delivery.sessions import BACK_PRESSURE, Session
 from sow.delivery.strands import Strand
 from sow.engine.catalog import LiveTopic
@@ -49,10 +50,12 @@ DELTAS = ("delta_subscribe", "sow_and_delta_subscribe")
 class Subscription:
     """What one session follows under one name.
 
-    `pattern` finds topics that come later. `complete`: the session was given everything in focus.
+    Equal ones share `strand` and its `feeds`, which has one for each topic by its name. `pattern`
+    finds topics that come later. `complete`: the session was given everything in focus.
     """
 
     strand: Strand
+    feeds: dict[str, Feed]
     session: Session
     key: FeedKey
     condition: Filter | None
@@ -81,6 +84,16 @@ class Subscription:
         return bool(self.pattern(topic.definition.name)) and (has_fields or not fields)
 
 
+@dataclass(slots=True)
+class Followed:
+    """All that one session follows, by name; `at_own_pace` waits for the client to take what was
+    sent. `filter_chars` is how long the filters are in all."""
+
+    by_name: dict[str, Subscription] = field(default_factory=dict)
+    at_own_pace: dict[Subscription, None] = field(default_factory=dict)
+    filter_chars: int = 0
+
+
 class Held(NamedTuple):
     """Records of a topic that a session was told of: all of them, and those as they stand now.
 
@@ -100,10 +113,23 @@ class Subscriptions:
         self._journal = journal
         self._numbers = itertools.count(1)
         self.unread = Unread()
+        self._followed: dict[Session, Followed] = {}
         self._patterns: dict[Subscription, None] = {}
         self._replays: dict[Subscription, None] = {}
         """Those that are not live yet: no router knows of their feeds."""
         engine.hear_of_topics(self._follow_new)
+
+    def of(self, session: Session) -> Mapping[str, Subscription]:
+        """A session's subscriptions by their names."""
+        followed = self._followed.get(session)
+        return {} if followed is None else followed.by_name
+
+    def drained(self, session: Session) -> None:
+        """A session's socket has taken everything: what follows its pace goes on."""
+        followed = self._followed.get(session)
+        for subscription in () if followed is None else followed.at_own_pace:
+            if subscription.strand.waiting:
+                self._engine.look_after(subscription.strand)
 
     # Asking once.
 
@@ -190,19 +216,26 @@ class Subscriptions:
             self._check_fields(topic, command)
         condition = self._condition(command)
         key = feed_key(command, session.encoding, complete)
-        scope, strand = self._scope(session, command, key, topics, pattern)
-        if strand is None or name or not shares:
+        scope, equal = self._scope(session, command, key, topics, pattern)
+        if equal is None or name or not shares:
             strand = self._strand(name or f"f{next(self._numbers)}", key, session.encoding)
-        subscription = Subscription(strand, session, key, condition, complete, pattern)
+            feeds: dict[str, Feed] = {}
+        else:
+            strand, feeds = equal.strand, equal.feeds
+        subscription = Subscription(strand, feeds, session, key, condition, complete, pattern)
         if name or scope:
             subscription.key = key._replace(scope=scope or strand.name)
-        session.subscriptions[strand.name] = subscription
-        session.filter_chars += subscription.filter_chars
-        if key.auto:
-            session.at_own_pace[subscription] = None
-        if pattern is not None:
-            self._patterns[subscription] = None
+        self._keep(subscription)
         return subscription, topics
+
+    def _keep(self, subscription: Subscription) -> None:
+        followed = self._followed.setdefault(subscription.session, Followed())
+        followed.by_name[subscription.name] = subscription
+        followed.filter_chars += subscription.filter_chars
+        if subscription.key.auto:
+            followed.at_own_pace[subscription] = None
+        if subscription.pattern is not None:
+            self._patterns[subscription] = None
 
     @staticmethod
     def _strand(name: str, key: FeedKey, encoding: Encoding) -> Strand:
@@ -217,12 +250,15 @@ class Subscriptions:
         key: FeedKey,
         topics: list[LiveTopic],
         pattern: Search | None,
-    ) -> tuple[str, Strand | None]:
-        """What confines a subscription's feeds (nothing: any equal one), and what it may share."""
+    ) -> tuple[str, Subscription | None]:
+        """What confines a subscription's feeds (nothing: any equal one), and whose it may share."""
+        taken = self.of(session)
         if pattern is None:
-            feed = None if key.auto else topics[0].router.shared(session, key)
+            feed = None if key.auto else topics[0].router.shared(key, taken)
             scope = f"session {session.id}" if key.auto else ""
-            return scope, None if feed is None else feed.strand
+            if feed is None:
+                return scope, None
+            return scope, self.of(next(iter(feed.members)))[feed.name]
         if key.accounts or key.auto:
             return f"session {session.id}", None
         scope = f"pattern {command.topic}"
@@ -230,10 +266,10 @@ class Subscriptions:
         for other in self._patterns:
             if (
                 other.key == scoped
-                and other.name not in session.subscriptions
-                and all(feed.can_be_joined() for feed in other.strand.feeds.values())
+                and other.name not in taken
+                and all(feed.can_be_joined() for feed in other.feeds.values())
             ):
-                return scope, other.strand
+                return scope, other
         return scope, None
 
     def _check_room(self, session: Session, command: Command) -> None:
@@ -242,18 +278,15 @@ class Subscriptions:
                 "the server names subscriptions: leave out s, or add the option replace to change "
                 "the one of that name"
             )
-        limit = self._engine.configuration.limits.subscriptions_max
-        if len(session.subscriptions) >= limit:
-            raise TooLarge(
-                f"the session has {len(session.subscriptions)} subscriptions, as many as one may "
-                "have"
-            )
+        count = len(self.of(session))
+        if count >= self._engine.configuration.limits.subscriptions_max:
+            raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
         self._check_filters(session, command)
 
-    @staticmethod
-    def _check_filters(session: Session, command: Command, instead_of: int = 0) -> None:
+    def _check_filters(self, session: Session, command: Command, instead_of: int = 0) -> None:
         """Raise TooLarge if one filter more, or one instead of another, would be too much."""
-        rest = session.filter_chars - instead_of
+        followed = self._followed.get(session)
+        rest = 0 if followed is None else followed.filter_chars - instead_of
         if rest + len(command.filter or "") > FILTER_CHARS_MAX:
             raise TooLarge(
                 f"the filters of the session's other subscriptions have {rest} characters, and "
@@ -264,19 +297,17 @@ class Subscriptions:
         self, subscription: Subscription, topic: LiveTopic, told: Iterable[str] = ()
     ) -> Feed:
         """The strand's feed of a topic, hearing it from now on; the session knows of `told`."""
-        feed = subscription.strand.feeds.get(topic.definition.name)
+        feed = subscription.feeds.get(topic.definition.name)
         if feed is None:
             feed = self._make(subscription, topic)
             topic.router.add(feed)
-        if feed.told is not None:
-            feed.told.update(told)
+        feed.keep_account_of(told)
         return feed
 
     @staticmethod
     def _make(subscription: Subscription, topic: LiveTopic) -> Feed:
-        strand = subscription.strand
-        feed = topic.router.make(strand, subscription.key, subscription.condition)
-        strand.feeds[topic.definition.name] = feed
+        feed = topic.router.make(subscription.strand, subscription.key, subscription.condition)
+        subscription.feeds[topic.definition.name] = feed
         return feed
 
     def _join(self, subscription: Subscription, seq: int | None = None) -> None:
@@ -308,7 +339,7 @@ class Subscriptions:
         subscription.key = subscription.key._replace(scope=f"replay {strand.name}")
         for topic in topics:
             self._make(subscription, topic)
-        subscription.replay = Replay(engine, self._journal, strand, span)
+        subscription.replay = Replay(engine, self._journal, strand, subscription.feeds, span)
         self._replays[subscription] = None
         acknowledge(session, command, *ACKS[:2], s=subscription.name)
         self._stream_replay(session, command, subscription, span)
@@ -330,7 +361,7 @@ class Subscriptions:
             subscription.replay = None
             self._replays.pop(subscription, None)
             if span.until is None:
-                for name, feed in strand.feeds.items():
+                for name, feed in subscription.feeds.items():
                     engine.topic(name).router.add(feed)
                 self._follow_unlogged(subscription)
                 self._join(subscription, 0)
@@ -370,10 +401,10 @@ class Subscriptions:
         same_shape = old.key.shape == new.key.shape
         acknowledge(session, command, "processed", s=new.name)
         for records, update in gone:
-            line = Feed(new.strand, records, new.key, new.condition).line(update)
+            line = Lines(records, new.name, session.encoding, new.key).line(update)
             session.say_lines([line] if line else [])
         taken: list[tuple[Snapshot, int]] = []
-        late: list[tuple[Feed, Update]] = []
+        late: list[tuple[Lines, Update]] = []
         for topic in topics:
             had = held.pop(topic.definition.name, None) or Held(set(), set(), {})
             current = had.current if same_shape else set()
@@ -390,21 +421,21 @@ class Subscriptions:
             # Of records that are not stored nothing is known but who was told of them.
             lost = had.known.difference(focus) if topic.records.retains else set()
             feed = self._follow(new, topic, (had.known - lost) | rows.union(outdated))
-            self._say_lost(session, feed, had, lost)
-            late += [(feed, _late(feed.topic, had, name)) for name in outdated]
+            self._say_lost(session, feed.lines, had, lost)
+            late += [(feed.lines, _late(feed.topic, had, name)) for name in outdated]
         for name, had in held.items():
-            router = self._engine.topic(name).router
-            feed = router.make(new.strand, new.key, new.condition)
-            self._say_lost(session, feed, had, had.known if feed.topic.retains else ())
+            records = self._engine.topic(name).records
+            lines = Lines(records, new.name, session.encoding, new.key)
+            self._say_lost(session, lines, had, had.known if records.retains else ())
         self._join(new)
         if with_snapshot:
             # The rest of what waited is in the group, which who goes on from here has not got yet.
             late = [
-                (feed, update._replace(first_seq=min(update.first_seq, oldest)))
-                for feed, update in late
+                (lines, update._replace(first_seq=min(update.first_seq, oldest)))
+                for lines, update in late
             ]
         late.sort(key=lambda one: one[1].first_seq)
-        session.say_lines([line for feed, update in late if (line := feed.line(update))])
+        session.say_lines([line for lines, update in late if (line := lines.line(update))])
         if with_snapshot:
             self._say_group(session, taken, new.name, shape)
         acknowledge(session, command, *ACKS[1:], s=new.name, **_counts(taken))
@@ -413,12 +444,12 @@ class Subscriptions:
         """What the session holds of each topic, having been told what has gathered."""
         strand = subscription.strand
         self._engine.flush_strand(strand)
-        pending: dict[Feed, list[Update]] = {}
+        pending: dict[Lines, list[Update]] = {}
         if isinstance(strand, ConflatedStrand):
             pending = strand.pending_for(subscription.session)
         return {
-            name: self._held(subscription, feed, pending.get(feed, ()))
-            for name, feed in strand.feeds.items()
+            name: self._held(subscription, feed, pending.get(feed.lines, ()))
+            for name, feed in subscription.feeds.items()
         }
 
     @staticmethod
@@ -427,10 +458,11 @@ class Subscriptions:
         strand = subscription.strand
         if not isinstance(strand, ConflatedStrand):
             return []
+        there = {feed.lines for feed in subscription.feeds.values()}
         return [
-            (feed.topic, update)
-            for feed, updates in strand.pending_for(subscription.session).items()
-            if strand.feeds.get(feed.topic.name) is not feed
+            (lines.topic, update)
+            for lines, updates in strand.pending_for(subscription.session).items()
+            if lines not in there
             for update in updates
         ]
 
@@ -481,18 +513,19 @@ class Subscriptions:
         last = len(rows) if options.top_n is None else min(first + options.top_n, len(rows))
         return rows.at(range(first, last)), len(rows)
 
-    def _say_lost(self, session: Session, feed: Feed, held: Held, names: Iterable[str]) -> None:
+    @staticmethod
+    def _say_lost(session: Session, lines: Lines, held: Held, names: Iterable[str]) -> None:
         """Say of records that they are out of focus now, because the focus has changed."""
-        if not feed.key.oof:
+        if not lines.key.oof:
             return
         for name in sorted(names):
-            update = _standing(feed.topic, name)
+            update = _standing(lines.topic, name)
             if update is not None:
                 update = update._replace(new=None, reason="match", parting=update.new)
             else:
                 # It has left the topic, and the oof that says so was still waiting.
                 update = held.waiting[name]
-            line = feed.line(update)
+            line = lines.line(update)
             assert line is not None
             session.say_lines([line])
 
@@ -504,14 +537,14 @@ class Subscriptions:
             raise ClientError("unsubscribe needs s: one or more subscriptions, or all")
         names = comma_list(command.subscription)
         if names == ["all"]:
-            names = list(session.subscriptions)
+            names = list(self.of(session))
         found = [self._subscription(session, name) for name in dict.fromkeys(names)]
         for subscription in found:
             self.end(subscription)
         acknowledge(session, command, *ACKS)
 
     def _subscription(self, session: Session, name: str) -> Subscription:
-        found = session.subscriptions.get(name)
+        found = self.of(session).get(name)
         if found is None:
             raise ClientError(
                 f"this session has no subscription {shown(name)}",
@@ -527,24 +560,32 @@ class Subscriptions:
         self._engine.flush_strand(strand)
         strand.leave(subscription.session)
         if not strand.members:
-            for name, feed in strand.feeds.items():
+            for name, feed in subscription.feeds.items():
                 self._engine.topic(name).router.remove(feed)
             self._engine.timers.remove(strand)
         self._forget(subscription)
 
+    def end_all(self, session: Session) -> None:
+        """A session is gone: so is all that it followed."""
+        for subscription in list(self.of(session).values()):
+            self.end(subscription)
+
     def _forget(self, subscription: Subscription) -> None:
-        if subscription.session.subscriptions.pop(subscription.name, None) is not None:
-            subscription.session.filter_chars -= subscription.filter_chars
-        subscription.session.at_own_pace.pop(subscription, None)
+        followed = self._followed.get(subscription.session)
+        if followed is not None and followed.by_name.pop(subscription.name, None) is not None:
+            followed.filter_chars -= subscription.filter_chars
+            followed.at_own_pace.pop(subscription, None)
+            if not followed.by_name:
+                del self._followed[subscription.session]
         self._patterns.pop(subscription, None)
         self._replays.pop(subscription, None)
 
-    def give_up(self, session: Session, strand: Strand) -> None:
+    def give_up(self, session: Session, name: str) -> None:
         """The session does not keep up with a topic that is not worth more: end it."""
-        subscription = session.subscriptions.get(strand.name)
+        subscription = self.of(session).get(name)
         if subscription is not None:
             self.end(subscription)
-            session.say_unsubscribed(strand.name, BACK_PRESSURE, self._engine.now_us)
+            session.say_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
 
     def end_topic(self, topic: LiveTopic) -> None:
         """A topic is going: end what follows it, and nothing else of what follows a pattern."""
@@ -552,12 +593,12 @@ class Subscriptions:
         for feed in list(topic.router.feeds()):
             self._engine.flush_strand(feed.strand)
             topic.router.remove(feed)
-            del feed.strand.feeds[name]
             for session in list(feed.members):
-                subscription = session.subscriptions[feed.name]
+                subscription = self.of(session)[feed.name]
+                subscription.feeds.pop(name, None)
                 self._end_if_named(subscription)
         for subscription in list(self._replays):
-            if subscription.strand.feeds.pop(name, None) is not None:
+            if subscription.feeds.pop(name, None) is not None:
                 self._end_if_named(subscription)
 
     def _end_if_named(self, subscription: Subscription) -> None:

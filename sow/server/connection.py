@@ -46,7 +46,7 @@ class Connection:
         self._attach()
 
     def _attach(self) -> None:
-        self.session.on_taken = self._lose
+        self.session.belong_to(self)
         self._driver.attach(self.session, self.write)
 
     def follow(self) -> None:
@@ -56,7 +56,7 @@ class Connection:
             self.session = self.session.successor
             self._attach()
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
         """Another socket has taken the session up."""
         self._driver.detach(self.session)
         self._transport.abort()
@@ -64,7 +64,7 @@ class Connection:
     @property
     def owns(self) -> bool:
         """The session is still this socket's."""
-        return self.session.on_taken == self._lose
+        return self.session.belongs_to(self)
 
     def write(self) -> None:
         """Write what may leave and the socket takes; wait for the socket with the rest."""

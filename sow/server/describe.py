@@ -68,15 +68,15 @@ def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
     return described | {"keys": list(definition.keys), "pattern": definition.pattern}
 
 
-def describe_session(session: Session, now_us: int) -> dict[str, Any]:
-    """A session and what waits for it."""
+def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[str, Any]:
+    """A session, which has so many subscriptions, and what waits for it."""
     oldest_us = session.outbox.oldest_us()
     return {
         "id": session.id,
         "client": session.client,
         "connected": session.connected and session.ended is None,
         "connected_ms": max(0, now_us - session.connected_us) / 1000,
-        "subscriptions": len(session.subscriptions),
+        "subscriptions": subscriptions,
         "queue_messages": session.outbox.messages,
         "queue_bytes": session.outbox.bytes,
         "conflated": session.conflates,

@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 
 from sow.definitions import without_system_topics
+from sow.delivery.sessions import Session
 from sow.engine.catalog import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
@@ -206,16 +207,17 @@ class HttpDoor:
 
     async def sessions(self, _request: web.Request) -> web.Response:
         """Who is connected, and what waits for them."""
-        now_us = self._driver.now_us()
-        return json_response(
-            [describe_session(session, now_us) for session in self._executor.sessions.values()]
-        )
+        return json_response(list(map(self._described, self._executor.sessions.values())))
+
+    def _described(self, session: Session) -> dict[str, Any]:
+        followed = self._executor.subscriptions.of(session)
+        return describe_session(session, len(followed), self._driver.now_us())
 
     async def change_session(self, request: web.Request) -> web.Response:
         """Allow or forbid that a session's queue is conflated."""
         session, conflated = self._session(request), await _conflated(request)
-        session.conflates = conflated
-        return json_response(describe_session(session, self._driver.now_us()))
+        session.allow_folding(conflated)
+        return json_response(self._described(session))
 
     async def change_sessions(self, request: web.Request) -> web.Response:
         """The same for all sessions whose description matches a filter."""
@@ -223,13 +225,12 @@ class HttpDoor:
         if "filter" not in asked:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
         condition, conflated = self._engine.filter(asked["filter"]), await _conflated(request)
-        now_us = self._driver.now_us()
         changed = []
         for session in self._executor.sessions.values():
-            described = describe_session(session, now_us)
+            described = self._described(session)
             values = [value_at(described, path) for path in condition.paths]
             if condition.holds(values):
-                session.conflates = conflated
+                session.allow_folding(conflated)
                 changed.append(session.id)
         return json_response({"changed": changed})
 

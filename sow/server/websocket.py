@@ -43,7 +43,7 @@ class Incoming:
         self._executor = executor
         self._connection = connection
         self._messages = messages
-        messages.is_following = lambda: bool(connection.session.subscriptions)
+        messages.is_following = lambda: bool(executor.subscriptions.of(connection.session))
         messages.give_up = self._give_up
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox()

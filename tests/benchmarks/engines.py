@@ -60,5 +60,5 @@ class EngineDriver:
         line = b'{"c":"subscribe","t":"orders","filter":"%b"}' % condition.encode()
         for command in read_frame(line):
             self.executor.execute(session, command, self.now_us)
-        assert session.subscriptions, f"no subscription to {condition}"
+        assert self.executor.subscriptions.of(session), f"no subscription to {condition}"
         self._turn()

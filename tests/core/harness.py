@@ -281,6 +281,10 @@ class Client:
         self.world = world
         self.session = world.executor.open(LINES, world.now)
 
+    @property
+    def subscriptions(self):
+        return self.world.executor.subscriptions.of(self.session)
+
     def say(self, **header):
         """Send one line; returns the lines that came back, its acks among them."""
         return self.send(json.dumps(header).encode())

@@ -175,7 +175,7 @@ def test_unsubscribe_gives_the_subscription_up_and_says_so():
     assert line["reason"] == "BACK_PRESSURE"
     assert short(lines) == []
     assert lines[-1] == {"c": "heartbeat", "conflated": 0, "dropped": 11}
-    assert client.session.subscriptions == {}
+    assert client.subscriptions == {}
     client.say(c="subscribe", t="t")
     world.publish("t", {"id": 1})
     assert client.data() == [("p", {"id": 1})]
@@ -202,7 +202,7 @@ def test_a_batch_is_folded_for_some_sessions_and_not_for_others_and_both_forms_a
     world = world_of(topic(conflation_policy="always"))
     clients = [slow(world) for _ in range(4)]
     for client in clients[2:]:
-        client.session.conflates = False
+        client.session.allow_folding(False)
     world.publish("t", {"id": 1, "px": 1}, {"id": 1, "px": 2})
     frames = [client.session.outbox._waiting[0].frame for client in clients]
     assert frames[0] is frames[1]
@@ -215,7 +215,7 @@ def test_a_session_can_be_switched_while_updates_wait():
     world = world_of(topic(conflation_policy="always"))
     client = slow(world)
     for px in range(6):
-        client.session.conflates = px < 2 or px > 3
+        client.session.allow_folding(px < 2 or px > 3)
         world.publish("t", {"id": 1, "px": 2 * px}, {"id": 1, "px": 2 * px + 1})
         world.check()
         if px == 3:
@@ -266,7 +266,7 @@ def test_what_is_folded_as_it_is_queued_costs_the_same_however_much_waits():
 def test_a_session_that_was_switched_off_is_not_conflated():
     world = world_of(topic(), topic("a", conflation_policy="always"), queue_messages_max=1000)
     client = slow(world, {"c": "subscribe", "t": "t"}, {"c": "subscribe", "t": "a"})
-    client.session.conflates = False
+    client.session.allow_folding(False)
     for px in range(20):
         world.publish("t", {"id": 1, "px": px})
         world.publish("a", {"id": 1, "px": px})
@@ -285,10 +285,10 @@ def resubscribed(again, **more):
     world.publish("t", {"id": 2, "v": 1})
     if again == "conflated before":
         client.session.conflate(world.now)
-    (name,) = client.session.subscriptions
+    (name,) = client.subscriptions
     client.execute(b'{"c":"unsubscribe","s":"%b"}' % name.encode())
     client.execute(b'{"c":"sow_and_subscribe","t":"t","opts":"oof"}')
-    assert [*client.session.subscriptions] == [name], "the feed is shared, so its name is the same"
+    assert [*client.subscriptions] == [name], "the feed is shared, so its name is the same"
     world.publish("t", {"id": 1, "v": 2})
     world.delete("t", "/id = 2")
     world.publish("t", {"id": 1, "v": 3})
@@ -316,7 +316,7 @@ def test_a_record_born_in_an_earlier_membership_is_born_again_in_the_next():
     client = slow(world, c="subscribe", opts="oof")
     world.publish("t", {"id": 1, "v": 1})
     world.publish("t", {"id": 1, "v": 2})
-    (name,) = client.session.subscriptions
+    (name,) = client.subscriptions
     client.execute(b'{"c":"unsubscribe","s":"%b"}' % name.encode())
     client.execute(b'{"c":"subscribe","t":"t","opts":"oof"}')
     world.delete("t", "/id = 1")
@@ -329,7 +329,7 @@ def test_a_record_born_in_an_earlier_membership_is_born_again_in_the_next():
 def test_a_subscription_that_was_replaced_is_not_given_up_for_what_the_old_one_left_behind():
     world = world_of(topic(conflation_policy="unsubscribe"), topic("u"))
     client = slow(world)
-    (name,) = client.session.subscriptions
+    (name,) = client.subscriptions
     for number in range(8):
         world.publish("t", {"id": number})
     client.execute(b'{"c":"subscribe","t":"u","s":"%b","opts":"replace"}' % name.encode())
@@ -338,12 +338,12 @@ def test_a_subscription_that_was_replaced_is_not_given_up_for_what_the_old_one_l
     lines = client.lines()
     assert short(lines) == [("p", {"id": number}) for number in range(4)]
     assert {"c": "heartbeat", "conflated": 0, "dropped": 8} in lines
-    assert [*client.session.subscriptions] == [name]
+    assert [*client.subscriptions] == [name]
 
 
 def test_what_was_given_up_can_be_followed_again_from_its_snapshot_on():
     world = world_of(topic(conflation_policy="unsubscribe"))
-    slow(world, c="sow_and_subscribe").session.conflates = False
+    slow(world, c="sow_and_subscribe").session.allow_folding(False)
     client = slow(world, c="sow_and_subscribe")
     for number in range(12):
         world.publish("t", {"id": number % 3, "n": number})
@@ -390,8 +390,8 @@ def test_the_last_lines_of_a_topic_that_is_removed_travel_by_its_own_policy():
     client = slow(world, {"c": "subscribe", "t": "^(off|t)$"})
     for number in range(3):
         world.engine.publish("off", [b'{"id":1,"n":%d}' % number], world.now)
-    (strand,) = world.engine._waiting
-    del strand.feeds["off"]
+    (subscription,) = client.subscriptions.values()
+    del subscription.feeds["off"]
     for number in range(3):
         world.engine.publish("t", [b'{"id":1,"n":%d}' % number], world.now)
     world.settle()

@@ -97,13 +97,24 @@ def test_without_seen_everything_handed_over_counts_as_seen(world):
     assert ids(client.lines) == [2]
 
 
+class Socket:
+    """Counts how often it has lost a session."""
+
+    lost = 0
+
+    def lose(self):
+        self.lost += 1
+
+
 def test_a_session_is_taken_from_a_socket_that_does_not_know_it_is_dead(world):
-    client = Resuming(world, SUBSCRIBE)
-    taken = []
-    client.client.session.on_taken = lambda: taken.append(True)
+    client, socket = Resuming(world, SUBSCRIBE), Socket()
+    session = client.client.session
+    session.belong_to(socket)
     world.publish("orders", {"id": 1})
+    assert session.belongs_to(socket)
     assert client.back()["resumed"] is True
-    assert taken == [True]
+    assert socket.lost == 1
+    assert not session.belongs_to(socket)
     assert ids(client.lines) == [1]
 
 
@@ -117,7 +128,7 @@ def test_commands_behind_the_logon_are_carried_out_for_the_resumed_session(world
     )
     assert [line["c"] for line in lines] == ["ack", "ack"]
     assert again.session.name == client.name
-    assert len(again.session.subscriptions) == 2
+    assert len(again.subscriptions) == 2
 
 
 def test_a_session_that_stayed_away_too_long_has_expired(world):
@@ -168,7 +179,7 @@ def test_more_lost_than_is_kept_is_said(world):
     client.drop()
     ack = client.back()
     assert (ack["resumed"], ack["reason"]) == (False, "recovery buffer exceeded")
-    assert client.client.session.subscriptions == {}
+    assert client.client.subscriptions == {}
 
 
 def test_a_session_closed_meanwhile_says_why(world):

@@ -89,7 +89,7 @@ class Player:
         elif act == "read":
             lines = self.pull()
         elif act == "again":
-            for name in list(self.session.subscriptions):
+            for name in list(self.client.subscriptions):
                 self.client.execute(b'{"c":"unsubscribe","s":"%b"}' % name.encode())
             self.client.execute(
                 b'{"c":"%b","t":"t","opts":"%b","cid":"again"}'
@@ -100,7 +100,7 @@ class Player:
         elif act == "lag":
             self.world.lag = value
         else:
-            self.session.conflates = act == "on"
+            self.session.allow_folding(act == "on")
         self.other.lines()
         self.world.check()
         return lines
@@ -213,7 +213,7 @@ def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
 def test_a_session_that_is_never_conflated_gets_every_update_in_order(acts, placement, policy):
     world = world_of(placement=placement, conflation_policy=policy)
     player = Player(world, {"c": "subscribe", "t": "t", "cid": "1"})
-    player.session.conflates = False
+    player.session.allow_folding(False)
     read = []
     for act, value in acts:
         if act not in ("on", "conflate"):

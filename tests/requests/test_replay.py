@@ -92,7 +92,7 @@ def test_a_range_ends(world, client, text, found):
     assert lines[-1]["a"] == "completed"
     world.publish("orders", {"id": 5})
     assert client.lines() == []
-    assert client.session.subscriptions == {}
+    assert client.subscriptions == {}
 
 
 def test_a_range_into_the_future_is_refused(world, client):
@@ -241,7 +241,7 @@ def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, m
     monkeypatch.setattr(type(world.journal), "first_seq", property(lambda _journal: 4500))
     *_, line = client.lines()
     assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")
-    assert client.session.subscriptions == {}
+    assert client.subscriptions == {}
 
 
 def test_a_copy_that_comes_into_being_during_a_replay_is_followed_afterwards():

@@ -105,7 +105,7 @@ MUTATIONS = (
     Mutation(
         "a replaced update goes to the end",
         "sow/delivery/outbox.py",
-        "(starved or not feed.folding.appends):",
+        "(starved or not lines.queue_policy.appends):",
         "starved:",
     ),
     Mutation(
@@ -117,7 +117,7 @@ MUTATIONS = (
     Mutation(
         "later updates are folded in front of a new snapshot",
         "sow/delivery/outbox.py",
-        "self._memberships.pop(strand, None)",
+        "self._memberships.pop(name, None)",
         "pass",
     ),
     Mutation(
@@ -134,7 +134,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who hears of leavings has one record's update stand for another's",
-        "sow/delivery/feeds.py",
+        "sow/delivery/lines.py",
         "self.tells_records = key.oof or key.delta",
         "self.tells_records = key.delta",
     ),
@@ -170,13 +170,13 @@ MUTATIONS = (
     ),
     Mutation(
         "newcomers are told what their snapshot held",
-        "sow/delivery/conflated_feeds.py",
+        "sow/delivery/conflated_strands.py",
         "        if seq and held:\n",
         "        if False:\n",
     ),
     Mutation(
         "a newcomer's own state is not corrected",
-        "sow/delivery/conflated_feeds.py",
+        "sow/delivery/conflated_strands.py",
         "                updates.append((place[0], fixed))\n",
         "                updates.append((place[0], update))\n",
     ),
@@ -201,7 +201,7 @@ MUTATIONS = (
     Mutation(
         "what was given up is not said",
         "sow/delivery/sessions.py",
-        "                self.on_give_up(membership.strand)\n",
+        "                self._give_up(self, membership.name)\n",
         "                pass\n",
     ),
     Mutation(
@@ -242,13 +242,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a folded line carries the bookmark of its newest change",
-        "sow/delivery/feeds.py",
+        "sow/delivery/lines.py",
         "seqs = [update.first_seq]",
         "seqs = [update.seq]",
     ),
     Mutation(
         "topics of a subscription are handed out one after the other",
-        "sow/delivery/conflated_feeds.py",
+        "sow/delivery/conflated_strands.py",
         "        self._released += self.conflator.take(now_us).items()\n",
         "        self._released += sorted(\n"
         "            self.conflator.take(now_us).items(), key=lambda item: item[0][0].topic.name\n"
@@ -267,16 +267,10 @@ MUTATIONS = (
         "                pass\n\n",
     ),
     Mutation(
-        "a line carries the bookmark of the newest change that it stands for",
-        "sow/delivery/feeds.py",
-        "seqs = [update.first_seq]",
-        "seqs = [update.seq]",
-    ),
-    Mutation(
         "lines of one turn come topic by topic",
-        "sow/delivery/feeds.py",
-        'strand.lines += self.encoding.records("p", [head + tail',
-        'strand.lines[:0] = self.encoding.records("p", [head + tail',
+        "sow/delivery/strands.py",
+        "self.rendered += rendered",
+        "self.rendered[:0] = rendered",
     ),
     Mutation(
         "another filter looks past what is about to leave",
@@ -316,7 +310,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a replay at the client's pace lets go before anybody has joined",
-        "sow/delivery/conflated_feeds.py",
+        "sow/delivery/conflated_strands.py",
         "bool(self.members) and (bool(self._released) or self._client_is_ready())",
         "bool(self._released) or self._client_is_ready()",
     ),

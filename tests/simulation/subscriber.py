@@ -29,7 +29,7 @@ class Subscriber:
 
     def _connect(self):
         self.client = Client(self.world)
-        self.client.session.conflates = self.folds
+        self.client.session.allow_folding(self.folds)
         (ack,) = self.client.say(c="logon", client=self.name)
         self.session, self.seen, self.views, self.answers = ack["session"], 0, {}, {}
         self.wanted = 0
@@ -156,7 +156,7 @@ class Subscriber:
                 view.released_us.clear()
         else:
             assert ack["reason"], ack
-            self.client.session.conflates = self.folds
+            self.client.session.allow_folding(self.folds)
             self.session, self.seen, self.views, self.answers = ack["session"], 0, {}, {}
         # What was missed comes all at once.
         self._keep(lines, prompt=False)

@@ -1,0 +1,193 @@
+"""Conflated strands: subscriptions that are conflated in time (`conflation=1s`, `conflation=auto`).
+
+A conflated strand holds its updates in a conflator, one composed update a key of each topic, until
+their window ends or, with `auto`, until its client has taken what was sent before. Snapshots never
+wait. Windows end in the order in which they opened, whatever their topics, so lines come in the
+order of the first changes that they stand for.
+
+Who joins late shares the windows that are open already. Its snapshot holds what waits in them, so
+until those windows have ended it is a *newcomer*: it is told what changed since its snapshot, and
+no more.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from conflated_topics import Conflator, OnDemand, PerKey
+from sow.delivery.lines import Lines, Part
+from sow.delivery.sessions import Session
+from sow.delivery.strands import Strand
+from sow.topic.queue_policy import Key
+from sow.topic.updates import Update, compose
+from sow.wire import Encoding
+
+FOREVER_US = 2**62
+
+ConflationPlace = tuple[Lines, Key]
+"""What an update is conflated by: the topic as the subscription sees it, and its key there."""
+
+
+class Waiting(NamedTuple):
+    """An update in a window, and the number of the newest that is folded in as they were heard.
+
+    Bookmarks would not do: a change of a conflated topic bears that of its original, which may be
+    older than what has been said in the meantime.
+    """
+
+    number: int
+    update: Update
+
+
+class Newcomer:
+    """A member that joined at `seq`, while `held` waited; `number` was the newest to be heard."""
+
+    def __init__(self, seq: int, number: int, held: Mapping[ConflationPlace, Waiting]) -> None:
+        self.seq = seq
+        self.number = number
+        self.held = dict(held)
+
+    def corrected(
+        self, released: Iterable[tuple[ConflationPlace, Waiting]]
+    ) -> list[tuple[Lines, Update]]:
+        """What released updates mean to someone whose snapshot is as of `seq`."""
+        updates: list[tuple[Lines, Update]] = []
+        for place, (number, update) in released:
+            held = self.held.get(place)
+            if held is None:
+                updates.append((place[0], update))
+            elif number <= self.number:
+                if held.number <= number:
+                    del self.held[place]
+            else:
+                del self.held[place]
+                # Of what it stands for, the snapshot holds all up to its own bookmark.
+                first_seq = min(max(update.first_seq, self.seq), update.seq)
+                old = held.update.new
+                fixed = update._replace(
+                    told=old is not None, old=old, delta=None, first_seq=first_seq
+                )
+                updates.append((place[0], fixed))
+        return updates
+
+
+class ConflatedStrand(Strand):
+    """A strand with a conflator. `interval_us` is None to follow the client's pace."""
+
+    def __init__(self, name: str, encoding: Encoding, interval_us: int | None) -> None:
+        super().__init__(name, encoding)
+        self._demand = OnDemand[ConflationPlace]() if interval_us is None else None
+        self.conflator: Conflator[ConflationPlace, Waiting] = Conflator(
+            self._demand or PerKey(interval_us or 1), _folded
+        )
+        self._heard = 0
+        self._released: list[tuple[ConflationPlace, Waiting]] = []
+        self._newcomers: dict[Session, Newcomer] = {}
+
+    def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
+        """Take in an update, to wait for its window's end."""
+        self._heard += 1
+        self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
+
+    @property
+    def waiting(self) -> bool:
+        """There is something that `flush` would hand out, and somebody to take it."""
+        return bool(self.members) and (bool(self._released) or self._client_is_ready())
+
+    def _client_is_ready(self) -> bool:
+        """The one client of an `auto` strand has taken all that was sent, and more waits for it."""
+        return (
+            self._demand is not None
+            and len(self.conflator) > 0
+            and all(session.idle for session in self.members)
+        )
+
+    def join_at(self, session: Session, seq: int) -> None:
+        """Add a member that knows everything up to `seq`; 0: it is to be told what waits."""
+        super().join_at(session, seq)
+        held = self.conflator.pending()
+        if seq and held:
+            self._newcomers[session] = Newcomer(seq, self._heard, held)
+
+    def leave(self, session: Session) -> None:
+        """Take a member out; what gathered was handed out."""
+        super().leave(session)
+        self._newcomers.pop(session, None)
+
+    def pending_for(self, session: Session) -> dict[Lines, list[Update]]:
+        """What waits to be said to a member of each topic."""
+        pending = self.conflator.pending()
+        newcomer = self._newcomers.get(session)
+        waiting: dict[Lines, list[Update]] = {}
+        for lines, update in (
+            Newcomer(newcomer.seq, newcomer.number, newcomer.held).corrected(pending.items())
+            if newcomer is not None
+            else _updates(pending.items())
+        ):
+            waiting.setdefault(lines, []).append(update)
+        return waiting
+
+    def due_us(self) -> int | None:
+        """When `release` next has something to do."""
+        return self.conflator.due_us()
+
+    def release(self, now_us: int) -> None:
+        """Take out of the conflator what is due; `flush` hands it out."""
+        if self._demand is not None and now_us == FOREVER_US:
+            self._demand.demand()
+        self._released += self.conflator.take(now_us).items()
+
+    def collect(self) -> list[bytes]:
+        """The lines of what was released, for a strand without members."""
+        released, self._released = self._released, []
+        return self._said(_updates(released))[0]
+
+    def flush(self, group: int, now_us: int) -> None:
+        """Hand out what was released; newcomers get it as it concerns them."""
+        if self._client_is_ready():
+            assert self._demand is not None
+            self._demand.demand()
+            self.release(now_us)
+        released, self._released = self._released, []
+        settled = [session for session in self.members if session not in self._newcomers]
+        if settled:
+            self._tell(settled, _updates(released), group, now_us)
+        for session, newcomer in list(self._newcomers.items()):
+            self._tell([session], newcomer.corrected(released), group, now_us)
+            if not newcomer.held:
+                del self._newcomers[session]
+
+    def _tell(
+        self,
+        sessions: Sequence[Session],
+        updates: Iterable[tuple[Lines, Update]],
+        group: int,
+        now_us: int,
+    ) -> None:
+        rendered, parts = self._said(updates)
+        if rendered:
+            self._hand_out(sessions, rendered, parts, group, now_us)
+
+    @staticmethod
+    def _said(updates: Iterable[tuple[Lines, Update]]) -> tuple[list[bytes], list[Part]]:
+        """Lines of updates, without those that say nothing."""
+        rendered: list[bytes] = []
+        parts: list[Part] = []
+        for lines, update in updates:
+            line = lines.line(update)
+            if line is not None:
+                rendered.append(line)
+                parts.append((lines, update))
+        return rendered, parts
+
+
+def _updates(waiting: Iterable[tuple[ConflationPlace, Waiting]]) -> Iterator[tuple[Lines, Update]]:
+    return ((place[0], one.update) for place, one in waiting)
+
+
+def _folded(current: Waiting, new: Waiting) -> Waiting:
+    """Two updates of one place; with a conflation key they may be of different records."""
+    one, other = current.update, new.update
+    if one.identity == other.identity:
+        return Waiting(new.number, compose(one, other))
+    later = other._replace(first_seq=one.first_seq, first_ts_us=one.first_ts_us)
+    return Waiting(new.number, later)

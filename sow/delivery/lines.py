@@ -1,0 +1,251 @@
+"""Lines: how one subscription says the updates of one topic.
+
+`Lines` words an update: it knows the subscription's name, what it wants to see of a record, and by
+which rules two of its updates become one. It decides nothing: what there is to say is decided by a
+feed (`sow.delivery.feeds`), and when it leaves by whoever queues it. What was said at one time is a
+`Delivery`: one frame for all who share it, and the updates that it was made of should it have to be
+folded.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from sow.definitions import Policy
+from sow.delta import difference
+from sow.paths import Path, parse_path, value_at
+from sow.topic.batch import Batch
+from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
+from sow.topic.records import Records
+from sow.topic.rendering import Kind, LineColumns, Shape
+from sow.topic.updates import Update
+from sow.wire import Encoding
+
+FoldPlace = tuple[QueuePolicy, Key]
+"""What is folded into each other: updates that a topic's settings of the time call the same."""
+Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
+"""Records that were published: identities, bodies, sequence numbers and times."""
+Part = tuple["Lines", Update | Columns]
+"""Something that was said of one topic: a line, or one for each record."""
+
+
+class FeedKey(NamedTuple):
+    """What makes two subscriptions of a topic equal.
+
+    `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
+    is how long updates are conflated, `auto` for as long as the client takes.
+    """
+
+    filter: str | None = None
+    oof: bool = False
+    delta: bool = False
+    no_empties: bool = False
+    accounts: bool = False
+    interval_us: int | None = None
+    auto: bool = False
+    conflation_key: tuple[str, ...] = ()
+    shape: Shape = Shape()
+    encoding: str = "lines"
+    scope: str = ""
+
+
+class Lines:
+    """A topic's updates in the words of the subscription `name`, which asked for them by `key`."""
+
+    def __init__(self, topic: Records, name: str, encoding: Encoding, key: FeedKey) -> None:
+        self.topic = topic
+        self.encoding = encoding
+        self.key = key
+        self.shape = key.shape
+        self.tells_records = key.oof or key.delta
+        """Subscribers are told of each record by itself: no other one's update may stand for it."""
+        fields = tuple(map(parse_path, key.conflation_key))
+        by_record = self.tells_records or set(fields) in (set(), set(topic.keys))
+        self.conflation_key: tuple[Path, ...] = () if by_record else fields
+        """What the subscription has updates matched by; nothing where it is the record."""
+        self._publish_head = topic.renderer.head("p", name)
+        self._oof_heads = {
+            reason: topic.renderer.head("oof", name, reason=reason)
+            for reason in ("match", "deleted", "expired")
+        }
+
+    # Folding.
+
+    @property
+    def queue_policy(self) -> QueuePolicy:
+        """How the topic's updates may be folded in a queue, as it is configured now."""
+        return self.topic.folding
+
+    def keys(self, updates: Sequence[Update]) -> list[Key]:
+        """What queued updates are matched by: as in windows, if the subscription has said so."""
+        if not self.conflation_key:
+            return self.queue_policy.keys(updates, self.tells_records)
+        parse, paths = self.topic.message_type.parse, self.conflation_key
+        documents = [parse(update.new or b"") for update in updates]
+        return [
+            key_of([value_at(document, path) for path in paths], update.identity)
+            for document, update in zip(documents, updates, strict=True)
+        ]
+
+    def fold(self, current: Update, new: Update) -> Update | Verdict:
+        """What two queued updates that match become. Deltas are composed, never merged: a copy
+        that is kept by them has to be the record."""
+        return self.queue_policy.fold(current, new, merges=not self.key.delta)
+
+    # Lines of a batch.
+
+    def published(self, tails: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
+        """The lines of records that were published, from all that follows their heads."""
+        head = self._publish_head
+        return self.encoding.records("p", [head + tail for tail in tails], seqs)
+
+    def of_batch(self, batch: Batch, at: int, update: Update) -> list[bytes]:
+        """The line of the record at one place of a batch, whose update is this."""
+        kind: Kind = "p"
+        head = self._publish_head
+        if update.new is None:
+            kind, head = "oof", self._oof_heads[update.reason or "match"]
+        elif update.delta is not None:
+            kind = "delta"
+        line = head + batch.tail(kind, self.shape, at)
+        return self.encoding.records("oof" if kind == "oof" else "p", [line], [update.seq])
+
+    # Lines of single updates.
+
+    def line(self, update: Update) -> bytes | None:
+        """The line of one update; None for one that says nothing to this subscription."""
+        if update.is_void:
+            return None
+        if update.new is None:
+            return self._oof_line(update) if self.key.oof else None
+        if self.key.no_empties and update.told and self._is_unseen(update):
+            return None
+        return self._whole_line(update) if update.delta is None else self._delta_line(update)
+
+    def _is_unseen(self, update: Update) -> bool:
+        """Whether the subscriber holds what it would be told."""
+        if update.delta is not None:
+            return not update.delta
+        if update.old is None or update.new is None:
+            return False
+        if update.old == update.new or not self.topic.message_type.structured:
+            return update.old == update.new
+        old, new = map(self.topic.renderer.document, (update.old, update.new))
+        return difference(self.shape.shown(old), self.shape.shown(new)) == {}
+
+    def shortest_line(self, update: Update) -> bytes:
+        """The line of one update; of a delta and the whole record the one with fewer bytes."""
+        if update.new is None:
+            return self._oof_line(update)
+        whole = self._whole_line(update)
+        if update.delta is None:
+            return whole
+        delta = self._delta_line(update)
+        return delta if len(delta) < len(whole) else whole
+
+    def _oof_line(self, update: Update) -> bytes:
+        return self._line("oof", self._oof_heads[update.reason or "match"], update, update.last)
+
+    def _whole_line(self, update: Update) -> bytes:
+        return self._line("p", self._publish_head, update, update.new or b"")
+
+    def _delta_line(self, update: Update) -> bytes:
+        assert update.delta is not None
+        assert update.new is not None
+        renderer = self.topic.renderer
+        body = renderer.delta(self.shape, update.delta, renderer.document(update.new))
+        return self._line("delta", self._publish_head, update, body)
+
+    def _line(self, kind: Kind, head: bytes, update: Update, body: bytes) -> bytes:
+        seqs = [update.first_seq]
+        columns = LineColumns(
+            [self.topic.sow_key_of(update.identity)] if self.shape.sow_keys else [],
+            [body],
+            seqs,
+            [update.first_ts_us],
+        )
+        lines = self.topic.renderer.lines(kind, self.shape, columns, head)
+        return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]
+
+
+class Delivery:
+    """What a subscription says at one time: a frame, and what it was made of.
+
+    Shared by all sessions that have it in their outbox. Its topics have one `policy` towards
+    folding. Each of its forms is made once, when somebody wants it.
+    """
+
+    __slots__ = (
+        "_encoding",
+        "_folded",
+        "_frame",
+        "_keyed",
+        "_parts",
+        "_rendered",
+        "messages",
+        "name",
+        "policy",
+    )
+
+    def __init__(
+        self, name: str, encoding: Encoding, rendered: list[bytes], parts: list[Part]
+    ) -> None:
+        self.name = name
+        self.messages = len(rendered)
+        self.policy: Policy = parts[0][0].queue_policy.policy if parts else "always"
+        self._encoding = encoding
+        self._rendered = rendered
+        self._parts = parts
+        self._frame: bytes | None = None
+        self._folded: Delivery | None = None
+        self._keyed: list[tuple[Lines, FoldPlace, Update]] | None = None
+
+    @property
+    def frame(self) -> bytes:
+        """The lines as one frame."""
+        if self._frame is None:
+            self._frame = self._encoding.frame(self._rendered)
+            self._rendered = []
+        return self._frame
+
+    def folded(self, fold: "Callable[[Delivery], list[tuple[Lines, Update]]]") -> "Delivery":
+        """The same with its updates folded by `fold`, for sessions that conflate as they queue;
+        without lines if what came and went at once leaves nothing to say."""
+        if self._folded is None:
+            keyed = self.keyed()
+            if len({place for _, place, _ in keyed}) == len(keyed):
+                self._folded = self
+            else:
+                left = fold(self)
+                rendered = [lines.shortest_line(update) for lines, update in left]
+                self._folded = Delivery(self.name, self._encoding, rendered, [*left])
+        return self._folded
+
+    @property
+    def is_dated(self) -> bool:
+        """A topic's policy has been changed since; what is said before and after may be folded by
+        the new one."""
+        parts = self._parts if self._keyed is None else self._keyed
+        return any(part[0].queue_policy.policy != self.policy for part in parts)
+
+    def keyed(self) -> list[tuple[Lines, FoldPlace, Update]]:
+        """Each update, made only when somebody needs them, with what it is matched by."""
+        if self._keyed is None:
+            self._keyed = []
+            for lines, run in groupby(self._parts, lambda part: part[0]):
+                updates = [update for _, said in run for update in _updates(said)]
+                self._keyed += [
+                    (lines, (lines.queue_policy, key), update)
+                    for key, update in zip(lines.keys(updates), updates, strict=True)
+                ]
+            self._parts = []
+        return self._keyed
+
+
+def _updates(said: Update | Columns) -> Sequence[Update]:
+    if isinstance(said, Update):
+        return (said,)
+    return [
+        Update(identity, False, new, seq, ts_us, seq, ts_us)
+        for identity, new, seq, ts_us in zip(*said, strict=True)
+    ]
