@@ -7,17 +7,15 @@ It says what is to be done and does nothing.
 """
 
 import difflib
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 
 from conflated_topics.folds import DOCUMENTS, OPERATIONS, Fold, accumulator, objection
+from conflated_topics.intervals import INTERVAL_US_MAX, interval_us
 
 Policy = str | Fold | Mapping[str, str | Fold]
 
@@ -25,43 +23,25 @@ VALUE = "value"
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 
-UNITS_US = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60 * 1_000_000,
-    "h": 3_600 * 1_000_000,
-    "d": 86_400 * 1_000_000,
-    "w": 7 * 86_400 * 1_000_000,
-}
-INTERVAL = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)", re.ASCII)
-INTERVAL_US_MAX = 2**61
-
 
 def parse_interval(interval: str | timedelta) -> int:
-    """An interval such as ``"500ms"``, ``"5m"`` or a timedelta, in microseconds, rounded up."""
+    """The length of windows: ``"500ms"``, ``"5m"`` or a timedelta, in microseconds, rounded up.
+
+    Raises ValueError for what is no interval, for none at all and for one beyond all times.
+    """
     if isinstance(interval, timedelta):
         return _in_bounds(interval // timedelta(microseconds=1), interval)
-    found = INTERVAL.fullmatch(interval.strip()) if isinstance(interval, str) else None
-    if found is None:
-        raise ValueError(f"{interval!r} is not an interval; write 500ms, 1s, 5m or a timedelta")
-    number, unit = found.groups()
-    if not unit:
-        raise ValueError(f"the interval {number!r} has no unit; write {number}s or {number}ms")
-    if unit not in UNITS_US:
-        raise ValueError(
-            f"the interval {interval!r} has the unit {unit!r}, which is none; "
-            f"use one of {' '.join(UNITS_US)}"
-        )
-    return _in_bounds(math.ceil(Fraction(number) * UNITS_US[unit]), interval)
+    if isinstance(interval, str):
+        return _in_bounds(interval_us(interval.strip()), interval)
+    raise ValueError(f"{interval!r} is not an interval; write 500ms, 1s, 5m or a timedelta")
 
 
-def _in_bounds(interval_us: int, written: object) -> int:
-    if interval_us <= 0:
+def _in_bounds(length_us: int, written: object) -> int:
+    if length_us <= 0:
         raise ValueError(f"the interval {written} is not longer than nothing; write 1s or 100ms")
-    if interval_us > INTERVAL_US_MAX:
+    if length_us > INTERVAL_US_MAX:
         raise ValueError(f"the interval {written} is too long; write at most 73,000 years")
-    return interval_us
+    return length_us
 
 
 @dataclass(frozen=True)

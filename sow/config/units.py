@@ -1,45 +1,29 @@
 """Numbers with units, as config.xml writes them: intervals, sizes of memory, counts.
 
-An interval always carries its unit, since a bare number has been read as seconds by some and as
-milliseconds by others; only 0 needs none. Sizes count in powers of 1024 however they are spelt.
+Intervals are written as everywhere (`conflated_topics.intervals`). Sizes count in powers of 1024
+however they are spelt.
 """
 
-import math
 import re
 from fractions import Fraction
 
+from conflated_topics.intervals import IntervalError, interval_us
 from sow.config.findings import MistakeError
 
 NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 # Beyond this a value no longer fits the 64-bit integers that it is stored in.
 HIGHEST = 2**62
 
-NANOSECONDS = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60 * 1_000_000_000,
-    "h": 3_600 * 1_000_000_000,
-    "d": 86_400 * 1_000_000_000,
-    "w": 7 * 86_400 * 1_000_000_000,
-}
 POWERS_OF_1024 = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 POWERS_OF_1000 = {"": 0, "k": 1, "m": 2}
 
 
 def duration_us(text: str) -> int:
     """An interval such as ``500ms`` in microseconds, rounded up; raises MistakeError."""
-    number, unit = _split(text, "an interval", "write a number and a unit, such as 500ms or 5s")
-    if unit in NANOSECONDS:
-        return _bounded(math.ceil(number * NANOSECONDS[unit] / 1000), text)
-    if not unit:
-        if number == 0:
-            return 0
-        raise MistakeError(f"{text!r} has no unit", f"write {text}s, {text}ms or another unit")
-    raise MistakeError(
-        f"{text!r} has the unit {unit!r}, which is none", f"use one of {' '.join(NANOSECONDS)}"
-    )
+    try:
+        return interval_us(text)
+    except IntervalError as error:
+        raise MistakeError(error.wrong, error.instead) from None
 
 
 def size_bytes(text: str) -> int:

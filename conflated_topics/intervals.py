@@ -1,0 +1,57 @@
+"""How an interval is written: a number and a unit, such as ``500ms`` or ``1.5 h``.
+
+An interval always carries its unit, since a bare number has been read as seconds by some and as
+milliseconds by others; only 0 needs none. This is the one grammar of intervals, wherever one is
+written: in a configuration, an option of a command, a parameter, an argument. Which intervals make
+sense somewhere is not said here.
+"""
+
+import math
+import re
+from fractions import Fraction
+
+UNITS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60 * 1_000_000_000,
+    "h": 3_600 * 1_000_000_000,
+    "d": 86_400 * 1_000_000_000,
+    "w": 7 * 86_400 * 1_000_000_000,
+}
+INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+CHARS_MAX = 40
+"""Longer texts are no intervals: Python refuses to convert thousands of digits."""
+INTERVAL_US_MAX = 2**61
+"""73,000 years: the end of a window that begins within as many still fits 64 bits."""
+
+
+class IntervalError(ValueError):
+    """A text that is no interval: what is `wrong`, and what to write `instead`."""
+
+    def __init__(self, wrong: str, instead: str) -> None:
+        super().__init__(f"{wrong}; {instead}")
+        self.wrong = wrong
+        self.instead = instead
+
+
+def interval_us(text: str) -> int:
+    """An interval in microseconds, rounded up; raises IntervalError."""
+    found = INTERVAL.fullmatch(text) if len(text) <= CHARS_MAX else None
+    if found is None:
+        raise IntervalError(
+            f"{text[:CHARS_MAX]!r} is not an interval",
+            "write a number and a unit, such as 500ms or 5s",
+        )
+    number, unit = Fraction(found[1]), found[2]
+    if not unit and number:
+        raise IntervalError(f"{text!r} has no unit", f"write {text}s, {text}ms or another unit")
+    if unit and unit not in UNITS_NS:
+        raise IntervalError(
+            f"{text!r} has the unit {unit!r}, which is none", f"use one of {' '.join(UNITS_NS)}"
+        )
+    read_us = math.ceil(number * UNITS_NS[unit] / 1000) if unit else 0
+    if read_us > INTERVAL_US_MAX:
+        raise IntervalError(f"{text!r} is too long", "write at most 73,000 years")
+    return read_us
