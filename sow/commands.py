@@ -1,37 +1,160 @@
-"""What a client can ask for: one dataclass for every command of the protocol.
+"""What a client can ask for: the table of commands, the table of their options, and one of each.
 
-The shape is the union of all commands' headers, because the protocol has one header; which
-fields a command reads is said where the command is carried out (`sow.engine.engine.COMMANDS`). How
-commands travel is `sow.wire`'s business.
+A command or an option is one entry here. The reader of lines (`sow.wire`), the reader of options
+(`sow.options`), whoever carries commands out (`sow.requests.executor`), the parameters of HTTP
+requests and `/openapi.json` go by these tables, and the tests of the documents do.
+
+A `Command` is what was understood of one line: the union of all commands' fields, because the
+protocol has one header. How lines are written is not known here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
+
+Request = Literal["query", "stream"]
+"""HTTP requests that take options as parameters: a query, and a stream of events."""
+
+Value = Literal["flag", "count", "list", "interval", "choice"]
+"""How an option's value is written: not at all, as a whole number, as words between commas, as
+`1s`, `auto` or `none`, as one of a few words."""
+
+
+class Option(NamedTuple):
+    """What the protocol says of one option; `requests` take it as a parameter of its name."""
+
+    name: str
+    value: Value
+    does: str
+    requests: tuple[Request, ...] = ()
+    choices: tuple[str, ...] = ()
+    members_max: int | None = None
+
+
+def _option(value: Value, does: str, default: object = False, **more: object) -> Any:
+    """A field of `Options`, which is an entry of the table of options at the same time."""
+    return field(default=default, metadata={"value": value, "does": does, **more})
+
+
+KEY_FIELDS_MAX = 32
+"""Fields of a conflation key. Each is read of every update; no record has so many that name it."""
 
 
 @dataclass(slots=True)
 class Options:
-    """The `opts` of a command, parsed. Only what this version can do; the rest is refused.
+    """The options of a command, read: each field is one, and its default is what holds without it.
 
     `conflation` is an interval in microseconds, ``auto`` or None; `conflation_key` and `select` are
     lists of paths, the latter with their signs.
     """
 
-    oof: bool = False
-    no_empties: bool = False
-    send_keys: bool = False
-    no_sowkey: bool = False
-    timestamp: bool = False
-    replace: bool = False
-    non_regex_topic: bool = False
-    bookmark: bool = False
-    top_n: int | None = None
-    skip_n: int | None = None
-    conflation: int | Literal["auto"] | None = None
-    conflation_key: tuple[str, ...] = ()
-    select: tuple[str, ...] | None = None
-    bookmark_not_found: Literal["fail", "epoch", "now"] = "fail"
+    oof: bool = _option("flag", "say when a record leaves", requests=("stream",))
+    no_empties: bool = _option(
+        "flag",
+        "say nothing of a record of which nothing seen has changed",
+        requests=("stream",),
+    )
+    send_keys: bool = _option("flag", "the key fields are part of a delta; they always are")
+    no_sowkey: bool = _option("flag", "leave k out of record lines")
+    timestamp: bool = _option("flag", "add ts to record lines")
+    replace: bool = _option("flag", "change the subscription that s names")
+    non_regex_topic: bool = _option("flag", "the topic's name is literal")
+    bookmark: bool = _option("flag", "updates carry their bookmarks; they always do")
+    top_n: int | None = _option("count", "so many records at most", None, requests=("query",))
+    skip_n: int | None = _option("count", "leave out the first so many", None, requests=("query",))
+    conflation: int | Literal["auto"] | None = _option(
+        "interval", "at most one update of a record in so long", None, requests=("stream",)
+    )
+    conflation_key: tuple[str, ...] = _option(
+        "list",
+        "the fields that make records the same one for conflation",
+        (),
+        requests=("stream",),
+        members_max=KEY_FIELDS_MAX,
+    )
+    select: tuple[str, ...] | None = _option(
+        "list", "the fields to see", None, requests=("query", "stream")
+    )
+    bookmark_not_found: Literal["fail", "epoch", "now"] = _option(
+        "choice",
+        "what to do with a bookmark that is not kept",
+        "fail",
+        choices=("fail", "epoch", "now"),
+    )
+
+
+OPTIONS = {each.name: Option(each.name, **each.metadata) for each in fields(Options)}
+OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
+"""Options that are refused as not available yet, instead of as unknown."""
+ACKS = ("processed", "persisted", "completed")
+"""What may be acknowledged of a command, in the order in which it comes about."""
+ACKS_LATER = ("received", "stats")
+
+
+def options_of(request: Request) -> tuple[str, ...]:
+    """The names of the options that an HTTP request takes as parameters."""
+    return tuple(name for name, option in OPTIONS.items() if request in option.requests)
+
+
+class CommandKind(NamedTuple):
+    """What the protocol says of one command.
+
+    `fields` are those of a line that it reads, besides `c`, `cid` and `a`. `action` is the
+    executor's method that carries it out, without its underscore. `is_delta`: its messages, or its
+    updates, are to be merged into records.
+    """
+
+    name: str
+    action: str
+    does: str
+    fields: tuple[str, ...] = ()
+    is_delta: bool = False
+
+    @property
+    def takes_bodies(self) -> bool:
+        """Whether message bodies may follow its line, byte for byte."""
+        return "n" in self.fields
+
+
+_BODIES = ("d", "n", "enc")
+_PUBLISH = ("t", *_BODIES, "k", "x")
+_QUERY = ("t", "filter", "keys", "k", "order_by", "top_n", "skip_n", "select", "opts")
+_SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s")
+_BOTH = (*_QUERY, "s")
+_KINDS = (
+    CommandKind(
+        "logon",
+        "logon",
+        "names the client, or takes up a session",
+        ("client", "session", "seen", "user", "password"),
+    ),
+    CommandKind("publish", "publish", "stores messages", _PUBLISH),
+    CommandKind(
+        "delta_publish", "publish", "merges messages into records", _PUBLISH, is_delta=True
+    ),
+    CommandKind("sow", "sow", "tells the records as they stand", _QUERY),
+    CommandKind("subscribe", "subscribe", "tells changes", _SUBSCRIBE),
+    CommandKind(
+        "sow_and_subscribe", "sow_and_subscribe", "tells the records, then their changes", _BOTH
+    ),
+    CommandKind(
+        "delta_subscribe", "subscribe", "tells what changed of records", _SUBSCRIBE, is_delta=True
+    ),
+    CommandKind(
+        "sow_and_delta_subscribe",
+        "sow_and_subscribe",
+        "tells the records, then what changed of them",
+        _BOTH,
+        is_delta=True,
+    ),
+    CommandKind("unsubscribe", "unsubscribe", "ends subscriptions", ("s",)),
+    CommandKind(
+        "sow_delete", "sow_delete", "removes records", ("t", "filter", "keys", "k", *_BODIES)
+    ),
+    CommandKind("flush", "flush", "is acknowledged after everything before it"),
+    CommandKind("heartbeat", "heartbeat", "is answered with a heartbeat"),
+)
+COMMANDS = {kind.name: kind for kind in _KINDS}
 
 
 @dataclass(slots=True)
@@ -40,8 +163,7 @@ class Command:
 
     `framed` says which: bodies that followed the header line byte for byte (True), or `d`
     (False). `enc` is ``base64`` where the client says that they are written so, which framed bodies
-    are only then. `acks` are the acknowledgements asked for. `error` is set when the line could not
-    be understood; such a command is answered and otherwise ignored.
+    are only then. `acks` are the acknowledgements asked for, `expires_s` a lifetime in seconds.
     """
 
     name: str
@@ -62,3 +184,8 @@ class Command:
     client: str | None = None
     session: str | None = None
     seen: int | None = None
+
+    @property
+    def kind(self) -> CommandKind:
+        """What the protocol says of this command."""
+        return COMMANDS[self.name]

@@ -1,67 +1,30 @@
-"""How commands and replies travel: JSON lines in frames, and server-sent events.
+"""How commands come in: JSON lines in frames.
 
 A frame from a client is one or more lines. Each line is a JSON object; a publish (or a delete
 by bodies) with ``"n"`` is followed by that many bodies, one a line, byte for byte. A line
 that cannot be understood becomes a `Refused`, so that one bad line never costs its neighbours.
 
-To clients the same lines go out in WebSocket frames (`LineEncoding`) or as server-sent events
-(`EventEncoding`). Both render whole batches of records from columns: equal subscriptions get
-the same bytes object, so it is built once however many sessions there are.
+Which commands there are, and which fields they read, `sow.commands` says; options are read by
+`sow.options`. What a command does is not known here, nor is how answers go out (`sow.encodings`).
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import msgspec
-import orjson
 
-from sow.commands import Command, Options
+from sow.commands import ACKS, ACKS_LATER, COMMANDS, Command, Options
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
 from sow.frames import FrameLines
-from sow.paths import Member
-from sow.replies import Reply
+from sow.lists import comma_list, read_list
+from sow.options import read_options
+from sow.suggest import did_you_mean
 
-COMMANDS = (
-    "logon",
-    "publish",
-    "delta_publish",
-    "sow",
-    "subscribe",
-    "sow_and_subscribe",
-    "delta_subscribe",
-    "sow_and_delta_subscribe",
-    "unsubscribe",
-    "sow_delete",
-    "flush",
-    "heartbeat",
-)
-FRAMED = ("publish", "delta_publish", "sow_delete")
-"""Commands whose bodies may follow their line byte for byte."""
+FRAMED = tuple(name for name, kind in COMMANDS.items() if kind.takes_bodies)
 ENC = "base64"
 """How bodies of byte types travel in lines, in both directions."""
-FLAGS = (
-    "oof",
-    "no_empties",
-    "send_keys",
-    "no_sowkey",
-    "timestamp",
-    "replace",
-    "non_regex_topic",
-    "bookmark",
-)
-VALUED = ("top_n", "skip_n", "conflation", "conflation_key", "select", "bookmark_not_found")
-OPTIONS = FLAGS + VALUED
-OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
-KEY_FIELDS_MAX = 32
-CONFLATION_US_MIN = 10_000
-ACKS = ("processed", "persisted", "completed")
-ACKS_LATER = ("received", "stats")
-KNOWN_TOLD_MAX = 30
-"""So many words may help who has mistyped one; more would only be long."""
 REFUSED_MAX = 100
 """Refused lines of one frame after which the rest of it is not read: a program that errs so often
 is not going to send anything better, and a refusal costs ten times the line that it is about."""
@@ -199,7 +162,8 @@ def _header(line: bytes) -> LineFields:
         _check_lengths(header)
     if header.c not in COMMANDS:
         raise ClientError(
-            f"no command {shown(header.c)}{nearest(header.c, COMMANDS)}", reason="unknown command"
+            f"no command {shown(header.c)}{did_you_mean(header.c, COMMANDS)}",
+            reason="unknown command",
         )
     return header
 
@@ -237,7 +201,7 @@ def _following(header: LineFields, lines: FrameLines) -> list[bytes]:
 def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
     if header.user is not None or header.password is not None:
         raise NotAvailable("logging on with credentials is not available yet")
-    options = parse_options(header.opts) if header.opts else Options()
+    options = read_options(header.opts) if header.opts else Options()
     if header.select is not None:
         options.select = read_list(header.select)
     if header.top_n is not None:
@@ -330,251 +294,5 @@ def _known_acks(asked: str) -> frozenset[str]:
     for ack in sorted(acks.difference(ACKS)):
         if ack in ACKS_LATER:
             raise NotAvailable(f"ack {ack} is not available yet")
-        raise ClientError(f"no ack {shown(ack)}{nearest(ack, ACKS)}", reason="invalid options")
+        raise ClientError(f"no ack {shown(ack)}{did_you_mean(ack, ACKS)}", reason="invalid options")
     return acks
-
-
-def comma_list(text: str | list[str]) -> list[str]:
-    """Members of a comma text, blanks trimmed, empty ones left out."""
-    members = text.split(",") if isinstance(text, str) else text
-    return [member.strip() for member in members if member.strip()]
-
-
-def parse_options(text: str) -> Options:
-    """Read `opts`: ``oof,top_n=10``. Raises ClientError or NotAvailable naming the option."""
-    options = Options()
-    for word in split_options(text):
-        name, equals, value = word.partition("=")
-        if name in OPTIONS_LATER:
-            raise NotAvailable(f"option {name} is not available yet")
-        if name not in OPTIONS:
-            raise ClientError(
-                f"no option {shown(name)}{nearest(name, OPTIONS)}", reason="invalid options"
-            )
-        if name in FLAGS:
-            if equals:
-                raise ClientError(f"option {name} takes no value", reason="invalid options")
-            setattr(options, name, True)
-        elif name in ("top_n", "skip_n"):
-            setattr(options, name, _count(name, value))
-        elif name in ("conflation_key", "select"):
-            setattr(options, name, read_list(value))
-            if name == "conflation_key" and len(options.conflation_key) > KEY_FIELDS_MAX:
-                raise TooLarge(
-                    f"{name} names {len(options.conflation_key)} fields, and {KEY_FIELDS_MAX} are "
-                    "the most"
-                )
-        elif name == "conflation":
-            options.conflation = parse_conflation(value)
-        else:
-            options.bookmark_not_found = _choice(name, value)
-    return options
-
-
-def parse_conflation(text: str) -> int | Literal["auto"] | None:
-    """``1s``, ``auto`` or ``none``: an interval in microseconds, ``auto`` or None."""
-    # Imported here: clients use this module too, and do not want the configuration's parsers.
-    from sow.config.findings import MistakeError
-    from sow.config.units import duration_us
-
-    if text in ("auto", "none"):
-        return "auto" if text == "auto" else None
-    try:
-        interval_us = duration_us(text)
-    except MistakeError as mistake:
-        raise ClientError(
-            f"conflation={clipped(text)}: {mistake.message}; {mistake.instead}, auto or none",
-            reason="invalid options",
-        ) from None
-    if interval_us < CONFLATION_US_MIN:
-        raise ClientError(
-            f"conflation={clipped(text)} is shorter than {CONFLATION_US_MIN // 1000}ms; write a "
-            "longer interval, auto or none",
-            reason="invalid options",
-        )
-    return interval_us
-
-
-def _choice(name: str, value: str) -> Any:
-    known = ("fail", "epoch", "now")
-    if value not in known:
-        raise ClientError(
-            f"{name}={clipped(value)} is not known; write {' or '.join(known)}",
-            reason="invalid options",
-        )
-    return value
-
-
-def read_list(text: str) -> tuple[str, ...]:
-    """Members of a comma text, which may stand in brackets; each knows its place in the text."""
-    inner = text.strip()
-    before = text.index(inner)
-    if inner.startswith("[") and inner.endswith("]"):
-        inner, before = inner[1:-1], before + 1
-    members = []
-    for start, word in _split(inner):
-        member = Member(word)
-        member.position = before + start
-        members.append(member)
-    return tuple(members)
-
-
-def split_options(text: str) -> list[str]:
-    """Split at commas outside brackets."""
-    return [word for _, word in _split(text)]
-
-
-def _split(text: str) -> Iterator[tuple[int, str]]:
-    """The words between commas outside brackets, each with the character that it begins at."""
-    depth, start = 0, 0
-    for at, character in enumerate(f"{text},"):
-        depth += (character == "[") - (character == "]")
-        if character == "," and (depth <= 0 or at == len(text)):
-            if word := text[start:at].strip():
-                yield text.index(word, start), word
-            start = at + 1
-
-
-def _count(name: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise ClientError(
-            f"option {name}={shown(value)} must be a whole number such as {name}=10",
-            reason="invalid options",
-        )
-    return int(value)
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """`; did you mean X?` when a known word is near, else the known words, or some of them."""
-    close = difflib.get_close_matches(clipped(word), known, 1)
-    if close:
-        return f"; did you mean {close[0]}?"
-    more = ", …" if len(known) > KNOWN_TOLD_MAX else ""
-    return f"; known are {', '.join(known[:KNOWN_TOLD_MAX])}{more}"
-
-
-def timestamp(ts_us: int) -> str:
-    """ISO 8601 UTC with microseconds."""
-    return datetime.fromtimestamp(ts_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + (
-        f"{ts_us % 1_000_000:06d}Z"
-    )
-
-
-def quoted(texts: Sequence[str]) -> list[bytes]:
-    """JSON strings."""
-    return [orjson.dumps(text) for text in texts]
-
-
-Frames = Iterator[tuple[bytes, int]]
-"""Frames for a socket, each with the number of its lines; made when they are asked for."""
-
-
-class Encoding(Protocol):
-    """How one kind of connection carries lines."""
-
-    name: str
-
-    def reply(self, reply: Reply) -> bytes:
-        """One line that is not a record."""
-        ...
-
-    def records(self, kind: str, lines: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
-        """Rendered record lines of one kind, ready to be put into frames."""
-        ...
-
-    def frame(self, lines: Sequence[bytes]) -> bytes:
-        """What is written to the socket for these lines."""
-        ...
-
-
-class LineEncoding:
-    """Lines in WebSocket binary frames."""
-
-    name = "lines"
-
-    def reply(self, reply: Reply) -> bytes:
-        """One line that is not a record."""
-        return orjson.dumps(reply)
-
-    def records(self, _kind: str, lines: Sequence[bytes], _seqs: Sequence[int]) -> list[bytes]:
-        """Record lines as they are."""
-        return list(lines)
-
-    def frame(self, lines: Sequence[bytes]) -> bytes:
-        """One unmasked WebSocket frame (RFC 6455 §5.2), final, binary."""
-        payload = b"\n".join(lines)
-        size = len(payload)
-        if size < 126:
-            head = bytes((0x82, size))
-        elif size < 65536:
-            head = b"\x82\x7e" + size.to_bytes(2, "big")
-        else:
-            head = b"\x82\x7f" + size.to_bytes(8, "big")
-        return head + payload
-
-
-def skip_lines(frame: bytes, count: int) -> bytes:
-    """A frame of `LineEncoding` without its first `count` lines."""
-    size = frame[1]
-    payload = frame[2 if size < 126 else 4 if size == 126 else 10 :]
-    return LINES.frame(payload.split(b"\n")[count:])
-
-
-class EventEncoding:
-    """Lines as server-sent events: the line's `c` is the event, its bookmark the id."""
-
-    name = "events"
-
-    def reply(self, reply: Reply) -> bytes:
-        """One line that is not a record. Failures are events of type error."""
-        event = "error" if reply.get("status") == "failure" else str(reply["c"])
-        bookmark = f"id: {reply['bm']}\n" if "bm" in reply else ""
-        return f"event: {event}\n{bookmark}data: ".encode() + orjson.dumps(reply) + b"\n\n"
-
-    def records(self, kind: str, lines: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
-        """Events of record lines. Only live ones move the client's Last-Event-ID."""
-        if kind == "sow":
-            return [b"event: sow\ndata: " + line + b"\n\n" for line in lines]
-        head = f"event: {kind}\nid: ".encode()
-        return [
-            b"%b%d\ndata: %b\n\n" % (head, seq, line) for line, seq in zip(lines, seqs, strict=True)
-        ]
-
-    def frame(self, lines: Sequence[bytes]) -> bytes:
-        """One chunk of an HTTP/1.1 chunked body (RFC 9112 §7.1)."""
-        payload = b"".join(lines)
-        return b"%x\r\n%b\r\n" % (len(payload), payload)
-
-
-LINES = LineEncoding()
-EVENTS = EventEncoding()
-
-
-def record_lines(
-    head: bytes,
-    keys: Sequence[bytes] | None,
-    bodies: Sequence[bytes],
-    seqs: Sequence[int] | None,
-    ts_us: Sequence[int] | None,
-    delta: bool = False,
-) -> list[bytes]:
-    """Record lines from columns: `head` is the open object up to the key, values are JSON text.
-
-    `delta` says that the bodies are to be merged into what the client has.
-    """
-    ks = [b""] * len(bodies) if keys is None else [b',"k":' + key for key in keys]
-    mark = b',"delta":true' if delta else b""
-    if seqs is None:
-        tail = [mark + b"}"] * len(bodies)
-    else:
-        tail = [b'%b,"bm":"%d"}' % (mark, seq) for seq in seqs]
-    if ts_us is not None:
-        tail = [
-            b',"ts":"%b"%b' % (timestamp(ts).encode(), end)
-            for ts, end in zip(ts_us, tail, strict=True)
-        ]
-    join = b"".join
-    return [
-        join((head, key, b',"d":', body, end))
-        for key, body, end in zip(ks, bodies, tail, strict=True)
-    ]

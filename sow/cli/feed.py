@@ -11,8 +11,8 @@ import sys
 from sow.cli.market import Market
 from sow.client import Client
 from sow.clock import SystemClock
+from sow.encodings import timestamp
 from sow.errors import SowError
-from sow.wire import timestamp
 
 SLICE_S = 0.01
 

@@ -23,7 +23,7 @@ from sow.config.kinds import spark_master
 from sow.definitions import Configuration, ConflatedTopic, authority
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
-from sow.wire import nearest
+from sow.suggest import did_you_mean
 
 REFRESH_S = 0.5
 SAID_EVERY_S = 10.0
@@ -149,7 +149,7 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
     for one in runnable:
         if one.name == name:
             return one
-    raise ClientError(f"no pipeline {name!r}{nearest(name, names)}")
+    raise ClientError(f"no pipeline {name!r}{did_you_mean(name, names)}")
 
 
 def _follow(running: Any, screen: "PipelineScreen") -> None:

@@ -20,7 +20,7 @@ from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import Filter, Identifier, compile_filter
 from sow.expressions.nodes import walk
 from sow.paths import parse_path
-from sow.wire import nearest
+from sow.suggest import did_you_mean
 
 BATCH_ROWS = 20_000
 SEGMENT_ROWS_MAX = 1000
@@ -85,7 +85,7 @@ class Recording:
         for node in walk(condition.expression):
             if isinstance(node, Identifier) and node.path.steps[0] not in self._columns:
                 column = node.path.steps[0]
-                meant = nearest(column, self._columns)
+                meant = did_you_mean(column, self._columns)
                 unknown = BadFilter(
                     f"the file has no column {shown(column)} (position {node.position}){meant}",
                     position=node.position,

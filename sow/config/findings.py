@@ -4,8 +4,6 @@
 knows the place turns it into a `Finding`. Nothing here knows what an element means.
 """
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,13 +106,6 @@ class Findings:
     def in_order(self) -> tuple[Finding, ...]:
         """Everything found, by line."""
         return tuple(sorted(self._found, key=lambda finding: finding.line))
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is most likely a slip of, whatever its case; None if none is."""
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
 
 
 def halves(detail: str) -> tuple[str, str]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from sow.config import units
-from sow.config.findings import MistakeError, halves, nearest
+from sow.config.findings import MistakeError, halves
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import compile_fields, compile_filter
 from sow.paths import parse_path
+from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
 LONGEST_NAME = 255

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 import re2
 
-from sow.config.findings import Findings, nearest
+from sow.config.findings import Findings
 from sow.config.structure import Section
 from sow.errors import ClientError
+from sow.suggest import nearest
 from sow.topic_patterns import is_pattern, topic_search
 
 

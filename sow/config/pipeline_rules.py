@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from sow.config.findings import Findings, nearest
+from sow.config.findings import Findings
 from sow.config.logged import definition_of
 from sow.config.structure import Section
 from sow.pipelines import FILES
+from sow.suggest import nearest
 
 
 def check_pipelines(root: Section, findings: Findings) -> None:

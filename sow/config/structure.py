@@ -11,8 +11,9 @@ from typing import cast
 from sow.config.document import XmlElement
 from sow.config.element import Element
 from sow.config.elements import INCLUDE, ROOT
-from sow.config.findings import Findings, MistakeError, nearest
+from sow.config.findings import Findings, MistakeError
 from sow.config.variables import Variables
+from sow.suggest import nearest
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """The rules of UnderlyingTopic: it exists, stands above its conflated topic, and agrees with it."""
 
-from sow.config.findings import Findings, nearest
+from sow.config.findings import Findings
 from sow.config.structure import Section
 from sow.pipelines import TRIGGER_US
+from sow.suggest import nearest
 
 
 def check_underlying_topics(root: Section, findings: Findings) -> None:

@@ -17,9 +17,9 @@ from conflated_topics import Conflator, OnDemand, PerKey
 from sow.delivery.lines import Lines, Part
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
+from sow.encodings import Encoding
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
-from sow.wire import Encoding
 
 FOREVER_US = 2**62
 

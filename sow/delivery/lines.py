@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from sow.definitions import Policy
 from sow.delta import difference
+from sow.encodings import Encoding
 from sow.paths import Path, parse_path, value_at
 from sow.topic.batch import Batch
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
 from sow.topic.records import Records
 from sow.topic.rendering import Kind, LineColumns, Shape
 from sow.topic.updates import Update
-from sow.wire import Encoding
 
 FoldPlace = tuple[QueuePolicy, Key]
 """What is folded into each other: updates that a topic's settings of the time call the same."""

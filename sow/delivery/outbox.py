@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 from sow.definitions import Policy, SessionSettings
 from sow.delivery.lines import Delivery, FoldPlace, Lines
+from sow.encodings import Frames
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
-from sow.wire import Frames
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame."""

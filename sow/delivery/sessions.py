@@ -19,8 +19,8 @@ from sow.definitions import SessionSettings
 from sow.delivery.lines import Delivery
 from sow.delivery.outbox import Outbox
 from sow.delivery.recovery import Recovery
+from sow.encodings import Encoding, Frames
 from sow.replies import Reply
-from sow.wire import Encoding, Frames
 
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4

@@ -17,8 +17,8 @@ from itertools import groupby
 
 from sow.delivery.lines import Columns, Delivery, Lines, Part
 from sow.delivery.sessions import Session
+from sow.encodings import Encoding
 from sow.topic.updates import Update
-from sow.wire import Encoding
 
 
 class Strand:

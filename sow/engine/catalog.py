@@ -30,12 +30,12 @@ from sow.expressions.patterns import Search
 from sow.messages import message_type
 from sow.store.memory import Table, Usage
 from sow.store.protocols import Slice
+from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.expirations import Expirations
 from sow.topic.merging import make_merger
 from sow.topic.records import Records
 from sow.topic_patterns import topic_search
-from sow.wire import nearest
 
 NAME_LENGTH_MAX = 255
 NAMES_COMPARED_MAX = 200
@@ -272,7 +272,7 @@ class Catalog:
                 "regular expression of names"
             )
         some = [topic.definition.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
-        raise UnknownTopic(f"no topic {shown(name)}{nearest(clipped(name), some)}")
+        raise UnknownTopic(f"no topic {shown(name)}{did_you_mean(clipped(name), some)}")
 
     def publishable(self, name: str, deed: Deed = "publish to") -> LiveTopic:
         """The topic to publish to: an exact name, or one that a pattern makes on `enter`.

@@ -6,10 +6,10 @@ name is answered with the nearest known one.
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from sow.errors import BadFilter, ClientError, NotAvailable, clipped
 from sow.paths import Scalar
+from sow.suggest import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _unknown(name: str, position: int) -> ClientError:
             expected=EXPECTED,
         )
     known = sorted(NOT_BUILT | FUNCTIONS.keys())
-    near = next(iter(get_close_matches(clipped(name.upper()), known, n=1)), "")
+    near = nearest(name, known) or ""
     later = ", which is not available yet" if near in NOT_BUILT else ""
     hint = f"did you mean {near}{later}?" if near else f"known are {', '.join(FUNCTIONS)}"
     return BadFilter(

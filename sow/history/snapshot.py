@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from sow.encodings import Encoding, Frames
 from sow.errors import Busy
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
-from sow.wire import Encoding, Frames
 
 CHUNK_ROWS = 500
 UNREAD_ROWS_MAX = 4_000_000

@@ -6,7 +6,6 @@ another name or other separators; its `Module` says which line of the table it m
 """
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
@@ -15,6 +14,7 @@ from sow.messages.bflat import BFlat
 from sow.messages.fix import Fix
 from sow.messages.json import Json
 from sow.messages.scalars import Binary, Double, Int64, String
+from sow.suggest import nearest
 
 __all__ = ["MESSAGE_TYPES", "NOT_BUILT", "Column", "Decoder", "MessageType", "message_type"]
 
@@ -47,6 +47,6 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
         raise NotAvailable(
             f"message type {chosen.module!r} is not available yet; available are {known}"
         )
-    near = get_close_matches(chosen.module, [*MESSAGE_TYPES, *NOT_BUILT, *options], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {known}"
+    meant = nearest(chosen.module, [*MESSAGE_TYPES, *NOT_BUILT, *options])
+    hint = f"did you mean {meant!r}?" if meant else f"known are {known}"
     raise ClientError(f"there is no message type {chosen.module!r}; {hint}")

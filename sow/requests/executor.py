@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from sow import __version__, replies
-from sow.commands import Command
+from sow.commands import ACKS, COMMANDS, Command
 from sow.definitions import Configuration
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
+from sow.encodings import Encoding, quoted, skip_lines
 from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
 from sow.engine.reconfiguration import Reconfiguration
@@ -24,7 +25,7 @@ from sow.errors import ClientError, SowError
 from sow.query import Query
 from sow.requests.subscriptions import Subscriptions, acknowledge, sow_keys
 from sow.store.protocols import Journal
-from sow.wire import ACKS, Encoding, Refused, quoted, skip_lines
+from sow.wire import Refused
 
 CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
 NAMED_MAX = 100
@@ -250,7 +251,7 @@ class Executor:
             session.say(replies.failure(command.cid, command.error))
             return
         try:
-            COMMANDS[command.name](self, session, command, now_us)
+            ACTIONS[command.name](self, session, command, now_us)
         except SowError as error:
             session.say(replies.failure(command.cid, error))
 
@@ -328,7 +329,7 @@ class Executor:
             now_us,
             key=command.key,
             expires_s=command.expires_s,
-            delta=command.name == "delta_publish",
+            delta=command.kind.is_delta,
         )
         self._acknowledge_publish(session, command, bookmark)
 
@@ -431,17 +432,6 @@ def _topic_of_plain_publish(command: Command | Refused) -> str | None:
     return command.topic if command.key is None and command.expires_s is None else None
 
 
-COMMANDS: dict[str, Callable[[Executor, Session, Command, int], None]] = {
-    "logon": Executor._logon,
-    "heartbeat": Executor._heartbeat,
-    "flush": Executor._flush,
-    "publish": Executor._publish,
-    "delta_publish": Executor._publish,
-    "sow_delete": Executor._sow_delete,
-    "sow": Executor._sow,
-    "subscribe": Executor._subscribe,
-    "sow_and_subscribe": Executor._sow_and_subscribe,
-    "delta_subscribe": Executor._subscribe,
-    "sow_and_delta_subscribe": Executor._sow_and_subscribe,
-    "unsubscribe": Executor._unsubscribe,
+ACTIONS: dict[str, Callable[[Executor, Session, Command, int], None]] = {
+    name: getattr(Executor, f"_{kind.action}") for name, kind in COMMANDS.items()
 }

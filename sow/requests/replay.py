@@ -15,12 +15,12 @@ from sow.changes import Changes
 from sow.delivery.conflated_strands import FOREVER_US
 from sow.delivery.feeds import Feed
 from sow.delivery.strands import Strand
+from sow.encodings import Frames
 from sow.engine.engine import Engine
 from sow.errors import ClientError, SowError
 from sow.history.bookmarks import Span
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.batch import Batch
-from sow.wire import Frames
 
 RECORDS_AT_ONCE = 2_000
 """So much of the log is read for one frame, wanted or not."""

@@ -16,13 +16,14 @@ from functools import partial
 from typing import NamedTuple
 
 from sow import replies
-from sow.commands import Command
+from sow.commands import ACKS, Command
 from sow.definitions import Topic
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feeds import Feed
 from sow.delivery.lines import FeedKey, Lines
 from sow.delivery.sessions import BACK_PRESSURE, Session
 from sow.delivery.strands import Strand
+from sow.encodings import Encoding
 from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic, shown
@@ -30,6 +31,7 @@ from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
 from sow.history.snapshot import CHUNK_ROWS, Snapshot, Unread
+from sow.lists import comma_list
 from sow.paths import parse_member
 from sow.query import Query
 from sow.requests.replay import Replay
@@ -38,7 +40,6 @@ from sow.topic.records import Records
 from sow.topic.rendering import Shape
 from sow.topic.updates import Update
 from sow.topic_patterns import is_pattern, topic_search
-from sow.wire import ACKS, Encoding, comma_list
 
 REMOVED = "REMOVAL"
 FILTER_CHARS_MAX = 2 * 1024**2

@@ -12,12 +12,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from sow.commands import options_of
 from sow.definitions import without_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.catalog import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
 from sow.history.snapshot import CHUNK_ROWS, Snapshot
+from sow.lists import comma_list, read_list
 from sow.paths import value_at
 from sow.query import Query
 from sow.requests.executor import OPERATOR, Executor
@@ -30,19 +32,9 @@ from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import JSON, json_response
 from sow.topic.rendering import Shape
-from sow.wire import comma_list, read_list
 
 NDJSON = "application/x-ndjson"
-QUERY_PARAMETERS = (
-    "filter",
-    "order_by",
-    "top_n",
-    "skip_n",
-    "keys",
-    "select",
-    "meta",
-    "explain",
-)
+QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain")
 QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")

@@ -13,11 +13,13 @@ import msgspec
 import orjson
 from aiohttp import web
 
+from sow.encodings import timestamp
 from sow.engine.engine import Engine
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.log_rows import Extent, LogRows, extent, log_rows
+from sow.lists import comma_list
 from sow.requests.consumers import Consumers
 from sow.requests.subscriptions import is_logged
 from sow.server.arrow import ARROW, Stream, of_log
@@ -27,7 +29,6 @@ from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import JSON, json_response
 from sow.topic.records import Records
-from sow.wire import comma_list, timestamp
 
 NDJSON = "application/x-ndjson"
 ROWS_DEFAULT = 10_000

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from aiohttp import web
 
 from sow.errors import ClientError, NotAvailable, clipped, shown
-from sow.wire import nearest
+from sow.suggest import did_you_mean
 
 ASKED = web.RequestKey("asked", dict[str, str])
 
@@ -31,7 +31,7 @@ def admit(request: web.Request, known: Sequence[str], later: Sequence[str] = ())
 
 
 def _known(name: str, known: Sequence[str]) -> str:
-    return nearest(clipped(name), known) if known else "; this address takes none"
+    return did_you_mean(clipped(name), known) if known else "; this address takes none"
 
 
 def asked_of(request: web.Request) -> dict[str, str]:

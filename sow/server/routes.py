@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from sow import __version__
 from sow.budget import Budget
+from sow.commands import COMMANDS, OPTIONS, Option
 from sow.errors import NotAvailable
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
@@ -35,6 +36,8 @@ from sow.server.sse import EventDoor
 from sow.server.websocket import WebSocketDoor
 from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
 from sow.store.staging import Staging
+
+WEBSOCKET = "/v1/ws"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -169,7 +172,7 @@ def routes(
         Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
         Route("GET", "/v1/config", http.config, "The configuration as understood"),
         Route("POST", "/v1/config/reload", http.reload, "Read config.xml again", ("allow_loss",)),
-        Route("GET", "/v1/ws", doors.websocket.handle, "WebSocket"),
+        Route("GET", WEBSOCKET, doors.websocket.handle, "WebSocket"),
         Route("GET", "/", console, "The console (not available yet)"),
         Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),
         Route("GET", "/metrics", metrics, "Prometheus metrics"),
@@ -180,22 +183,51 @@ def routes(
 
 
 def description(table: list[Route]) -> dict[str, object]:
-    """An OpenAPI document of the table."""
+    """An OpenAPI document of the table, and of the commands that travel in a WebSocket."""
     paths: dict[str, dict[str, object]] = {}
     for route in table:
         names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-        parameters = [
-            {"name": name, "in": where, "required": where == "path", "schema": {"type": "string"}}
-            for where, group in (("path", names), ("query", route.parameters))
-            for name in group
-        ]
-        paths.setdefault(route.path, {})[route.method.lower()] = {
+        operation: dict[str, object] = {
             "summary": route.summary,
-            "parameters": parameters,
+            "parameters": [
+                *(_parameter(name, "path") for name in names),
+                *(_parameter(name, "query") for name in route.parameters),
+            ],
             "responses": {"200": {"description": "done"}},
         }
+        if route.path == WEBSOCKET:
+            operation |= {"x-commands": _commands(), "x-options": _options()}
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "SOW", "version": __version__},
         "paths": paths,
+    }
+
+
+def _parameter(name: str, where: str) -> dict[str, object]:
+    """A parameter; one that is an option of commands is described as that."""
+    described = {"name": name, "in": where, "required": where == "path"}
+    option = OPTIONS.get(name)
+    if option is None or not option.requests:
+        return described | {"schema": {"type": "string"}}
+    return described | {"description": option.does, "schema": _schema(option)}
+
+
+def _schema(option: Option) -> dict[str, object]:
+    if option.choices:
+        return {"type": "string", "enum": list(option.choices)}
+    return {"type": {"flag": "boolean", "count": "integer"}.get(option.value, "string")}
+
+
+def _commands() -> dict[str, object]:
+    return {
+        name: {"summary": kind.does, "fields": list(kind.fields)} for name, kind in COMMANDS.items()
+    }
+
+
+def _options() -> dict[str, object]:
+    return {
+        name: {"description": option.does, "schema": _schema(option)}
+        for name, option in OPTIONS.items()
     }

@@ -32,6 +32,7 @@ from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import as_of
+from sow.lists import comma_list
 from sow.query import Query
 from sow.requests.subscriptions import is_logged
 from sow.server.arrow import ARROW, of_snapshot, write_stream
@@ -39,7 +40,6 @@ from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
-from sow.wire import comma_list
 
 KEPT_US = 600_000_000
 IDLE_US = 60_000_000

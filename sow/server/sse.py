@@ -6,30 +6,23 @@ endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket f
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from aiohttp import HttpVersion11, web
 
-from sow.commands import Command, Options
+from sow.commands import OPTIONS, Command, Options, options_of
+from sow.encodings import EVENTS
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
+from sow.options import read_value
 from sow.requests.executor import Executor
 from sow.requests.subscriptions import is_logged
 from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.parameters import asked_of, read_flag
-from sow.wire import EVENTS, parse_conflation, read_list
 
-PARAMETERS = (
-    "filter",
-    "snapshot",
-    "delta",
-    "oof",
-    "no_empties",
-    "select",
-    "conflation",
-    "conflation_key",
-    "bookmark",
-)
+STREAM_OPTIONS = options_of("stream")
+PARAMETERS = ("filter", "snapshot", "delta", "bookmark", *STREAM_OPTIONS)
 
 
 class EventDoor:
@@ -74,7 +67,7 @@ class EventDoor:
 
     def _command(self, request: web.Request) -> Command:
         asked = asked_of(request)
-        delta, oof = read_flag(asked, "delta"), read_flag(asked, "oof")
+        delta, options = read_flag(asked, "delta"), _options(asked)
         last = request.headers.get("Last-Event-ID")
         if last is None:
             bookmark = asked.get("bookmark")
@@ -82,7 +75,7 @@ class EventDoor:
             if bookmark is not None and snapshot:
                 raise ClientError("a stream begins with a snapshot or at a bookmark, not both")
         else:
-            bookmark = None if delta or oof else self._resumable(request, last)
+            bookmark = None if delta or options.oof else self._resumable(request, last)
             snapshot = bookmark is None
         kind = "delta_subscribe" if delta else "subscribe"
         return Command(
@@ -90,15 +83,7 @@ class EventDoor:
             topic=request.match_info["topic"],
             filter=asked.get("filter"),
             bookmark=bookmark,
-            options=Options(
-                oof=oof,
-                no_empties=read_flag(asked, "no_empties"),
-                # The name in an address is literal.
-                non_regex_topic=True,
-                conflation=parse_conflation(asked.get("conflation", "none")),
-                conflation_key=read_list(asked.get("conflation_key", "")),
-                select=read_list(asked["select"]) if "select" in asked else None,
-            ),
+            options=options,
         )
 
     def _resumable(self, request: web.Request, last: str) -> str | None:
@@ -119,3 +104,15 @@ class EventDoor:
         """End every stream, because the server stops."""
         for ended in list(self._open):
             ended.set()
+
+
+def _options(asked: Mapping[str, str]) -> Options:
+    """The options among the parameters; the topic's name in an address is literal."""
+    options = Options(non_regex_topic=True)
+    for name in STREAM_OPTIONS:
+        if name in asked:
+            option = OPTIONS[name]
+            is_flag = option.value == "flag"
+            value = read_flag(asked, name) if is_flag else read_value(option, asked[name])
+            setattr(options, name, value)
+    return options

@@ -12,13 +12,14 @@ from aiohttp import WSMsgType, web
 
 from sow.commands import Command
 from sow.delivery.sessions import Session
+from sow.encodings import LINES
 from sow.errors import ClientError, StoreError
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.connections import MessageWatch, watched
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
-from sow.wire import LINES, Refused
+from sow.wire import Refused
 
 TURN_S = 0.002
 """How long one client's commands may keep the loop, but for the end of the last one."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from conflated_topics.specs import parse_interval
 from sow.errors import ClientError
 from sow.spark.http import Server
-from sow.wire import nearest
+from sow.suggest import did_you_mean
 
 NAMES = (
     "url",
@@ -88,7 +88,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         if plain in SPARKS:
             continue
         if plain not in known:
-            raise ClientError(f"no option {name!r}{nearest(name, NAMES)}")
+            raise ClientError(f"no option {name!r}{did_you_mean(name, NAMES)}")
         asked[known[plain]] = value
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')

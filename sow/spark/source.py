@@ -24,7 +24,7 @@ from sow.spark.options import Options, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
 from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowStreamWriter, SowWriter
-from sow.wire import nearest
+from sow.suggest import did_you_mean
 
 SAMPLE_ROWS = 1_000
 
@@ -101,5 +101,5 @@ def _inferred(options: Options) -> pa.Schema:
 def _some(schema: pa.Schema, columns: tuple[str, ...], of: str) -> pa.Schema:
     for name in columns:
         if name not in schema.names:
-            raise ClientError(f"no column {name!r}{nearest(name, schema.names)} of {of}")
+            raise ClientError(f"no column {name!r}{did_you_mean(name, schema.names)} of {of}")
     return pa.schema([schema.field(name) for name in columns or schema.names])

@@ -16,11 +16,11 @@ from typing import Literal, NamedTuple
 import orjson
 
 from sow.delta import Document, merged
+from sow.encodings import quoted, record_lines, timestamp
 from sow.errors import ClientError
 from sow.messages.base import MessageType
 from sow.paths import Path
 from sow.select_list import parse_select
-from sow.wire import quoted, record_lines, timestamp
 
 Kind = Literal["sow", "p", "delta", "oof"]
 """What a line says: a record of an answer, a publish, what has changed of a record, its leaving."""

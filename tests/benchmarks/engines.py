@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 from sow.config import loads
 from sow.definitions import Configuration
 from sow.delivery.sessions import Session
+from sow.encodings import LINES
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
 from sow.server.app import new_session_name
 from sow.store.volatile import MemoryJournal
-from sow.wire import LINES, read_frame
+from sow.wire import read_frame
 
 FRAME_US = 400
 """Time that passes between two frames: 100 records each make 250,000 a second."""

@@ -12,11 +12,12 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 
+from sow.encodings import LINES
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
 from sow.server.app import new_session_name
 from sow.store.volatile import MemoryJournal
-from sow.wire import LINES, read_frame
+from sow.wire import read_frame
 from tests.benchmarks.engines import parsed
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess

@@ -21,6 +21,7 @@ from sow.definitions import (
     SessionSettings,
     Topic,
 )
+from sow.encodings import LINES
 from sow.engine.engine import Engine
 from sow.errors import DiskFull
 from sow.history.log_rows import extent, log_rows
@@ -29,7 +30,7 @@ from sow.requests.staged_writes import StagedWrites, read
 from sow.server.arrow import SCHEMA, of_log, rows_of
 from sow.spark.conflation import SparkConflation
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal
-from sow.wire import LINES, read_frame
+from sow.wire import read_frame
 
 MS = 1000
 SECOND = 1_000_000

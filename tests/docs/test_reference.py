@@ -9,6 +9,7 @@ import pytest
 
 from sow import wire
 from sow.budget import Budget
+from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_LATER
 from sow.definitions import CONSUMERS, Merge
 from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
@@ -100,16 +101,52 @@ def test_the_metrics_are_documented_as_they_are_exported():
     assert set(re.findall(r"`(sow_\w+)`", text)) == exported_metrics()
 
 
-@pytest.mark.parametrize(
-    "name", [*wire.COMMANDS, *wire.HEADER_FIELDS, *wire.ACKS], ids=lambda name: name
-)
-def test_every_command_field_and_ack_is_documented(name):
-    assert f"`{name}`" in (DOCS / "websocket.md").read_text()
+def rows_of(page, heading):
+    """The rows of the table of a page whose first column is called `heading`, cell by cell."""
+    (table,) = re.findall(rf"^\| {heading} \|.*\n\|[-| ]+\n((?:\|.*\n)*)", page, re.M)
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()]
 
 
-@pytest.mark.parametrize("name", [*wire.OPTIONS, *wire.OPTIONS_LATER], ids=lambda name: name)
-def test_every_option_is_documented(name):
-    assert re.search(rf"`{name}(=\w*)?`", (DOCS / "websocket.md").read_text())
+def words(cell):
+    return re.findall(r"`(\w+)=?`", cell)
+
+
+WEBSOCKET = (DOCS / "websocket.md").read_text()
+
+
+def test_the_table_of_commands_is_the_one_that_the_server_goes_by():
+    documented = {
+        name: set(words(cells[1]))
+        for cells in rows_of(WEBSOCKET, "command")
+        for name in words(cells[0])
+    }
+    assert documented == {name: set(kind.fields) for name, kind in COMMANDS.items()}
+
+
+def test_the_table_of_fields_is_the_one_that_lines_are_read_by():
+    documented = [name for cells in rows_of(WEBSOCKET, "field") for name in words(cells[0])]
+    assert sorted(documented) == sorted(wire.HEADER_FIELDS)
+
+
+def test_the_table_of_options_is_the_one_that_options_are_read_by():
+    cells = [cells[0] for cells in rows_of(WEBSOCKET, "option")]
+    assert sorted(name for cell in cells for name in words(cell)) == sorted(
+        [*OPTIONS, *OPTIONS_LATER]
+    )
+    valued = {name for name, option in OPTIONS.items() if option.value != "flag"}
+    assert {name for cell in cells for name in re.findall(r"`(\w+)=`", cell)} == valued
+
+
+def test_every_ack_is_documented():
+    assert all(f"`{name}`" in WEBSOCKET for name in ACKS)
+
+
+def test_the_description_tells_the_commands_and_options_of_a_line():
+    described = description(table())["paths"]["/v1/ws"]["get"]
+    assert {n: set(c["fields"]) for n, c in described["x-commands"].items()} == {
+        name: set(kind.fields) for name, kind in COMMANDS.items()
+    }
+    assert described["x-options"].keys() == OPTIONS.keys()
 
 
 def test_the_table_of_layers_is_the_one_that_is_checked():

@@ -3,8 +3,8 @@
 import pytest
 
 from sow.commands import Command
+from sow.encodings import LINES
 from sow.errors import DiskFull, StoreError
-from sow.wire import LINES
 
 
 @pytest.fixture

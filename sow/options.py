@@ -1,0 +1,95 @@
+"""How the options of a command are written: ``oof,top_n=10,conflation_key=[/a,/b]``.
+
+Which there are, and how the value of each is written, the table of `sow.commands` says; a kind of
+value is read in one place, whether it stands in a line's `opts` or is a parameter over HTTP.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from conflated_topics.intervals import IntervalError, interval_us
+from sow.commands import OPTIONS, OPTIONS_LATER, Option, Options, Value
+from sow.errors import ClientError, NotAvailable, TooLarge, clipped, shown
+from sow.lists import read_list, split_list
+from sow.suggest import did_you_mean
+
+CONFLATION_US_MIN = 10_000
+"""The shortest interval of a subscription: its deliveries gather within a tenth of it, and an event
+loop cannot be relied on to wake at anything finer than a millisecond."""
+
+
+def read_options(text: str) -> Options:
+    """Read `opts`. Raises ClientError, TooLarge or NotAvailable, naming the option."""
+    options = Options()
+    for word in split_list(text):
+        name, equals, value = word.partition("=")
+        if name in OPTIONS_LATER:
+            raise NotAvailable(f"option {name} is not available yet")
+        option = OPTIONS.get(name)
+        if option is None:
+            raise _invalid(f"no option {shown(name)}{did_you_mean(name, OPTIONS)}")
+        if option.value != "flag":
+            setattr(options, name, read_value(option, value))
+        elif equals:
+            raise _invalid(f"option {name} takes no value")
+        else:
+            setattr(options, name, True)
+    return options
+
+
+def read_value(option: Option, text: str) -> object:
+    """The value of an option that is no flag. Raises ClientError or TooLarge, naming the option."""
+    return READERS[option.value](option, text)
+
+
+def _invalid(detail: str) -> ClientError:
+    return ClientError(detail, reason="invalid options")
+
+
+def _count(option: Option, text: str) -> int:
+    name = option.name
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise _invalid(f"option {name}={shown(text)} must be a whole number such as {name}=10")
+    return int(text)
+
+
+def _list(option: Option, text: str) -> tuple[str, ...]:
+    members = read_list(text)
+    if option.members_max is not None and len(members) > option.members_max:
+        raise TooLarge(
+            f"{option.name} names {len(members)} fields, and {option.members_max} are the most"
+        )
+    return members
+
+
+def _interval(option: Option, text: str) -> int | Literal["auto"] | None:
+    """An interval in microseconds, ``auto``, or None for ``none``."""
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    said = f"{option.name}={clipped(text)}"
+    try:
+        read_us = interval_us(text)
+    except IntervalError as error:
+        raise _invalid(f"{said}: {error.wrong}; {error.instead}, auto or none") from None
+    if read_us < CONFLATION_US_MIN:
+        raise _invalid(
+            f"{said} is shorter than {CONFLATION_US_MIN // 1000}ms; write a longer interval, auto "
+            "or none"
+        )
+    return read_us
+
+
+def _choice(option: Option, text: str) -> str:
+    if text not in option.choices:
+        raise _invalid(
+            f"{option.name}={clipped(text)} is not known; write {' or '.join(option.choices)}"
+        )
+    return text
+
+
+READERS: dict[Value, Callable[[Option, str], object]] = {
+    "count": _count,
+    "list": _list,
+    "interval": _interval,
+    "choice": _choice,
+}

@@ -1,0 +1,66 @@
+"""The one grammar of intervals."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conflated_topics.intervals import INTERVAL_US_MAX, UNITS_NS, IntervalError, interval_us
+from conflated_topics.specs import parse_interval
+from sow.commands import OPTIONS
+from sow.config.findings import MistakeError
+from sow.config.units import duration_us
+from sow.errors import ClientError
+from sow.options import read_value
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [("0", 0), ("500us", 500), ("1ns", 1), ("1001ns", 2), ("1.5 h", 5_400_000_000), ("0.0s", 0)],
+)
+def test_an_interval_is_read_as_microseconds_rounded_up(text, us):
+    assert interval_us(text) == us
+
+
+@pytest.mark.parametrize("text", ["", "s", "5S", "-1s", "1e3s", "1..2s", "٣s", " 1s", "5", "1s1s"])
+def test_what_is_no_interval_is_refused_with_what_to_write(text):
+    with pytest.raises(IntervalError) as caught:
+        interval_us(text)
+    assert caught.value.wrong
+    assert caught.value.instead
+    assert str(caught.value) == f"{caught.value.wrong}; {caught.value.instead}"
+
+
+def test_an_interval_is_no_longer_than_its_bound():
+    weeks = INTERVAL_US_MAX // (UNITS_NS["w"] // 1000)
+    assert interval_us(f"{weeks}w") <= INTERVAL_US_MAX
+    with pytest.raises(IntervalError, match="too long"):
+        interval_us(f"{weeks + 1}w")
+
+
+def read(reader, text):
+    try:
+        return reader(text)
+    except (MistakeError, ClientError, ValueError):
+        return None
+
+
+def option(text):
+    return read_value(OPTIONS["conflation"], text)
+
+
+@given(
+    st.from_regex(r"[0-9]{1,30}(\.[0-9]{1,3})? {0,2}[A-Za-z]{0,2}", fullmatch=True)
+    | st.builds(
+        "{}{}".format, st.integers(0, 10**12) | st.floats(0.001, 1e6), st.sampled_from([*UNITS_NS])
+    )
+)
+def test_an_interval_means_the_same_wherever_it_is_written(text):
+    """In a configuration, an option and an argument; what is refused there is too short."""
+    meant = read(interval_us, text)
+    assert read(duration_us, text) == meant
+    if meant is None:
+        assert read(parse_interval, text) is None
+        assert read(option, text) is None
+        return
+    assert read(parse_interval, text) == (meant or None)
+    assert read(option, text) in ({meant} if meant >= 10_000 else {None})
