@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from conflated_topics.documents import merged
 from conflated_topics.windows import Flags, Ints
 
 Fold = Callable[[Any, Any], Any]
@@ -171,7 +172,7 @@ CHOICES: dict[Any, Callable[[Any, Groups], Ints]] = {
     "min": _least,
     "max": _greatest,
 }
-OPERATIONS = (*CHOICES, "sum", "count")
+RECORDED_OPERATIONS = (*CHOICES, "sum", "count")
 
 
 def _total(column: Any, groups: Groups) -> Any:
@@ -214,14 +215,17 @@ def _one_by_one(column: Any, folded: Callable[[list[Any]], Any], groups: Groups)
 
 
 def _merge_documents(texts: list[bytes | str]) -> bytes:
-    """JSON documents merged path by path: missing and null change nothing.
+    """JSON values, of which documents are merged path by path; null says nothing.
 
     The rule is 8 of docs/semantics.md.
     """
-    current = _parse(texts[0])
-    for text in texts[1:]:
-        current = _merged(current, _parse(text))
-    return orjson.dumps(current)
+    return orjson.dumps(reduce(_newer, map(_parse, texts)))
+
+
+def _newer(current: Any, new: Any) -> Any:
+    if not isinstance(new, dict):
+        return current if new is None else new
+    return merged(current if isinstance(current, dict) else {}, new, "ignore")
 
 
 def _parse(text: bytes | str) -> Any:
@@ -232,16 +236,3 @@ def _parse(text: bytes | str) -> Any:
             f"{text[:60]!r} is not JSON ({error}), so it cannot be merged; "
             "use the policy latest, or a callable that merges such values"
         ) from None
-
-
-def _merged(current: Any, new: Any) -> Any:
-    if not isinstance(new, dict):
-        return current if new is None else new
-    # Nobody else holds what was parsed here, so it is changed in place.
-    result = current if isinstance(current, dict) else {}
-    for name, value in new.items():
-        if isinstance(value, dict):
-            result[name] = _merged(result.get(name), value)
-        elif value is not None:
-            result[name] = value
-    return result

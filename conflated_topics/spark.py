@@ -28,7 +28,7 @@ BUCKET = "__bucket"
 PACKED = f"{BUCKET} int, seen_us long, rows binary"
 STATE = "state binary"
 TICK = "tick"
-OPERATIONS = ("op", "_op")
+OPERATION_COLUMNS = ("op", "_op")
 """The column that says what a row does: of rows as they are, and of typed ones."""
 BYTES_OF_A_PARTITION = 128 * 1024**2
 
@@ -147,7 +147,7 @@ def _without_ticks(table: pa.Table) -> pa.Table:
 
 def _records(table: pa.Table) -> pa.Array | None:
     """Which rows are records; None where all are."""
-    for name in OPERATIONS:
+    for name in OPERATION_COLUMNS:
         if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
             return pc.fill_null(pc.not_equal(table[name], TICK), True)
     return None

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from conflated_topics.folds import DOCUMENTS, OPERATIONS, Fold, accumulator, objection
+from conflated_topics.folds import DOCUMENTS, RECORDED_OPERATIONS, Fold, accumulator, objection
 from conflated_topics.intervals import INTERVAL_US_MAX, interval_us
 
 Policy = str | Fold | Mapping[str, str | Fold]
@@ -74,10 +74,9 @@ class Spec:
             )
         operations = self.policy.values() if isinstance(self.policy, Mapping) else [self.policy]
         for operation in operations:
-            if operation not in OPERATIONS and not callable(operation):
-                raise ValueError(
-                    f"{operation!r} is not an operation{_nearest(str(operation), OPERATIONS)}"
-                )
+            if operation not in RECORDED_OPERATIONS and not callable(operation):
+                meant = _nearest(str(operation), RECORDED_OPERATIONS)
+                raise ValueError(f"{operation!r} is not an operation{meant}")
 
     def operations(self, schema: Any) -> dict[str, str | Fold]:
         """The operation of every column of an Arrow schema; raises if the spec does not fit it."""

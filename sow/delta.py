@@ -1,39 +1,20 @@
 """Deltas: part of a document that stands for a change of the whole.
 
-A delta is a document that is merged into another one path by path: objects are merged field by
-field, everything else (text, numbers, arrays, null) replaces what was there. Fields that a delta
-does not name stay as they are, so a delta cannot remove a field; where the new state lacks one,
-`difference` and `composed` say so with None and the whole document has to travel instead.
+A delta is a document that is merged into another one path by path
+(`conflated_topics.documents`). Fields that it does not name stay as they are, so a delta cannot
+remove a field; where the new state lacks one, `difference` and `composed` say so with None and the
+whole document has to travel instead.
 
+    merged(a, delta)     the document `a` as the delta leaves it
     difference(a, b)     the delta with merged(a, delta) == b
     composed(d1, d2)     the delta with merged(a, it) == merged(merged(a, d1), d2) for every a
 
 Documents are what `MessageType.parse` returns for types with fields. Nothing is changed in place.
 """
 
-from typing import Any, Literal
+from conflated_topics.documents import Document, Nulls, merged
 
-Document = dict[str, Any]
-Nulls = Literal["ignore", "set", "remove"]
-"""What an explicit null in a delta means: nothing, null itself, or removal.
-
-The first is what holds unless a topic says otherwise (docs/semantics.md, Rule 8).
-"""
-
-
-def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Document:
-    """`document` with `delta` merged into it; new fields come last, in the delta's order."""
-    result = dict(document)
-    for name, value in delta.items():
-        if value is None and nulls != "set":
-            if nulls == "remove":
-                result.pop(name, None)
-        elif isinstance(value, dict):
-            under = result.get(name)
-            result[name] = merged(under if isinstance(under, dict) else {}, value, nulls)
-        else:
-            result[name] = value
-    return result
+__all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
 
 
 def difference(old: Document, new: Document) -> Document | None:

@@ -1,10 +1,11 @@
 """The part of the table of elements that stands inside `<SOW>`: topics and conflated topics."""
 
 from dataclasses import replace
+from typing import get_args
 
 from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, later, unused
-from sow.definitions import ConflatedTopic, Merge, Topic
+from sow.definitions import ConflatedTopic, Merge, Operation, Topic
 
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ BACK_PRESSURE = (
             ),
             Element(
                 name="Operation",
-                kind=kinds.choice("latest", "sum", "min", "max", "first", "count", "concat"),
+                kind=kinds.choice(*get_args(Operation)),
                 required=True,
                 fields=("operation",),
                 about="How the older and the newer value become one. `count` counts the updates.",

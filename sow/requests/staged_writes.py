@@ -33,7 +33,7 @@ ACCOUNT_BYTES = 4_096
 REASONS: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
 DELETIONS = tuple(REASONS)
 """Why a record goes; only a conflated topic tells one from the other."""
-OPERATIONS = ("publish", "delta", *DELETIONS)
+ROW_OPERATIONS = ("publish", "delta", *DELETIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class EpochPassed(ClientError):
 def read(records: Records, run: StagedRows) -> CommitStep:
     """What a run of rows does; raises BadMessage with the place of the first bad one."""
     operation = run.operations[0]
-    if operation not in OPERATIONS:
+    if operation not in ROW_OPERATIONS:
         raise BadMessage(f"op is {shown(operation)}; it must be publish, delta or delete")
     if operation in DELETIONS:
         return _deletion(records, run)

@@ -14,12 +14,15 @@ It is told bodies and answers with one; where the result is put is the queue's b
 """
 
 import importlib
+import operator
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from sow.definitions import BackPressure, Merge, Operation
 from sow.delta import merged, same
 from sow.errors import ConfigError
+from sow.expressions.compare import as_number
 from sow.messages.base import MessageType
 from sow.paths import Path, Scalar, Value, parse_path, value_at
 
@@ -57,7 +60,7 @@ class FieldMerger:
         assert isinstance(before, dict)
         assert isinstance(after, dict)
         for path, operation in self._merges:
-            value = OPERATIONS[operation](_scalar(before, path), _scalar(after, path))
+            value = FIELD_OPERATIONS[operation](_scalar(before, path), _scalar(after, path))
             if value is not None:
                 after = merged(after, _nested(path, value))
         return self._type.encode(after)
@@ -195,18 +198,9 @@ def _nested(path: Path, value: object) -> dict[str, Any]:
 
 def _number(value: Value) -> int | float | None:
     """The number a value is, or that its text spells (FIX has nothing but text)."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    if not isinstance(value, str):
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        pass
-    try:
-        return float(value)
-    except ValueError:
-        return None
+    if isinstance(value, str):
+        return as_number(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _like(value: int | float, *models: Value) -> Scalar:
@@ -221,18 +215,25 @@ def _sum(current: Value, new: Value) -> Value:
     return _like(one + other, current, new)
 
 
-def _min(current: Value, new: Value) -> Value:
-    one, other = _number(current), _number(new)
+def _extreme(better: Callable[[Any, Any], bool], current: Value, new: Value) -> Value:
+    """The better of two values that can be compared, the first of equals; null says nothing."""
+    one, other = _rank(current), _rank(new)
     if one is None or other is None:
         return new if one is None else current
-    return current if one <= other else new
+    if one[0] != other[0]:
+        return current if one[0] < other[0] else new
+    return current if better(one[1], other[1]) else new
 
 
-def _max(current: Value, new: Value) -> Value:
-    one, other = _number(current), _number(new)
-    if one is None or other is None:
-        return new if one is None else current
-    return current if one >= other else new
+def _rank(value: Value) -> tuple[int, object] | None:
+    """What a value is compared by: numbers stand before all texts, and those before booleans.
+
+    So it never depends on the order of folding which of several is the least or the greatest.
+    """
+    number = _number(value)
+    if number is not None:
+        return 0, number
+    return (1 + isinstance(value, bool), value) if isinstance(value, str | bool) else None
 
 
 def _first(current: Value, new: Value) -> Value:
@@ -257,11 +258,11 @@ def _concat(current: Value, new: Value) -> Value:
     return f"{current}{new}" if isinstance(current, str) and isinstance(new, str) else new
 
 
-OPERATIONS: dict[Operation, Callable[[Value, Value], Value]] = {
+FIELD_OPERATIONS: dict[Operation, Callable[[Value, Value], Value]] = {
     "latest": _latest,
     "sum": _sum,
-    "min": _min,
-    "max": _max,
+    "min": partial(_extreme, operator.le),
+    "max": partial(_extreme, operator.ge),
     "first": _first,
     "count": _count,
     "concat": _concat,
