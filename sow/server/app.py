@@ -24,10 +24,11 @@ from sow.server.gate import Gate, machine_names
 from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.opening import Opening, removed_at, write_out
-from sow.server.problems import Speaking, http_log, report
+from sow.server.problems import report
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
+from sow.server.speaking import Speaking, http_log
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 from sow.store.stored_definitions import kept_of
@@ -222,7 +223,7 @@ class Server:
         return Speaking(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # which is none, as for AppRunner
+            access_log=None,
             logger=http_log,
             auto_decompress=False,  # a body is inflated as there is room (`sow.server.requests`)
             # How long a connection is kept is judged by `sow.server.connections`.

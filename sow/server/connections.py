@@ -1,9 +1,9 @@
 """A connection from being accepted to its end: for how long it is kept, how much of it is read.
 
-aiohttp speaks HTTP and WebSocket; between it and the socket stands a `Watched`, which sees every
-byte that comes. It closes connections that are silent for too long, or in the middle of a header
-(`sow.server.patience` for what is in the middle of a body or message), and stops reading where
-there is no room (`sow.server.intake`).
+aiohttp speaks HTTP and WebSocket; between it and the socket stands a `Watched`, through which all
+that asyncio says of the socket passes. It closes connections that are silent for too long, or in
+the middle of a header (`sow.server.silence`; `sow.server.message_watch` for WebSockets), and knows
+whether the socket takes more (`sow.server.write_flow`).
 """
 
 import asyncio
@@ -11,58 +11,19 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from sow.budget import Holder
 from sow.definitions import Limits
-from sow.errors import Busy, SowError
+from sow.errors import Busy
 from sow.server.crowd import Crowd
 from sow.server.gate import client_address
-from sow.server.intake import TURN_S, Intake
-from sow.server.patience import Patience
-from sow.server.problems import problem
+from sow.server.intake import Intake
+from sow.server.message_watch import MessageWatch, MessageWatches
+from sow.server.problems import raw_answer
 from sow.server.requests import TooSlow, client_key
-from sow.server.websocket_frames import WebSocketFrames
+from sow.server.silence import Silence
+from sow.server.speaking import Speaking
+from sow.server.write_flow import WriteFlow
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Silence:
-    """For how long a connection has asked for nothing. Pure."""
-
-    __slots__ = ("_idle_since_s", "header_since_s", "requests")
-
-    def __init__(self, now_s: float) -> None:
-        self.requests = 0
-        """Requests under way."""
-        self.header_since_s: float | None = None
-        """Since when a header is under way."""
-        self._idle_since_s = now_s
-
-    def hear(self, now_s: float) -> None:
-        """Bytes have come."""
-        if not self.requests and self.header_since_s is None:
-            self.header_since_s = now_s
-
-    def begin(self) -> None:
-        """A request has come."""
-        self.requests += 1
-        self.header_since_s = None
-
-    def end(self, now_s: float) -> None:
-        """A request has been carried out."""
-        self.requests -= 1
-        self.rest(now_s)
-
-    def rest(self, now_s: float) -> None:
-        """Time begins anew."""
-        self._idle_since_s = now_s
-
-    def due_s(self, limits: Limits) -> float | None:
-        """When it is enough; None while something is asked for."""
-        if self.requests:
-            return None
-        if self.header_since_s is not None:
-            return self.header_since_s + limits.header_timeout_us / 1e6
-        return self._idle_since_s + limits.idle_timeout_us / 1e6
 
 
 class Connections:
@@ -77,29 +38,16 @@ class Connections:
     ) -> None:
         self._make = make
         self.crowd = crowd
-        self.intake = intake
         self.limits = limits
-        self.loop = asyncio.get_running_loop()
-        self._turning: asyncio.TimerHandle | None = None
+        self.watches = MessageWatches(intake, limits)
 
     def watched(self, address: str) -> "Watched":
         """The protocol of a connection that was let in."""
         return Watched(self, self._make(), address)
 
-    def settle(self, reader: "MessageWatch", held: int, message: int | None) -> None:
-        """A WebSocket holds so much; others may have to wait for it, or it for others."""
-        self.intake.settle(reader, held, message, self.loop.time())
-        if self.intake.waiting and self._turning is None:
-            self._turning = self.loop.call_later(TURN_S, self._turn)
-
-    def _turn(self) -> None:
-        more = self.intake.turn(self.loop.time())
-        self._turning = self.loop.call_later(TURN_S, self._turn) if more else None
-
     def close(self) -> None:
         """The server stops."""
-        if self._turning is not None:
-            self._turning.cancel()
+        self.watches.close()
 
 
 class Watched(asyncio.Protocol):
@@ -109,11 +57,14 @@ class Watched(asyncio.Protocol):
         self._all = all_of_them
         self._inner = inner
         self.address = address
-        self._loop = all_of_them.loop
+        self.flow = WriteFlow()
+        """Whether the socket takes more."""
+        self.transport: asyncio.Transport
+        """The socket, once it is open."""
+        self._loop = asyncio.get_running_loop()
         self._silence = Silence(self._loop.time())
         self._messages: MessageWatch | None = None
         self._unsent = 0
-        self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
 
     # What asyncio calls.
@@ -121,15 +72,13 @@ class Watched(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self.transport = transport
         self._timer = self._loop.call_later(0, self._look)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
-        if self._messages is not None:
-            self._messages.receive(data)
-        elif not self._silence.requests:
+        if not self._silence.requests:
             self._silence.hear(self._loop.time())
         self._inner.data_received(data)
 
@@ -139,18 +88,20 @@ class Watched(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The socket takes no more."""
+        self.flow.pause()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """It takes more again."""
         self._inner.resume_writing()
+        self.flow.resume()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket has gone."""
         self._timer.cancel()
         self._all.crowd.leave(self.address)
         if self._messages is not None:
-            self._all.intake.leave(self._messages)
+            self._messages.leave()
         self._inner.connection_lost(error)
 
     # What requests tell.
@@ -166,13 +117,17 @@ class Watched(asyncio.Protocol):
     def follow_messages(
         self,
         request: web.Request,
-    ) -> "MessageWatch":
-        """From now on the connection is a WebSocket's."""
-        holder = self._all.intake.budget.holder(client_key(request))
-        self._messages = MessageWatch(self._all, self._transport, holder)
-        # What came together with the request is not for HTTP any more, and aiohttp has kept it.
-        self._messages.receive(getattr(request.protocol, "_message_tail", b""))
-        return self._messages
+        is_following: Callable[[], bool],
+        give_up: Callable[[str], None],
+    ) -> MessageWatch:
+        """From now on the connection is a WebSocket's; see `MessageWatch`."""
+        watch = MessageWatch(
+            self._all.watches, self.transport, client_key(request), is_following, give_up
+        )
+        assert isinstance(request.protocol, Speaking)
+        request.protocol.overhear(watch.receive)
+        self._messages = watch
+        return watch
 
     # Time.
 
@@ -182,7 +137,7 @@ class Watched(asyncio.Protocol):
         next_s = now_s + min(limits.header_timeout_us, limits.idle_timeout_us) / 1e6
         due_s = self._silence.due_s(limits)
         if self._messages is not None:
-            due_s = self._messages.due_s(limits.idle_timeout_us / 1e6)
+            due_s = self._messages.due_s()
         if due_s is not None and due_s <= now_s:
             if not self._close(now_s, limits):
                 return
@@ -192,110 +147,23 @@ class Watched(asyncio.Protocol):
     def _close(self, now_s: float, limits: Limits) -> bool:
         """It is enough; False if it is over with the connection."""
         if self._messages is not None:
-            self._messages.end_silence(limits.idle_timeout_us / 1e6)
+            self._messages.end_silence()
             return True  # the client is told why, and then the connection closes
-        unsent = self._transport.get_write_buffer_size()
+        unsent = self.transport.get_write_buffer_size()
         if unsent and unsent != self._unsent:
             # Still reading the last answer.
             self._unsent = unsent
             self._silence.rest(now_s)
             return True
         if unsent:
-            self._transport.abort()
+            self.transport.abort()
             return False
         if self._silence.header_since_s is not None:
             timeout_s = limits.header_timeout_us / 1e6
             said = f"the header did not end within {timeout_s:g} s (Limits/HeaderTimeout)"
-            self._transport.write(raw_answer(TooSlow(said)))
-        self._transport.close()
+            self.transport.write(raw_answer(TooSlow(said)))
+        self.transport.close()
         return False
-
-
-class MessageWatch:
-    """The messages of one WebSocket, as far as they came: a reader of `Intake`."""
-
-    def __init__(
-        self, all_of_them: Connections, transport: asyncio.Transport, holder: Holder
-    ) -> None:
-        self.holder = holder
-        self.is_following: Callable[[], bool] = lambda: True
-        """Whether it may be silent."""
-        self.give_up: Callable[[str], None] = lambda _reason: transport.abort()
-        """Closes it with a reason."""
-        self.pause = transport.pause_reading
-        self.resume = transport.resume_reading
-        self._all = all_of_them
-        self._loop = all_of_them.loop
-        self._frames = WebSocketFrames()
-        self._pings = 0
-        self._taken = self._done = 0
-        self._heard_s = self._loop.time()
-        self._patience: Patience | None = None
-        self._message = 0
-
-    def receive(self, data: bytes) -> None:
-        """Bytes have come."""
-        frames = self._frames
-        frames.feed(data)
-        if frames.complete == self._done:
-            self._settle(frames.held)
-        else:
-            # Some of it waits for being carried out, which is soon; so long all of it counts.
-            self._settle(self.holder.held + len(data))
-        if frames.held:
-            now_s = self._loop.time()
-            if self._patience is None or self._message != frames.complete:
-                idle_s = self._all.limits().idle_timeout_us / 1e6
-                self._patience, self._message = Patience(now_s, idle_s), frames.complete
-            self._patience.hear(now_s, len(data))
-
-    def take(self) -> None:
-        """One more message has been read."""
-        self._taken += 1
-
-    def carried_out(self) -> None:
-        """All messages that were read have been carried out."""
-        self._done = self._taken
-        self._heard_s = self._loop.time()
-        if self._done == self._frames.complete:
-            self._settle(self._frames.held)
-
-    def _settle(self, held: int) -> None:
-        frames = self._frames
-        if held or self.holder.held:
-            self._all.settle(self, held, frames.complete if frames.held else None)
-
-    def due_s(self, idle_s: float) -> float | None:
-        """When it is enough: of a silence, or of a message that does not come to its end."""
-        frames = self._frames
-        if self._done != frames.complete or self in self._all.intake.waiting:
-            return None
-        if frames.held and self._patience is not None:
-            return self._patience.until_s
-        if frames.pings != self._pings:
-            self._pings, self._heard_s = frames.pings, self._loop.time()
-        return None if self.is_following() else self._heard_s + idle_s
-
-    def end_silence(self, idle_s: float) -> None:
-        """It was enough."""
-        if self._frames.held:
-            self.give_up("a message has not come to its end (Limits/IdleTimeout)")
-        else:
-            self.give_up(
-                f"nothing was asked and nothing followed for {idle_s:g} s (Limits/IdleTimeout); "
-                "send a heartbeat now and then to stay"
-            )
-
-
-def raw_answer(error: SowError) -> bytes:
-    """A problem as bytes, for those whose request was never read."""
-    response = problem(error)
-    body = response.body
-    assert isinstance(body, bytes)
-    head = [f"HTTP/1.1 {response.status} {response.reason}", "Connection: close"]
-    head += [f"{name}: {value}" for name, value in response.headers.items()]
-    head += [f"Content-Length: {len(body)}"] if "Content-Length" not in response.headers else []
-    return "\r\n".join([*head, "", ""]).encode("ascii") + body
 
 
 def watched(request: web.Request) -> Watched:

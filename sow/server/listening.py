@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from sow.errors import Busy
 from sow.hosts import parse_address
-from sow.server.connections import Connections, raw_answer
+from sow.server.connections import Connections
+from sow.server.problems import raw_answer
 
 log = logging.getLogger("sow")
 

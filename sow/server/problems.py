@@ -5,15 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMessage
 
-from sow.errors import Busy, ClientError, SowError, TooLarge, clipped
+from sow.errors import Busy, ClientError, SowError, TooLarge
 
 log = logging.getLogger("sow")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
 
 HTTP_REASONS = {
     404: "no such address; GET /openapi.json lists all",
@@ -45,43 +43,15 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()).removeprefix("400, message: ")
 
 
-class ClientFaults(logging.Filter):
-    """Keeps what a client did wrong out of the log of what went wrong here."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """False for connections that broke and requests that were no HTTP."""
-        fault = record.exc_info[1] if record.exc_info else None
-        return not isinstance(fault, CLIENT_FAULTS)
-
-
-http_log = logging.getLogger("sow.http")
-http_log.addFilter(ClientFaults())
-# It warns of whoever asks for a subprotocol, with all that was asked for.
-logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
-
-
-class Speaking(web.RequestHandler):
-    """aiohttp's side of one connection; what is no HTTP is refused like everything else."""
-
-    __slots__ = ()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """The last answer of a connection; its sentence repeats little of what was sent."""
-        super().handle_error(request, status, exc, message)  # logs; raises if it is too late
-        error: SowError = SowError("the server failed on this request; its log says why")
-        if status < 500:
-            # What stands in the lines after the first is what was sent.
-            said = (message or "").split("\n")[0].rstrip(": ")
-            error = ClientError(f"the request is not HTTP: {clipped(said)}")
-        response = problem(error, status)
-        response.force_close()
-        return response
+def raw_answer(error: SowError) -> bytes:
+    """A problem as bytes, for those whose request was never read."""
+    response = problem(error)
+    body = response.body
+    assert isinstance(body, bytes)
+    head = [f"HTTP/1.1 {response.status} {response.reason}", "Connection: close"]
+    head += [f"{name}: {value}" for name, value in response.headers.items()]
+    head += [f"Content-Length: {len(body)}"] if "Content-Length" not in response.headers else []
+    return "\r\n".join([*head, "", ""]).encode("ascii") + body
 
 
 @web.middleware

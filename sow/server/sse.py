@@ -18,6 +18,7 @@ from sow.options import read_value
 from sow.requests.executor import Executor
 from sow.requests.subscriptions import is_logged
 from sow.server.connection import Connection
+from sow.server.connections import watched
 from sow.server.driver import Driver
 from sow.server.parameters import asked_of, read_flag
 
@@ -49,9 +50,10 @@ class EventDoor:
             response.content_type = "text/event-stream"
             response.enable_chunked_encoding()
             await response.prepare(request)
-            connection = Connection(driver, executor, session, request, ended.set)
+            connection = Connection(driver, executor, session, watched(request), ended.set)
             self._open.add(ended)
             try:
+                connection.begin()
                 executor.execute(session, command, driver.now_us())
                 driver.wake()
                 await ended.wait()

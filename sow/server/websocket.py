@@ -1,162 +1,121 @@
 """WebSocket: frames of command lines in, frames of lines out (docs/websocket.md).
 
-What a client sends is carried out a little in each turn of the loop, so that no frame delays others
-for longer than a command takes. Meanwhile its socket is not read: TCP slows the client.
+Here a client comes and goes; what it sends is carried out by `sow.server.incoming`, what it is sent
+is written by `sow.server.connection`, and how much of it is held by `sow.server.message_watch`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
-from sow.commands import Command
 from sow.delivery.sessions import Session
 from sow.encodings import LINES
 from sow.errors import ClientError, StoreError
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
-from sow.server.connections import MessageWatch, watched
+from sow.server.connections import watched
 from sow.server.driver import Driver
-from sow.server.inbox import Inbox
-from sow.wire import Refused
+from sow.server.incoming import Incoming
 
-TURN_S = 0.002
-"""How long one client's commands may keep the loop, but for the end of the last one."""
-INBOX_BYTES_MAX = 256 * 1024
-"""So much is taken in before what came first is carried out: what one read of a socket gives."""
-LONG_FILTER_CHARS = 4 * 1024
-"""A filter so long is compiled beside the loop: it may take a quarter of a second."""
-FULL_PAUSE_S = 0.02
-"""How long to wait for a client that has not read its answers before looking again."""
+PING_S = 30.0
+"""How often the server pings: a connection that answers none of two is gone, which is noticed
+within the idle time of a minute, and routers that forget what is silent see something."""
+GIVEN_UP, STOPPING = 1008, 1001
+"""Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away."""
 
 
-class Incoming:
-    """What one client sends, from its frames to the steps of the executor.
+class WebSocketClient:
+    """One client, from its request to its last frame; raises ClientError if it asks for no
+    WebSocket, and ConnectionResetError if it has gone."""
 
-    A client whose queue is full of answers has to read some before more is carried out for it.
-    """
-
-    def __init__(
-        self, driver: Driver, executor: Executor, connection: Connection, messages: MessageWatch
-    ) -> None:
+    def __init__(self, driver: Driver, executor: Executor, request: web.Request) -> None:
+        limits = executor.engine.configuration.limits
+        # aiohttp refuses what is as long as its limit; ours is what may be.
+        self.socket = web.WebSocketResponse(
+            max_msg_size=limits.frame_bytes_max + 1, compress=False, heartbeat=PING_S
+        )
+        if not self.socket.can_prepare(request):
+            raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
+        below = watched(request)
         self._driver = driver
         self._executor = executor
-        self._connection = connection
-        self._messages = messages
-        messages.is_following = lambda: bool(executor.subscriptions.of(connection.session))
-        messages.give_up = self._give_up
-        self._loop = asyncio.get_running_loop()
-        self._inbox = Inbox()
-        self._steps: Iterator[None] | None = None
-        self._next: asyncio.Handle | None = None
-        self._turned: asyncio.Future[None] | None = None
-        self._compiling: asyncio.Task[None] | None = None
+        self._request = request
+        self._closing: asyncio.Task[bool] | None = None
+        session = executor.open(LINES, driver.now_us())
+        self._connection = Connection(driver, executor, session, below, self._close_given_up)
+        messages = below.follow_messages(request, self._is_following, self._give_up)
+        self._incoming = Incoming(driver, executor, self._connection, messages)
 
-    def add(self, frame: bytes) -> None:
-        """A frame has come; what has come with it is carried out together."""
-        self._messages.take()
-        self._inbox.add(frame)
-        if not self._busy:
-            self._next = self._loop.call_soon(self._turn)
+    # What happens to it.
 
-    @property
-    def _busy(self) -> bool:
-        return self._next is not None or self._compiling is not None
-
-    async def room(self) -> None:
-        """Return when the socket may be read again."""
-        while self._inbox.bytes > INBOX_BYTES_MAX:
-            await self._turn_taken()
-
-    async def done(self) -> None:
-        """Return when everything has been carried out, or never will be."""
-        while self._busy:
-            await self._turn_taken()
-
-    async def _turn_taken(self) -> None:
-        self._turned = self._loop.create_future()
-        await self._turned
-
-    def _turn(self) -> None:
-        self._next = None
-        connection, session = self._connection, self._connection.session
-        try:
-            if session.ended is not None or not connection.owns:
-                self._drop()
-            elif session.outbox.full:
-                self._executor.apply_back_pressure(session, self._driver.now_us())
-                if session.ended is not None:
-                    connection.write()
-                self._next = self._loop.call_later(FULL_PAUSE_S, self._turn)
-            else:
-                if self._carry_out() and self._compiling is None:
-                    self._next = self._loop.call_soon(self._turn)
-                connection.follow()
-            self._driver.wake()
-        finally:
-            if self._turned is not None and not self._turned.done():
-                self._turned.set_result(None)
-
-    def _carry_out(self) -> bool:
-        """Take steps for as long as a turn lasts; whether there is more to do."""
-        until = self._loop.time() + TURN_S
-        while True:
-            if self._steps is None:
-                commands = self._inbox.take()
-                if not commands:
-                    self._messages.carried_out()
-                    return False
-                session = self._connection.session
-                self._steps = self._executor.carry_out(session, commands, self._driver.now_us)
-                if filters := self._long_filters(commands):
-                    self._compiling = self._loop.create_task(self._compile(filters))
-                    return True
-            for _ in self._steps:
-                if self._loop.time() >= until:
-                    return True
-            self._steps = None
-            # The rest is for the session that a logon may have taken up.
-            self._connection.follow()
-
-    def _long_filters(self, commands: list[Command | Refused]) -> list[str]:
-        """Filters that take long to compile and are not at hand."""
-        has = self._executor.engine.has_filter
-        return [
-            command.filter
-            for command in commands
-            if isinstance(command, Command)
-            and command.filter is not None
-            and len(command.filter) > LONG_FILTER_CHARS
-            and not has(command.filter)
-        ]
-
-    async def _compile(self, filters: list[str]) -> None:
-        """Make filters in a thread, one after the other; then go on with who asks for them."""
-        engine = self._executor.engine
-        try:
-            for text in dict.fromkeys(filters):
-                engine.keep_filter(text, await asyncio.to_thread(engine.compiled, text))
-        finally:
-            self._compiling = None
-            self._next = self._loop.call_soon(self._turn)
+    def _is_following(self) -> bool:
+        return bool(self._executor.subscriptions.of(self._connection.session))
 
     def _give_up(self, reason: str) -> None:
         self._executor.end(self._connection.session, reason)
         self._driver.wake()
 
-    def _drop(self) -> None:
-        self._inbox.clear()
-        self._steps = None
+    def _close_given_up(self) -> None:
+        """Its last line is written: close the socket, which waits for the client to agree."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(
+                self.socket.close(code=GIVEN_UP, message=b"")
+            )
 
-    def close(self) -> None:
-        """The client has gone: forget what is left."""
-        self._drop()
-        if self._compiling is not None:
-            self._compiling.cancel()
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+    # Its life.
+
+    async def serve(self) -> None:
+        """Shake hands, then carry out what it sends until either side ends it."""
+        await self.socket.prepare(self._request)
+        self._connection.begin()
+        async for message in self.socket:
+            frame = _bytes_of(message)
+            if frame is None:
+                break
+            self._incoming.add(frame)
+            await self._incoming.room()
+            await self._wait_for_disk()
+        await self._incoming.done()
+
+    async def _wait_for_disk(self) -> None:
+        """Read no more while the disk is far behind: TCP slows the publisher."""
+        if self._driver.behind:
+            # If the disk refuses, the driver itself ends the sessions that wait for it.
+            with contextlib.suppress(StoreError):
+                await self._driver.durable()
+
+    async def leave(self) -> None:
+        """The socket has gone, or was never there."""
+        self._incoming.close()
+        self._connection.close()
+        if self._connection.owns:
+            self._drop(self._connection.session)
+        self._driver.wake()
+        if self._closing is not None:
+            with contextlib.suppress(ConnectionError):
+                await self._closing
+
+    def _drop(self, session: Session) -> None:
+        """The session may stay without its socket, and its queue has to be kept in bounds."""
+        driver, executor = self._driver, self._executor
+        if executor.drop(session, driver.now_us()):
+            driver.attach(session, lambda: executor.apply_back_pressure(session, driver.now_us()))
+
+    async def stop(self) -> None:
+        """The server stops: tell the client."""
+        await self.socket.close(code=STOPPING, message=b"server stops")
+
+
+def _bytes_of(message: WSMessage) -> bytes | None:
+    """The frame that a message brings; None if it brings none, and ends the connection."""
+    if message.type is WSMsgType.TEXT:
+        text: str = message.data
+        return text.encode()
+    if message.type is WSMsgType.BINARY:
+        body: bytes = message.data
+        return body
+    return None
 
 
 class WebSocketDoor:
@@ -165,65 +124,22 @@ class WebSocketDoor:
     def __init__(self, driver: Driver, executor: Executor) -> None:
         self._driver = driver
         self._executor = executor
-        self._sockets: set[web.WebSocketResponse] = set()
+        self._clients: set[WebSocketClient] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One client, from its first frame to its last."""
-        limits = self._executor.engine.configuration.limits
-        # aiohttp refuses what is as long as its limit; ours is what may be.
-        socket = web.WebSocketResponse(
-            max_msg_size=limits.frame_bytes_max + 1, compress=False, heartbeat=30.0
-        )
-        if not socket.can_prepare(request):
-            raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
-        messages = watched(request).follow_messages(request)
-        await socket.prepare(request)
-        driver, executor = self._driver, self._executor
-        session = executor.open(LINES, driver.now_us())
-        loop = asyncio.get_running_loop()
-        closing: list[asyncio.Task[bool]] = []
-
-        def give_up() -> None:
-            closing.append(loop.create_task(socket.close(code=1008, message=b"")))
-
-        connection = Connection(driver, executor, session, request, give_up)
-        incoming = Incoming(driver, executor, connection, messages)
-        self._sockets.add(socket)
+        """One client, from its first frame to its last; raises ClientError if it asks for no
+        WebSocket."""
+        client = WebSocketClient(self._driver, self._executor, request)
+        self._clients.add(client)
         try:
-            async for message in socket:
-                if message.type is WSMsgType.TEXT:
-                    incoming.add(message.data.encode())
-                elif message.type is WSMsgType.BINARY:
-                    incoming.add(message.data)
-                else:
-                    break
-                await incoming.room()
-                if driver.behind:
-                    # If the disk refuses, the driver itself ends the sessions that wait for it.
-                    with contextlib.suppress(StoreError):
-                        await driver.durable()
-            await incoming.done()
+            await client.serve()
         finally:
-            self._sockets.discard(socket)
-            incoming.close()
-            connection.close()
-            if connection.owns:
-                self._drop(connection.session)
-            driver.wake()
-            for task in closing:
-                with contextlib.suppress(ConnectionError):
-                    await task
-        return socket
-
-    def _drop(self, session: Session) -> None:
-        """The socket has gone; the session may stay, and its queue has to be kept in bounds."""
-        driver, executor = self._driver, self._executor
-        if executor.drop(session, driver.now_us()):
-            driver.attach(session, lambda: executor.apply_back_pressure(session, driver.now_us()))
+            self._clients.discard(client)
+            await client.leave()
+        return client.socket
 
     async def close(self) -> None:
         """Tell every client that the server stops."""
         await asyncio.gather(
-            *(socket.close(code=1001, message=b"server stops") for socket in list(self._sockets)),
-            return_exceptions=True,
+            *(client.stop() for client in list(self._clients)), return_exceptions=True
         )

@@ -1,0 +1,147 @@
+"""What one WebSocket's client sends, from its frames to the steps of the executor.
+
+Commands are carried out a little in each turn of the loop, so that no frame delays others for
+longer than a command takes. Meanwhile the socket is not read, and TCP slows the client; one whose
+queue is full of answers has to read some before more is carried out for it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from sow.commands import Command
+from sow.requests.executor import Executor
+from sow.server.connection import Connection
+from sow.server.driver import Driver
+from sow.server.inbox import Inbox
+from sow.server.message_watch import MessageWatch
+from sow.wire import Refused
+
+TURN_S = 0.002
+"""How long one client's commands may keep the loop, but for the end of the last one: a hundred busy
+clients then make each other wait for a fifth of a second, and a turn still carries out a frame."""
+INBOX_BYTES_MAX = 256 * 1024
+"""So much is taken in before what came first is carried out: what one read of a socket gives."""
+LONG_FILTER_CHARS = 4 * 1024
+"""A filter so long is compiled beside the loop: it may take a quarter of a second."""
+FULL_PAUSE_S = 0.02
+"""How long to wait for a client that has not read its answers before looking again: short beside
+the time in which it could notice, long beside the cost of a look."""
+
+
+class Incoming:
+    """What one client has sent and is not carried out yet."""
+
+    def __init__(
+        self, driver: Driver, executor: Executor, connection: Connection, messages: MessageWatch
+    ) -> None:
+        self._driver = driver
+        self._executor = executor
+        self._connection = connection
+        self._messages = messages
+        self._loop = asyncio.get_running_loop()
+        self._inbox = Inbox()
+        self._steps: Iterator[None] | None = None
+        self._next: asyncio.Handle | None = None
+        self._turned: asyncio.Future[None] | None = None
+        self._compiling: asyncio.Task[None] | None = None
+
+    def add(self, frame: bytes) -> None:
+        """A frame has come; what has come with it is carried out together."""
+        self._messages.take()
+        self._inbox.add(frame)
+        if not self._busy:
+            self._next = self._loop.call_soon(self._turn)
+
+    @property
+    def _busy(self) -> bool:
+        return self._next is not None or self._compiling is not None
+
+    async def room(self) -> None:
+        """Return when the socket may be read again."""
+        while self._inbox.bytes > INBOX_BYTES_MAX:
+            await self._turn_taken()
+
+    async def done(self) -> None:
+        """Return when everything has been carried out, or never will be."""
+        while self._busy:
+            await self._turn_taken()
+
+    async def _turn_taken(self) -> None:
+        self._turned = self._loop.create_future()
+        await self._turned
+
+    def _turn(self) -> None:
+        self._next = None
+        connection, session = self._connection, self._connection.session
+        try:
+            if session.ended is not None or not connection.owns:
+                self._drop()
+            elif session.outbox.full:
+                self._executor.apply_back_pressure(session, self._driver.now_us())
+                if session.ended is not None:
+                    connection.write()
+                self._next = self._loop.call_later(FULL_PAUSE_S, self._turn)
+            else:
+                if self._carry_out() and self._compiling is None:
+                    self._next = self._loop.call_soon(self._turn)
+                connection.follow()
+            self._driver.wake()
+        finally:
+            if self._turned is not None and not self._turned.done():
+                self._turned.set_result(None)
+
+    def _carry_out(self) -> bool:
+        """Take steps for as long as a turn lasts; whether there is more to do."""
+        until = self._loop.time() + TURN_S
+        while True:
+            if self._steps is None:
+                commands = self._inbox.take()
+                if not commands:
+                    self._messages.carried_out()
+                    return False
+                session = self._connection.session
+                self._steps = self._executor.carry_out(session, commands, self._driver.now_us)
+                if filters := self._long_filters(commands):
+                    self._compiling = self._loop.create_task(self._compile(filters))
+                    return True
+            for _ in self._steps:
+                if self._loop.time() >= until:
+                    return True
+            self._steps = None
+            # The rest is for the session that a logon may have taken up.
+            self._connection.follow()
+
+    def _long_filters(self, commands: list[Command | Refused]) -> list[str]:
+        """Filters that take long to compile and are not at hand."""
+        has = self._executor.engine.has_filter
+        return [
+            command.filter
+            for command in commands
+            if isinstance(command, Command)
+            and command.filter is not None
+            and len(command.filter) > LONG_FILTER_CHARS
+            and not has(command.filter)
+        ]
+
+    async def _compile(self, filters: list[str]) -> None:
+        """Make filters in a thread, one after the other; then go on with who asks for them."""
+        engine = self._executor.engine
+        try:
+            for text in dict.fromkeys(filters):
+                engine.keep_filter(text, await asyncio.to_thread(engine.compiled, text))
+        finally:
+            self._compiling = None
+            self._next = self._loop.call_soon(self._turn)
+
+    def _drop(self) -> None:
+        self._inbox.clear()
+        self._steps = None
+
+    def close(self) -> None:
+        """The client has gone: forget what is left."""
+        self._drop()
+        if self._compiling is not None:
+            self._compiling.cancel()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None

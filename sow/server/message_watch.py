@@ -1,0 +1,155 @@
+"""The messages of WebSockets as their bytes come: how much is held, and how long is waited.
+
+aiohttp hands a message out when it is whole; what it holds of one that is not is counted here
+(`sow.server.websocket_frames`) and entered in the budget of requests (`sow.server.intake`). Who is
+in the middle of a message is waited for as long as bytes earn (`sow.server.patience`), who says
+nothing and follows nothing for `IdleTimeout`. What is said to whoever is given up, and how, is the
+business of those who carry the messages out (`sow.server.websocket`).
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+
+from sow.definitions import Limits
+from sow.server.intake import TURN_S, Intake
+from sow.server.patience import Patience
+from sow.server.websocket_frames import WebSocketFrames
+
+
+class MessageWatch:
+    """The messages of one WebSocket, as far as they came: a reader of `Intake`.
+
+    `client` is whom they count for. `is_following` says whether the client may be silent for as
+    long as it likes; `give_up` closes the connection with a reason that the client is told.
+    """
+
+    def __init__(
+        self,
+        watches: "MessageWatches",
+        transport: asyncio.Transport,
+        client: Hashable,
+        is_following: Callable[[], bool],
+        give_up: Callable[[str], None],
+    ) -> None:
+        self.holder = watches.intake.budget.holder(client)
+        self._watches = watches
+        self._transport = transport
+        self._is_following = is_following
+        self._give_up = give_up
+        self._frames = WebSocketFrames()
+        self._pings = 0
+        self._taken = self._done = 0
+        self._heard_s = watches.now_s()
+        self._patience: Patience | None = None
+        self._message = 0
+
+    # What `Intake` asks of a reader.
+
+    def pause(self) -> None:
+        """Read no more of it for now."""
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._transport.resume_reading()
+
+    def give_up(self, reason: str) -> None:
+        """Close the connection, and tell its client why."""
+        self._give_up(reason)
+
+    # What comes, and what becomes of it.
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have come."""
+        frames = self._frames
+        frames.feed(data)
+        if frames.complete == self._done:
+            self._settle(frames.held)
+        else:
+            # Some of it waits for being carried out, which is soon; so long all of it counts.
+            self._settle(self.holder.held + len(data))
+        if frames.held:
+            now_s = self._watches.now_s()
+            if self._patience is None or self._message != frames.complete:
+                self._patience = Patience(now_s, self._watches.idle_s())
+                self._message = frames.complete
+            self._patience.hear(now_s, len(data))
+
+    def take(self) -> None:
+        """One more message has been read."""
+        self._taken += 1
+
+    def carried_out(self) -> None:
+        """All messages that were read have been carried out."""
+        self._done = self._taken
+        self._heard_s = self._watches.now_s()
+        if self._done == self._frames.complete:
+            self._settle(self._frames.held)
+
+    def leave(self) -> None:
+        """The connection has gone, and holds nothing any more."""
+        self._watches.intake.leave(self)
+
+    def _settle(self, held: int) -> None:
+        frames = self._frames
+        if held or self.holder.held:
+            self._watches.settle(self, held, frames.complete if frames.held else None)
+
+    # Time.
+
+    def due_s(self) -> float | None:
+        """When it is enough: of a silence, or of a message that does not come to its end."""
+        frames = self._frames
+        if self._done != frames.complete or self in self._watches.intake.waiting:
+            return None
+        if frames.held and self._patience is not None:
+            return self._patience.until_s
+        if frames.pings != self._pings:
+            self._pings, self._heard_s = frames.pings, self._watches.now_s()
+        return None if self._is_following() else self._heard_s + self._watches.idle_s()
+
+    def end_silence(self) -> None:
+        """It was enough."""
+        if self._frames.held:
+            self.give_up("a message has not come to its end (Limits/IdleTimeout)")
+        else:
+            self.give_up(
+                f"nothing was asked and nothing followed for {self._watches.idle_s():g} s "
+                "(Limits/IdleTimeout); send a heartbeat now and then to stay"
+            )
+
+
+class MessageWatches:
+    """Those of one server: its `intake`, which gets its turns as long as somebody waits.
+
+    `limits` says how they stand now.
+    """
+
+    def __init__(self, intake: Intake, limits: Callable[[], Limits]) -> None:
+        self.intake = intake
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._turning: asyncio.TimerHandle | None = None
+
+    def now_s(self) -> float:
+        """The present moment, in seconds of the loop's own count."""
+        return self._loop.time()
+
+    def idle_s(self) -> float:
+        """For how many seconds a client may be silent."""
+        return self._limits().idle_timeout_us / 1e6
+
+    def settle(self, watch: MessageWatch, held: int, message: int | None) -> None:
+        """A WebSocket holds so much; others may have to wait for it, or it for others."""
+        self.intake.settle(watch, held, message, self.now_s())
+        if self.intake.waiting and self._turning is None:
+            self._turning = self._loop.call_later(TURN_S, self._turn)
+
+    def _turn(self) -> None:
+        more = self.intake.turn(self.now_s())
+        self._turning = self._loop.call_later(TURN_S, self._turn) if more else None
+
+    def close(self) -> None:
+        """The server stops."""
+        if self._turning is not None:
+            self._turning.cancel()

@@ -1,0 +1,92 @@
+"""aiohttp's side of one connection: HTTP in its last words, and WebSockets overheard.
+
+What is no HTTP is refused with a problem document like everything else. Once a connection has
+become a WebSocket, aiohttp has its bytes read by a parser that it sets here: what came together
+with the request first, then everything else. That is the place to overhear them, since below it
+nobody can tell where the request ends.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from sow.errors import ClientError, SowError, clipped
+from sow.server.problems import problem
+
+CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
+
+Receive = Callable[[bytes], None]
+
+
+class ClientFaults(logging.Filter):
+    """Keeps what a client did wrong out of the log of what went wrong here."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for connections that broke and requests that were no HTTP."""
+        fault = record.exc_info[1] if record.exc_info else None
+        return not isinstance(fault, CLIENT_FAULTS)
+
+
+http_log = logging.getLogger("sow.http")
+http_log.addFilter(ClientFaults())
+# It warns of whoever asks for a subprotocol, with all that was asked for.
+logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
+
+
+class Overheard:
+    """A parser whose bytes others hear before it reads them."""
+
+    __slots__ = ("_listeners", "_parser")
+
+    def __init__(self, parser: Any, listeners: Sequence[Receive]) -> None:
+        self._parser = parser
+        self._listeners = listeners
+
+    def feed_data(self, data: bytes) -> Any:
+        """The next bytes; returns what the parser makes of them."""
+        for receive in self._listeners:
+            receive(data)
+        return self._parser.feed_data(data)
+
+    def feed_eof(self) -> None:
+        """There will be no more."""
+        self._parser.feed_eof()
+
+
+class Speaking(web.RequestHandler):
+    """What speaks HTTP on one connection, and WebSocket after that."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self, manager: web.Server, **settings: Any) -> None:
+        super().__init__(manager, **settings)
+        self._listeners: list[Receive] = []
+
+    def overhear(self, receive: Receive) -> None:
+        """Give every byte that comes after the request of a WebSocket to `receive`, too."""
+        self._listeners.append(receive)
+
+    def set_parser(self, parser: Any, *more: Any, **named: Any) -> None:
+        """What comes from here on is no HTTP; aiohttp calls this, and `parser` reads it."""
+        super().set_parser(Overheard(parser, self._listeners), *more, **named)  # type: ignore[arg-type]
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The last answer of a connection; its sentence repeats little of what was sent."""
+        super().handle_error(request, status, exc, message)  # logs; raises if it is too late
+        error: SowError = SowError("the server failed on this request; its log says why")
+        if status < 500:
+            # What stands in the lines after the first is what was sent.
+            said = (message or "").split("\n")[0].rstrip(": ")
+            error = ClientError(f"the request is not HTTP: {clipped(said)}")
+        response = problem(error, status)
+        response.force_close()
+        return response
