@@ -19,8 +19,9 @@ from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
-from sow.server.driver import Driver, stored_bytes
+from sow.server.driver import Driver
 from sow.server.gate import Gate, machine_names
+from sow.server.group_commit import stored_bytes
 from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.opening import Opening, removed_at, write_out
