@@ -1,29 +1,147 @@
-"""For how long a connection may ask for nothing."""
+"""What passes between a socket and aiohttp, and when a connection is closed."""
 
-from sow.definitions import Limits
-from sow.server.connections import Silence
+import asyncio
+from types import SimpleNamespace
 
-LIMITS = Limits(header_timeout_us=10_000_000, idle_timeout_us=60_000_000)
+import pytest
+
+from sow.budget import Budget
+from sow.definitions import Configuration, Limits
+from sow.errors import Busy
+from sow.server.connections import Connections, Counted, watched
+from sow.server.crowd import Crowd
+from sow.server.gate import CLIENT_ADDRESS
+from sow.server.intake import Intake
+from tests.server.stand_ins import Socket, request_of, stepped
+
+LIMITS = Limits(
+    header_timeout_us=10_000_000, idle_timeout_us=60_000_000, connections_per_address_max=1
+)
+CONFIGURATION = Configuration("test", (), limits=LIMITS)
 
 
-def test_who_says_nothing_is_given_up_after_the_idle_time():
-    assert Silence(100.0).due_s(LIMITS) == 160.0
+class Inner(asyncio.Protocol):
+    """What would speak HTTP: keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def data_received(self, data):
+        self.told.append(data)
+
+    def pause_writing(self):
+        self.told.append("pause")
+
+    def resume_writing(self):
+        self.told.append("resume")
+
+    def connection_lost(self, error):
+        self.told.append(error)
 
 
-def test_a_header_counts_from_its_first_byte_however_many_follow():
-    silence = Silence(0.0)
-    for now_s in (55.0, 57.0, 64.0):
-        silence.hear(now_s)
-    assert silence.due_s(LIMITS) == 65.0
+class Side:
+    """One connection that was let in."""
+
+    def __init__(self):
+        self.crowd, self.inner = Crowd(lambda: CONFIGURATION, 100), Inner()
+        self.all = Connections(
+            lambda: self.inner, self.crowd, Intake(Budget(lambda: 1 << 20)), lambda: LIMITS
+        )
+        assert self.crowd.enter("192.0.2.7") is None
+        self.watched = self.all.watched("192.0.2.7")
+        self.socket = Socket(self.watched)
+        self.watched.connection_made(self.socket)
+
+    def go(self):
+        self.watched.connection_lost(None)
+        self.all.close()
 
 
-def test_a_request_under_way_is_no_silence_and_time_begins_anew_after_it():
-    silence = Silence(0.0)
-    silence.hear(1.0)
-    silence.begin()
-    silence.hear(30.0)
-    assert silence.due_s(LIMITS) is None
-    silence.end(500.0)
-    assert silence.due_s(LIMITS) == 560.0
-    silence.hear(510.0)
-    assert silence.due_s(LIMITS) == 520.0
+@stepped
+async def test_all_that_the_socket_says_is_handed_on_and_the_flow_knows_it_too():
+    side = Side()
+    side.watched.data_received(b"GET")
+    side.watched.pause_writing()
+    assert side.watched.flow.paused
+    side.watched.resume_writing()
+    assert not side.watched.flow.paused
+    side.go()
+    assert side.inner.told == [b"GET", "pause", "resume", None]
+    assert side.crowd.connections == 0
+
+
+@stepped
+async def test_a_header_that_does_not_end_is_told_so_and_closed():
+    side = Side()
+    await asyncio.sleep(5)
+    side.watched.data_received(b"GET / HTTP/1.1\r\n")
+    await asyncio.sleep(9)
+    assert not side.socket.closed
+    await asyncio.sleep(11)
+    assert side.socket.closed
+    assert side.socket.written.startswith(b"HTTP/1.1 408 ")
+    assert b"the header did not end within 10 s (Limits/HeaderTimeout)" in side.socket.written
+    side.go()
+
+
+@stepped
+async def test_who_asks_for_nothing_is_closed_without_a_word_and_not_while_it_is_answered():
+    side = Side()
+    side.watched.begin()
+    await asyncio.sleep(500)
+    assert not side.socket.closed
+    side.watched.end()
+    await asyncio.sleep(59)
+    assert not side.socket.closed
+    await asyncio.sleep(12)
+    assert (side.socket.closed, side.socket.written) == (True, b"")
+    side.go()
+
+
+@stepped
+async def test_who_still_reads_the_last_answer_has_time_while_it_gets_on():
+    side = Side()
+    side.socket.waiting = 5_000
+    await asyncio.sleep(75)
+    assert not side.socket.closed
+    side.socket.waiting = 4_000
+    await asyncio.sleep(75)
+    assert not side.socket.closed
+    await asyncio.sleep(75)
+    assert side.socket.aborted, "nothing was taken for a whole idle time"
+    side.go()
+
+
+@stepped
+async def test_a_request_knows_its_connection_until_it_has_gone():
+    side = Side()
+    assert watched(request_of(transport=side.socket)) is side.watched
+    with pytest.raises(ConnectionResetError):
+        watched(SimpleNamespace(transport=None))
+    side.go()
+
+
+@stepped
+async def test_requests_that_a_proxy_hands_on_are_counted_for_whom_it_asks():
+    side = Side()
+    count = Counted(side.crowd).count
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def handler(_request):
+        entered.set()
+        await leave.wait()
+        return "answer"
+
+    def asked():
+        request = request_of(transport=side.socket)
+        request[CLIENT_ADDRESS] = "198.51.100.1"
+        return request
+
+    first = asyncio.create_task(count(asked(), handler))
+    await entered.wait()
+    with pytest.raises(Busy, match="ConnectionsPerAddress"):
+        await count(asked(), handler)
+    leave.set()
+    assert await first == "answer"
+    assert await count(asked(), handler) == "answer"
+    side.go()

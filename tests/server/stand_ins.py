@@ -1,0 +1,163 @@
+"""Stand-ins for what the modules of the server meet: a loop whose time jumps, a socket, a world.
+
+`SteppedLoop` has no wall time: whenever nothing is ready it goes to the next timer at once, so that
+minutes of patience are a few steps and never a sleep. `Socket` is a transport that takes nothing
+until it is told to. `World` is an engine with its executor, driver and journal in memory.
+"""
+
+import asyncio
+import functools
+import itertools
+import selectors
+
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from sow.clock import VirtualClock
+from sow.definitions import Configuration, Topic
+from sow.engine.engine import Engine
+from sow.requests.executor import Executor
+from sow.server.driver import Driver
+from sow.store.volatile import MemoryJournal
+
+SECOND = 1_000_000
+ORDERS = Topic("orders", "json", keys=("/id",))
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Never waits for a time: it says how long it would have, and returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.waited_s = 0.0
+        self.in_thread = 0
+
+    def select(self, timeout=None):
+        if timeout is None or timeout <= 0 or self.in_thread:
+            return super().select(timeout)
+        found = super().select(0)
+        if not found:
+            self.waited_s += timeout
+        return found
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """An event loop that counts seconds from 0 and never waits for one."""
+
+    def __init__(self):
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self):
+        return self._jumping.waited_s
+
+    def run_in_executor(self, executor, work, *arguments):
+        """Time stands still while a thread works, or its answer would come at any moment."""
+        self._jumping.in_thread += 1
+        future = super().run_in_executor(executor, work, *arguments)
+        future.add_done_callback(self._work_done)
+        return future
+
+    def _work_done(self, _future):
+        self._jumping.in_thread -= 1
+
+
+def run(work):
+    """What a coroutine returns on a loop of its own whose time jumps."""
+    loop = SteppedLoop()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(work, 1e9))
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def stepped(test):
+    """Make a test of a coroutine function; fixtures are handed on."""
+
+    @functools.wraps(test)
+    def made(*arguments, **named):
+        run(test(*arguments, **named))
+
+    return made
+
+
+async def turns(count=3):
+    """Let the loop go round so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Socket(asyncio.Transport):
+    """A transport that keeps what is written until `take` takes it."""
+
+    def __init__(self, protocol=None):
+        super().__init__({"peername": ("192.0.2.7", 40_000)})
+        self.protocol = protocol
+        self.written = b""
+        self.waiting = 0
+        self.reading = True
+        self.closed = self.aborted = False
+        self._high = 64 * 1024
+        self._paused = False
+
+    def get_protocol(self):
+        return self.protocol
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        self._high = high if high is not None else self._high
+
+    def get_write_buffer_size(self):
+        return self.waiting
+
+    def write(self, data):
+        self.written += bytes(data)
+        self.waiting += len(data)
+        if self.waiting > self._high and not self._paused:
+            self._paused = True
+            self.protocol.pause_writing()
+
+    def take(self):
+        """The client reads everything."""
+        self.waiting = 0
+        if self._paused:
+            self._paused = False
+            self.protocol.resume_writing()
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+
+class World:
+    """An engine with one topic, and the driver that gives it time and a disk, on this loop."""
+
+    def __init__(self, *topics, journal=None, windows_us=None):
+        self.clock = VirtualClock(1_000 * SECOND)
+        self.journal = journal or MemoryJournal()
+        self.engine = Engine(Configuration("test", topics or (ORDERS,)), self.journal.has_room)
+        numbers = itertools.count(1)
+        self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
+        self.driver = Driver(self.engine, self.journal, self.clock, windows_us)
+
+    def publish(self, *bodies, topic="orders"):
+        return self.engine.publish(topic, list(bodies), self.clock.now_us())
+
+
+def request_of(method="GET", path="/", headers=(), app=None, **more):
+    """A request as aiohttp would hand it to a handler."""
+    return make_mocked_request(method, path, headers=headers, app=app or web.Application(), **more)

@@ -1,0 +1,108 @@
+"""The driver: nothing leaves before it is durable, and what falls due is done."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from sow.errors import DiskFull
+from sow.wire import LINES, read_frame
+from tests.server.stand_ins import ORDERS, SECOND, World, stepped
+
+
+def session_of(world, said):
+    """A session whose frames are kept as they leave."""
+    session = world.executor.open(LINES, world.clock.now_us())
+
+    def write():
+        while frame := session.pull(world.engine.released, world.clock.now_us()):
+            said.append(frame)
+
+    world.driver.attach(session, write)
+    return session
+
+
+def say(world, session, line):
+    world.executor.execute_all(session, list(read_frame(line)), world.clock.now_us())
+    world.driver.wake()
+
+
+@stepped
+async def test_an_ack_leaves_once_its_message_is_on_disk():
+    world, said = World(), []
+    session = session_of(world, said)
+    say(world, session, b'{"c":"publish","t":"orders","d":{"id":1},"cid":"1","a":"persisted"}')
+    assert (said, world.journal.last_seq) == ([], 0)
+    await world.driver.durable()
+    assert world.journal.last_seq == 1
+    assert b'"persisted"' in b"".join(said)
+    await world.driver.close()
+
+
+@stepped
+async def test_what_stores_nothing_leaves_without_the_disk():
+    world, said = World(), []
+    say(world, session_of(world, said), b'{"c":"heartbeat","cid":"1"}')
+    await asyncio.sleep(0)
+    assert b"heartbeat" in b"".join(said)
+    await world.driver.close()
+
+
+@stepped
+async def test_a_session_whose_socket_has_gone_is_written_to_no_more():
+    world, said = World(), []
+    session = session_of(world, said)
+    world.driver.detach(session)
+    say(world, session, b'{"c":"heartbeat","cid":"1"}')
+    await asyncio.sleep(1)
+    assert said == []
+    await world.driver.close()
+
+
+@stepped
+async def test_who_waits_is_told_what_the_disk_said_and_reading_goes_on():
+    world, said = World(), []
+    session = session_of(world, said)
+    append, full = world.journal.append, DiskFull("the disk is full")
+
+    def refuse(_entries):
+        world.journal.append = append
+        raise full
+
+    world.journal.append = refuse
+    say(world, session, b'{"c":"publish","t":"orders","d":{"id":1},"cid":"1","a":"persisted"}')
+    with pytest.raises(DiskFull):
+        await world.driver.durable()
+    assert world.driver.refusal == world.engine.failure.reason == "disk full"
+    with pytest.raises(DiskFull):
+        await world.driver.durable()
+    assert session.ended == "disk full"
+    assert b"persisted" not in b"".join(said)
+    while world.driver.failure is not None:
+        await asyncio.sleep(0.1)
+    assert (world.engine.failure, world.driver.refusal, world.journal.last_seq) == (None, None, 1)
+    await world.driver.close()
+
+
+@stepped
+async def test_what_falls_due_is_done_at_its_time_without_anybody_asking():
+    world = World(replace(ORDERS, expires=True))
+    world.engine.publish("orders", [b'{"id":1}'], world.clock.now_us(), expires_s=5)
+    world.driver.wake()
+    await asyncio.sleep(1)
+    assert len(world.engine.topic("orders").records.table) == 1
+    world.clock.advance(5 * SECOND)
+    await asyncio.sleep(10)
+    assert len(world.engine.topic("orders").records.table) == 0
+    await world.driver.close()
+
+
+@stepped
+async def test_what_can_wait_is_done_piece_by_piece_while_it_says_there_is_more():
+    world, pieces = World(), [True, True, False]
+    world.driver.idle_work.append(lambda now_us: pieces.pop(0) if now_us else False)
+    world.driver.idle_work.append(lambda _now_us: False)
+    world.driver.wake()
+    await asyncio.sleep(5)
+    assert pieces == []
+    await world.driver.close()

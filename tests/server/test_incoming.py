@@ -1,0 +1,138 @@
+"""What a client sends is carried out in order, a little at a time, and not beyond what it reads."""
+
+import asyncio
+
+from sow.budget import Budget
+from sow.definitions import Limits
+from sow.server import incoming
+from sow.server.connection import Connection
+from sow.server.incoming import INBOX_BYTES_MAX, Incoming
+from sow.server.intake import Intake
+from sow.server.message_watch import MessageWatch, MessageWatches
+from sow.wire import LINES
+from tests.server.stand_ins import World, stepped, turns
+from tests.server.test_connection import Below
+
+
+class Client:
+    """A client whose frames are handed to `incoming`."""
+
+    def __init__(self):
+        self.world, self.below = World(), Below()
+        executor, driver = self.world.executor, self.world.driver
+        session = executor.open(LINES, self.world.clock.now_us())
+        self.connection = Connection(driver, executor, session, self.below, lambda: None)
+        watches = MessageWatches(Intake(Budget(lambda: 1 << 20)), Limits)
+        self.watch = MessageWatch(
+            watches, self.below.transport, "client", lambda: True, lambda _reason: None
+        )
+        self.incoming = Incoming(driver, executor, self.connection, self.watch)
+        self.connection.begin()
+
+    @property
+    def session(self):
+        return self.connection.session
+
+    @property
+    def records(self):
+        return len(self.world.engine.topic("orders").records.table)
+
+    async def close(self):
+        self.incoming.close()
+        self.connection.close()
+        await self.world.driver.close()
+
+
+def publishes(first, count, more=b""):
+    return b"\n".join(
+        b'{"c":"publish","t":"orders","d":{"id":%d%b}}' % (at, more)
+        for at in range(first, first + count)
+    )
+
+
+@stepped
+async def test_frames_are_carried_out_in_order_and_done_says_when():
+    client = Client()
+    client.incoming.add(publishes(0, 10))
+    client.incoming.add(b'{"c":"heartbeat","cid":"1"}')
+    assert client.records == 0, "not before the loop has its turn"
+    await client.incoming.done()
+    assert client.records == 10
+    await client.world.driver.durable()
+    assert b"heartbeat" in client.below.transport.written
+    await client.close()
+
+
+@stepped
+async def test_a_turn_ends_when_its_time_is_over_and_others_get_theirs(monkeypatch):
+    monkeypatch.setattr(incoming, "TURN_S", 0.0)
+    client = Client()
+    client.incoming.add(b"\n".join(b'{"c":"heartbeat","cid":"%d"}' % at for at in range(5)))
+    between = 0
+    work = asyncio.create_task(client.incoming.done())
+    while not work.done():
+        await asyncio.sleep(0)
+        between += 1
+    assert between > 5, "each command was a turn of its own"
+    await client.close()
+
+
+@stepped
+async def test_no_more_is_taken_in_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(incoming, "TURN_S", 0.0)
+    client = Client()
+    more = b',"text":"%b"' % (b"x" * 1000)
+    count = 2 * INBOX_BYTES_MAX // 1000
+    client.incoming.add(publishes(0, count, more))
+    waits = asyncio.create_task(client.incoming.room())
+    await asyncio.sleep(0)
+    assert not waits.done()
+    await waits
+    await client.incoming.done()
+    assert client.records == count
+    await client.close()
+
+
+@stepped
+async def test_who_does_not_read_its_answers_has_nothing_more_carried_out():
+    client = Client()
+    client.below.transport.set_write_buffer_limits(1)
+    client.below.transport.write(b"xx")
+    bytes_max = client.session.settings.queue_bytes_max
+    text = b"x" * (bytes_max // 4)
+    client.incoming.add(b'{"c":"subscribe","t":"orders","cid":"1"}')
+    for at in range(8):
+        client.incoming.add(b'{"c":"publish","t":"orders","d":{"id":%d,"x":"%b"}}' % (at, text))
+    await turns(20)
+    await asyncio.sleep(0.5)
+    before = client.records
+    assert client.session.outbox.full or client.session.ended
+    client.incoming.add(publishes(100, 1))
+    await asyncio.sleep(0.1)
+    assert client.records == before
+    await client.close()
+
+
+@stepped
+async def test_a_long_filter_is_compiled_beside_the_loop_and_then_used():
+    client = Client()
+    text = " OR ".join(f"/id = {at}" for at in range(1000))
+    assert len(text) > incoming.LONG_FILTER_CHARS
+    client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"%b","cid":"1"}' % text.encode())
+    client.incoming.add(b'{"c":"heartbeat","cid":"2"}')
+    await turns()
+    assert not client.session.subscriptions
+    await client.incoming.done()
+    assert client.session.subscriptions
+    assert client.world.engine.has_filter(text)
+    await client.close()
+
+
+@stepped
+async def test_what_is_left_of_a_client_that_has_gone_is_forgotten():
+    client = Client()
+    client.incoming.add(publishes(0, 3))
+    client.incoming.close()
+    await turns()
+    assert client.records == 0
+    await client.close()

@@ -1,0 +1,91 @@
+"""How much of a WebSocket's messages is held, and how long is waited for the rest."""
+
+import asyncio
+
+from sow.budget import Budget
+from sow.definitions import Limits
+from sow.server.intake import TURN_S, Intake
+from sow.server.message_watch import MessageWatch, MessageWatches
+from tests.server.stand_ins import Socket, stepped
+from tests.server.test_websocket_frames import frame
+
+LIMITS = Limits(idle_timeout_us=60_000_000)
+KB = 1024
+
+
+class Watching:
+    """One WebSocket of a server whose requests may hold so many bytes."""
+
+    def __init__(self, limit=1 << 20, watches=None, client="somebody"):
+        self.watches = watches or MessageWatches(Intake(Budget(lambda: limit)), lambda: LIMITS)
+        self.socket, self.reasons, self.following = Socket(), [], False
+        self.watch = MessageWatch(
+            self.watches, self.socket, client, lambda: self.following, self.reasons.append
+        )
+
+    @property
+    def held(self):
+        return self.watch.holder.held
+
+    def carry_out(self, count):
+        for _ in range(count):
+            self.watch.take()
+        self.watch.carried_out()
+
+
+@stepped
+async def test_what_has_come_of_a_message_is_held_until_it_is_carried_out():
+    one = Watching()
+    text = frame(10_000)
+    one.watch.receive(text[:6_000])
+    assert one.held == 6_000
+    one.watch.receive(text[6_000:] + text[:100])
+    assert one.held == len(text) + 100, "whole, but not carried out yet"
+    one.carry_out(1)
+    assert one.held == 100
+    one.watch.leave()
+    assert one.watches.intake.budget.used == 0
+
+
+@stepped
+async def test_half_a_message_is_waited_for_as_long_as_its_bytes_earn():
+    one = Watching()
+    one.watch.receive(frame(1 << 20)[: 16 * KB])
+    assert one.watch.due_s() == 60.0, "never longer than an idle time from the last byte"
+    await asyncio.sleep(30)
+    one.watch.receive(b"x")
+    assert 60.0 < one.watch.due_s() < 60.001
+    one.watch.end_silence()
+    assert one.reasons == ["a message has not come to its end (Limits/IdleTimeout)"]
+
+
+@stepped
+async def test_who_says_nothing_has_an_idle_time_from_the_last_it_said_unless_it_follows():
+    one = Watching()
+    assert one.watch.due_s() == 60.0
+    await asyncio.sleep(40)
+    one.watch.receive(frame(3))
+    assert one.watch.due_s() is None, "it waits for us, not we for it"
+    one.carry_out(1)
+    assert one.watch.due_s() == 100.0
+    await asyncio.sleep(10)
+    one.watch.receive(frame(0, first=0x89))
+    assert one.watch.due_s() == 110.0, "a ping is a word"
+    one.following = True
+    assert one.watch.due_s() is None
+    one.watch.end_silence()
+    assert "nothing was asked and nothing followed for 60 s" in one.reasons[0]
+
+
+@stepped
+async def test_where_there_is_no_room_it_is_not_read_and_read_on_when_there_is():
+    first = Watching(limit=400 * KB)
+    second = Watching(watches=first.watches, client="somebody else")
+    first.watch.receive(frame(600 * KB)[: 90 * KB])
+    second.watch.receive(frame(600 * KB)[: 150 * KB])
+    assert (first.socket.reading, second.socket.reading) == (True, False)
+    assert second.watch.due_s() is None, "who is not read cannot be too slow"
+    first.watch.leave()
+    await asyncio.sleep(2 * TURN_S)
+    assert second.socket.reading
+    first.watches.close()

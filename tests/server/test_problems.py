@@ -1,0 +1,90 @@
+"""Whatever goes wrong becomes a problem document, and never a traceback."""
+
+import json
+import logging
+
+import pytest
+from aiohttp import web
+
+from sow.errors import BadMessage, Busy, ClientError, UnknownTopic
+from sow.server.problems import problem, raw_answer, report
+from tests.server.stand_ins import request_of, stepped
+
+
+def documented(response):
+    assert response.content_type == "application/problem+json"
+    return response.status, json.loads(response.body)
+
+
+def test_an_error_says_its_status_reason_detail_and_where():
+    status, document = documented(problem(BadMessage("it is no JSON", index=7)))
+    assert status == document["status"] == 400
+    assert document["title"] == document["reason"]
+    assert (document["detail"], document["index"]) == ("it is no JSON", 7)
+
+
+def test_who_is_to_come_again_is_told_when():
+    assert problem(Busy("full")).headers["Retry-After"] == str(Busy.retry_after_s)
+
+
+def test_an_answer_in_bytes_is_whole_and_ends_the_connection():
+    head, _, body = raw_answer(Busy("there are too many")).partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0].startswith("HTTP/1.1 503 ")
+    assert "Connection: close" in lines
+    assert f"Content-Length: {len(body)}" in lines
+    assert json.loads(body)["detail"].startswith("there are too many")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (UnknownTopic("no topic x"), 404, "no topic x"),
+        (web.HTTPNotFound(), 404, "GET /openapi.json"),
+        (web.HTTPRequestEntityTooLarge(1, 2), 413, "Limits/FrameSize"),
+        (web.RequestPayloadError("400, message: bad\n chunk"), 400, "cannot be read: bad chunk"),
+        (ConnectionResetError(), 400, "lost before the request was complete"),
+    ],
+)
+@stepped
+async def test_every_error_has_a_sentence(error, status, says):
+    async def handler(_request):
+        raise error
+
+    found, document = documented(await report(request_of(), handler))
+    assert found == status
+    assert says in document["detail"]
+
+
+@stepped
+async def test_a_method_that_is_not_allowed_says_which_are():
+    async def handler(_request):
+        raise web.HTTPMethodNotAllowed("PUT", ["GET", "POST"])
+
+    response = await report(request_of(), handler)
+    assert (response.status, response.headers["Allow"]) == (405, "GET,POST")
+
+
+@stepped
+async def test_what_redirects_is_no_error():
+    async def handler(_request):
+        raise web.HTTPFound("/")
+
+    with pytest.raises(web.HTTPFound):
+        await report(request_of(), handler)
+
+
+@stepped
+async def test_a_fault_of_the_server_is_logged_and_its_words_stay_there(caplog):
+    async def handler(_request):
+        raise KeyError("a secret")
+
+    with caplog.at_level(logging.ERROR, "sow"):
+        status, document = documented(await report(request_of("GET", "/x"), handler))
+    assert status == 500
+    assert "secret" not in json.dumps(document)
+    assert "a secret" in caplog.text
+
+
+def test_an_error_of_a_client_keeps_its_own_status():
+    assert problem(ClientError("no"), 422).status == 422

@@ -1,0 +1,160 @@
+"""A client of the WebSocket door comes, is answered, and goes; what becomes of its session."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from sow.budget import Budget
+from sow.definitions import Configuration, Limits
+from sow.errors import ClientError
+from sow.server.connections import Connections
+from sow.server.crowd import Crowd
+from sow.server.intake import Intake
+from sow.server.speaking import Speaking
+from sow.server.websocket import GIVEN_UP, STOPPING, WebSocketDoor
+from tests.server.stand_ins import Socket, World, request_of, stepped, turns
+from tests.server.test_speaking import ASKED
+
+LIMITS = Limits(idle_timeout_us=60_000_000)
+
+
+class Place:
+    """A door of a world, and the connections that lead to it."""
+
+    def __init__(self):
+        self.world = World()
+        self.door = WebSocketDoor(self.world.driver, self.world.executor)
+        crowd = Crowd(lambda: Configuration("test", ()), 100)
+        server, loop = web.Server(self.handle), asyncio.get_running_loop()
+        self.all = Connections(
+            lambda: Speaking(server, loop=loop, access_log=None),
+            crowd,
+            Intake(Budget(lambda: 1 << 20)),
+            lambda: LIMITS,
+        )
+
+    async def handle(self, request):
+        request.transport.get_protocol().begin()
+        try:
+            return await self.door.handle(request)
+        finally:
+            request.transport.get_protocol().end()
+
+    @property
+    def sessions(self):
+        return list(self.world.executor.sessions.values())
+
+    async def close(self):
+        self.all.close()
+        await self.world.driver.close()
+
+
+class Client:
+    """A client's end of one connection."""
+
+    def __init__(self, place):
+        self.watched = place.all.watched("192.0.2.7")
+        self.socket = Socket(self.watched)
+        self.watched.connection_made(self.socket)
+
+    async def open(self):
+        self.watched.data_received(ASKED)
+        await turns(10)
+        assert b" 101 " in self.socket.written
+        return self
+
+    async def send(self, line, first=0x81):
+        """One frame, masked by zeros as every byte is its own mask then."""
+        assert len(line) < 126
+        self.watched.data_received(bytes([first, 0x80 | len(line)]) + b"\0\0\0\0" + line)
+        await turns(20)
+
+    def close_code(self):
+        """The code of the close frame that was written last."""
+        at = self.socket.written.rindex(b"\x88")
+        return int.from_bytes(self.socket.written[at + 2 : at + 4], "big")
+
+    async def lose(self):
+        self.watched.connection_lost(None)
+        await turns(10)
+
+
+@stepped
+async def test_commands_are_answered_whether_they_come_as_text_or_as_bytes():
+    place = Place()
+    client = await Client(place).open()
+    await client.send(b'{"c":"heartbeat","cid":"1"}', first=0x81)
+    await client.send(b'{"c":"flush","cid":"two","a":"processed"}', first=0x82)
+    assert b"heartbeat" in client.socket.written
+    assert b'"two"' in client.socket.written
+    await client.lose()
+    assert place.sessions == []
+    await place.close()
+
+
+@stepped
+async def test_who_asks_for_no_websocket_is_told_so_and_opens_no_session():
+    place = Place()
+    with pytest.raises(ClientError, match="speaks WebSocket"):
+        await place.door.handle(request_of("GET", "/v1/ws"))
+    assert place.sessions == []
+    await place.close()
+
+
+@stepped
+async def test_a_handshake_that_fails_leaves_no_session():
+    place = Place()
+    client = Client(place)
+    client.watched.data_received(ASKED)
+    client.watched.connection_lost(None)
+    await turns(10)
+    assert place.sessions == []
+    await place.close()
+
+
+@stepped
+async def test_a_named_session_that_follows_something_outlives_its_socket():
+    place = Place()
+    client = await Client(place).open()
+    await client.send(b'{"c":"logon","cid":"1"}')
+    await client.send(b'{"c":"subscribe","t":"orders","cid":"2"}')
+    (session,) = place.sessions
+    await client.lose()
+    assert place.sessions == [session]
+    assert not session.connected
+    place.world.publish(b'{"id":1}')
+    place.world.driver.wake()
+    await place.world.driver.durable()
+    assert session.outbox.messages == 1
+    await place.close()
+
+
+@stepped
+async def test_a_silent_client_is_given_up_and_told_why():
+    place = Place()
+    client = await Client(place).open()
+    await client.send(b'{"c":"heartbeat","cid":"1"}')
+    for _ in range(12):
+        await asyncio.sleep(6)
+        await client.send(b"", first=0x8A)  # the answer to the server's own pings
+    assert b"nothing was asked and nothing followed for 60 s" in client.socket.written
+    assert client.close_code() == GIVEN_UP
+    await client.lose()
+    assert sum(place.world.executor.closed.values()) == 1
+    await place.close()
+
+
+@stepped
+async def test_every_client_is_told_that_the_server_stops():
+    place = Place()
+    clients = [await Client(place).open() for _ in range(2)]
+    closing = asyncio.create_task(place.door.close())
+    await turns(10)
+    assert [client.close_code() for client in clients] == [STOPPING, STOPPING]
+    assert all(b"server stops" in client.socket.written for client in clients)
+    for client in clients:
+        await client.lose()
+    await closing
+    assert place.sessions == []
+    await place.close()
