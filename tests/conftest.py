@@ -1,8 +1,13 @@
 """What tests of several folders share."""
 
 import pytest
+from hypothesis import settings
 
 from tests.recordings import recordings as found_or_made
+
+# No test fails because the machine is busy.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")
