@@ -2,9 +2,10 @@
 
 import asyncio
 
+from sow.encodings import LINES
 from sow.server.connection import GRACE_S, SOCKET_BUFFER_BYTES, Connection
 from sow.server.write_flow import WriteFlow
-from sow.wire import LINES, read_frame
+from sow.wire import read_frame
 from tests.server.stand_ins import Socket, World, stepped, turns
 
 

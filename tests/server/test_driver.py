@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from sow.encodings import LINES
 from sow.errors import DiskFull
-from sow.wire import LINES, read_frame
+from sow.wire import read_frame
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 from sow.budget import Budget
 from sow.definitions import Limits
+from sow.encodings import LINES
 from sow.server import incoming
 from sow.server.connection import Connection
 from sow.server.incoming import INBOX_BYTES_MAX, Incoming
 from sow.server.intake import Intake
 from sow.server.message_watch import MessageWatch, MessageWatches
-from sow.wire import LINES
 from tests.server.stand_ins import World, stepped, turns
 from tests.server.test_connection import Below
 
