@@ -6,6 +6,7 @@
         BadMessage           a body that cannot be stored; carries the index in its batch
         BadFilter            an expression that does not compile
         UnknownTopic         no topic of that name
+        UnknownRecord        no record of that key
         InvalidTopic         the topic exists but does not take this command
         NotAvailable         planned, not built yet
         TooLarge             over a configured limit

@@ -1,0 +1,41 @@
+"""The plain decoder: columns of whole documents, and the first bad one named by its place."""
+
+import json
+
+import pytest
+
+from sow.errors import BadMessage
+from sow.messages.documents import DocumentDecoder
+from sow.paths import parse_path
+
+
+def parse(body):
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise BadMessage("not JSON") from None
+
+
+def decoder(*texts, **more):
+    return DocumentDecoder(tuple(map(parse_path, texts)), parse, **more)
+
+
+def test_columns_stand_in_the_order_of_the_paths():
+    found = decoder("/b", "/a/c").columns([b'{"a":{"c":1},"b":2}', b'{"b":[3,4]}'])
+    assert found == [[2, [3, 4]], [1, None]]
+
+
+def test_what_is_kept_may_be_another_body_than_came():
+    bodies, columns = decoder("/a", stored=bytes.strip).read([b' {"a":1} ', b'{"a":2}'])
+    assert bodies == [b'{"a":1}', b'{"a":2}']
+    assert columns == [[1, 2]]
+
+
+def test_the_first_bad_message_is_named_by_its_place():
+    with pytest.raises(BadMessage, match=r"^message 1: not JSON$") as caught:
+        decoder("/a").read([b"{}", b"{", b"["])
+    assert caught.value.index == 1
+
+
+def test_nobody_needs_to_ask_for_a_path():
+    assert decoder().read([b"{}"]) == ([b"{}"], [])

@@ -1,0 +1,61 @@
+"""Bodies in JSON lines: text as a string, everything else as base64, and both ways the same."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.errors import BadMessage
+from sow.messages.lines import (
+    base64_body,
+    base64_line,
+    bytes_of,
+    string_body,
+    string_line,
+    text_of,
+)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_comes_back_as_it_was(text):
+    line = string_line(text.encode())
+    assert json.loads(line) == text
+    assert b"\n" not in line
+    assert string_body(line) == text.encode()
+    assert text_of(bytes_of(text)) == text
+
+
+@given(st.binary())
+def test_bytes_come_back_as_they_were(body):
+    line = base64_line(body)
+    assert base64_body(line) == body
+    assert b"\n" not in line
+
+
+def test_a_byte_that_is_no_text_is_named():
+    with pytest.raises(BadMessage, match="byte 2 is not UTF-8 text"):
+        text_of(b"ab\xff")
+
+
+def test_half_a_surrogate_pair_is_named():
+    with pytest.raises(BadMessage, match="character 1 is half a surrogate pair"):
+        bytes_of("a\ud800")
+
+
+@pytest.mark.parametrize("d", [b"1", b"null", b'["a"]', b"{}"])
+def test_a_body_must_be_a_string(d):
+    for read in (string_body, base64_body):
+        with pytest.raises(BadMessage, match="must be a JSON string"):
+            read(d)
+
+
+def test_what_is_no_json_is_refused():
+    with pytest.raises(BadMessage, match="not a JSON string"):
+        string_body(b'"a')
+
+
+@pytest.mark.parametrize("text", ["a", "ab-_", "YQ", "YQ==\n", "ä"])
+def test_base64_is_written_in_one_way(text):
+    with pytest.raises(BadMessage, match="write it with"):
+        base64_body(json.dumps(text).encode())

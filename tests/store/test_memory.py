@@ -1,0 +1,166 @@
+"""The table beside a dictionary: records, their order, what they take, and what a slot is worth."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.keys import sow_key
+from sow.store.memory import RECORD_BYTES, Table, Usage
+
+names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
+steps = st.lists(st.tuples(st.sampled_from(["put", "drop"]), names), max_size=20)
+
+
+def key(identity):
+    return sow_key("t", identity)
+
+
+class Beside:
+    """A table, and a dictionary in order of first publication that says what it ought to hold."""
+
+    def __init__(self, **more):
+        self.usage = Usage()
+        self.table = Table(key, usage=self.usage, **more)
+        self.model = {}
+        self.seq = 0
+
+    def put(self, identities, bodies=None):
+        bodies = bodies or [f"{n}{self.seq}".encode() for n in identities]
+        seqs = range(self.seq + 1, self.seq + 1 + len(identities))
+        self.seq = seqs[-1]
+        wanted = []
+        for identity, body in zip(identities, bodies, strict=True):
+            wanted.append(self.model.get(identity))
+            self.model[identity] = body
+        slots, olds = self.table.put(identities, bodies, seqs, [self.seq] * len(seqs))
+        assert olds == wanted
+        assert slots == [self.table.slots[identity] for identity in identities]
+
+    def drop(self, identities):
+        wanted = {n: self.model.pop(n) for n in dict.fromkeys(identities) if n in self.model}
+        gone, _, olds = self.table.drop(identities)
+        assert dict(zip(gone, olds, strict=True)) == wanted
+
+    def held(self):
+        live = self.table.live().tolist()
+        return {self.table.identities[slot]: self.table.bodies[slot] for slot in live}
+
+
+@given(steps, st.booleans())
+def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
+    beside = Beside(by_arrival=by_arrival)
+    for step, identities in log:
+        getattr(beside, step)(identities)
+        beside.table.check()
+        assert list(beside.held().items()) == list(beside.model.items())
+        size = sum(map(len, beside.model.values()))
+        assert beside.table.bytes == size
+        assert beside.usage.bytes == size + RECORD_BYTES * len(beside.model)
+        assert len(beside.table) == len(beside.model)
+
+
+def test_a_copy_orders_records_by_when_they_came():
+    by_seq, by_arrival = Table(key), Table(key, by_arrival=True)
+    for table in (by_seq, by_arrival):
+        table.put(["late"], [b""], [9], [0])
+        table.drop(["late"])
+        table.put(["late"], [b""], [9], [0])  # in a slot that was freed
+        table.put(["early"], [b""], [4], [0])
+    assert [by_arrival.identities[slot] for slot in by_arrival.live()] == ["late", "early"]
+
+
+@given(names)
+def test_a_record_is_found_by_its_key_and_by_nothing_that_looks_like_it(identities):
+    table = Table(key)
+    table.put(identities, [b""] * len(identities), range(len(identities)), [0] * len(identities))
+    for identity in identities:
+        slot = table.slots[identity]
+        text = table.sow_key(slot)
+        assert text == str(key(identity))
+        assert table.find(text) == slot
+        assert [table.find(bad) for bad in (f"0{text}", f"+{text}", f" {text}", "", "x")] == [
+            None
+        ] * 5
+
+
+def test_keys_of_records_that_have_just_gone_are_still_told():
+    table = Table(key)
+    table.put(["a", "b"], [b"", b""], [1, 2], [0, 0])
+    gone, slots, _ = table.drop(["b", "a", "c"])
+    assert gone == ["b", "a"]
+    assert table.sow_keys(slots, gone) == [str(key("b")), str(key("a"))]
+    assert table.sow_keys(slots[:1], gone[:1]) == [str(key("b"))]
+    assert table.find(str(key("a"))) is None
+
+
+def test_without_a_function_an_identity_is_its_own_key():
+    table = Table(None)
+    table.put(["7"], [b""], [1], [0])
+    assert table.find("7") == 0
+    assert table.sow_key(0) == "7"
+    assert table.sow_keys([0], ["7"]) == ["7"]
+
+
+def test_a_lifetime_goes_with_the_state_that_had_it():
+    table = Table(key)
+    table.put(["a"], [b"1"], [1], [0])
+    assert table.expires_us is None
+    table.put(["b"], [b"1"], [2], [0], expires_us=50)
+    table.put(["b"], [b"2"], [3], [0])
+    assert table.expires_us.tolist()[:2] == [0, 0]
+
+
+@given(steps, st.integers(1, 4))
+def test_what_is_cut_in_slices_is_put_back_as_it_was(log, size):
+    beside = Beside()
+    for step, identities in log:
+        getattr(beside, step)(identities)
+    back, usage = None, Usage()
+    back = Table(key, usage=usage)
+    parts = range(0, len(beside.table.bodies) + 1, size)
+    for start in reversed(parts):  # slices of a checkpoint may come in any order
+        back.restore(beside.table.slice(start, size))
+    back.settle()
+    back.check()
+    live = back.live().tolist()
+    assert [back.identities[slot] for slot in live] == list(beside.model)
+    assert [back.bodies[slot] for slot in live] == list(beside.model.values())
+    assert usage.bytes == beside.usage.bytes
+
+
+def test_the_newest_state_of_a_record_stays_however_slices_overlap():
+    old, new = Table(key), Table(key)
+    old.put(["a"], [b"old"], [1], [0], expires_us=70)
+    new.put(["a"], [b"newer"], [5], [0])
+    for parts in ((old, new), (new, old)):
+        back = Table(key)
+        for part in parts:
+            back.restore(part.slice(0, 10))
+        assert back.bodies == [b"newer"]
+        assert back.bytes == 5
+        assert back.expires_us is None or back.expires_us[0] == 0
+
+
+def test_a_table_that_is_forgotten_counts_no_more():
+    usage = Usage()
+    one, other = Table(key, usage=usage), Table(key, usage=usage)
+    one.put(["a"], [b"12345"], [1], [0])
+    other.put(["a"], [b"1"], [2], [0])
+    one.forget()
+    assert usage.bytes == 1 + RECORD_BYTES
+    one.drop(["a"])
+    assert usage.bytes == 1 + RECORD_BYTES
+
+
+@pytest.mark.parametrize("spoil", ["bytes", "identities", "free"])
+def test_a_check_finds_a_table_that_is_not_true(spoil):
+    table = Table(key)
+    table.put(["a", "b"], [b"1", b"2"], [1, 2], [0, 0])
+    if spoil == "bytes":
+        table.bytes += 1
+    elif spoil == "identities":
+        table.identities[0] = "z"
+    else:
+        table._free.append(0)
+    with pytest.raises(AssertionError):
+        table.check()

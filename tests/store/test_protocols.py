@@ -1,0 +1,45 @@
+"""Log entries and slices as columns: how many records, how many bytes, and single ones of them."""
+
+import pytest
+
+from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.journal import LmdbJournal
+from sow.store.protocols import Checkpoint, Journal, LogEntry, Slice, accounts_of
+from sow.store.volatile import MemoryCheckpoint, MemoryJournal
+
+
+def test_an_entry_is_as_long_as_what_it_names():
+    assert len(LogEntry("publish", "t", 1, 0, None, [b"1", b"2"])) == 2
+    assert len(LogEntry("delete", "t", 1, 0, ["a", "b", "c"], [])) == 3
+    assert len(LogEntry("expire", "t", 1, 0, [], [])) == 0
+
+
+def test_its_size_is_in_bytes_whatever_the_text():
+    entry = LogEntry("publish", "t", 1, 0, ["é", "\ud800"], [b"123", b""])
+    assert entry.size_bytes() == 2 + 1 + 3
+
+
+def test_an_account_is_told_record_by_record():
+    entry = LogEntry("publish", "w", 9, 5, ["a", "b"], [b"1", b"2"], 70, account=True)
+    told = dict(accounts_of(entry))
+    assert told["b"] == LogEntry("publish", "w", 9, 5, ["b"], [b"2"], 70, account=True)
+    assert list(told) == ["a", "b"]
+    gone = LogEntry("delete", "w", 9, 5, ["a"], [], account=True)
+    assert dict(accounts_of(gone)) == {"a": None}
+
+
+def test_some_records_of_a_slice():
+    whole = Slice(["a", "b", "c"], [b"1", b"2", b"3"], [1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 1, 2])
+    assert whole.at([2, 0], str.upper) == Slice(
+        ["C", "A"], [b"3", b"1"], [3, 1], [6, 4], [9, 7], [2, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kinds"),
+    [(Journal, (LmdbJournal, MemoryJournal)), (Checkpoint, (LmdbCheckpoint, MemoryCheckpoint))],
+)
+def test_both_stores_offer_what_the_engine_asks(protocol, kinds):
+    asked = {name for name in vars(protocol) if not name.startswith("_")}
+    for kind in kinds:
+        assert asked <= set(dir(kind)), kind

@@ -1,0 +1,24 @@
+"""What a pipeline's definition says of itself: its time column, and whether there is an end."""
+
+import pytest
+
+from sow.pipelines import FILES, TIME_COLUMNS, Pipeline, Sink, Source
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [*TIME_COLUMNS.items(), *((kind, None) for kind in FILES)]
+)
+def test_only_sources_that_say_when_have_a_time_of_their_own(kind, column):
+    assert Source(format=kind).time == column
+    assert Source(format=kind, time_column="at").time == "at"
+
+
+@pytest.mark.parametrize("kind", [*FILES, *TIME_COLUMNS])
+def test_files_have_an_end_and_nothing_else_has(kind):
+    assert Source(format=kind).is_files == (kind in ("parquet", "csv", "json"))
+
+
+def test_a_pipeline_runs_on_until_it_is_told_to_run_once():
+    pipeline = Pipeline(name="p", source=Source(format="rate"), sink=Sink(topic="t"))
+    assert pipeline.trigger_us == 1_000_000
+    assert not pipeline.autostart
