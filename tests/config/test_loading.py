@@ -1,9 +1,6 @@
-import dataclasses
-
 import pytest
 
 from sow.config import load, loads, require
-from sow.config.elements import ROOT
 from sow.definitions import (
     Configuration,
     ConflatedTopic,
@@ -99,27 +96,6 @@ def test_the_least_file_is_a_name_and_gets_every_default():
 def test_durability_takes_a_flush_interval_in_either_form(orders, form):
     topic = orders(form).configuration.topics[0]
     assert (topic.durability, topic.flush_interval_us) == ("persistent", 5_000)
-
-
-MAKERS = [e for _, e in ROOT.walk() if dataclasses.is_dataclass(e.make)]
-
-
-@pytest.mark.parametrize("section", MAKERS, ids=lambda section: section.name)
-def test_the_defaults_of_the_table_are_those_of_the_dataclass(section):
-    defaults = {f.name: f.default for f in dataclasses.fields(section.make)}
-    leaves = [*section.children, *(e for c in section.children if not c.make for e in c.children)]
-    for leaf in leaves:
-        if leaf.kind and leaf.default and leaf.fields and leaf.name != "FileName":
-            value = leaf.kind.read(leaf.default)
-            values = value if len(leaf.fields) > 1 else (value,)
-            assert [defaults[name] for name in leaf.fields] == list(values), leaf.name
-
-
-@pytest.mark.parametrize("section", MAKERS, ids=lambda section: section.name)
-def test_every_field_of_a_dataclass_can_be_configured(section):
-    inner = [e for c in section.children if not c.make for e in (c, *c.children)]
-    fields = {name for e in (*section.children, *inner) for name in e.fields}
-    assert {f.name for f in dataclasses.fields(section.make)} - {"line"} == fields
 
 
 def test_a_relative_data_directory_starts_at_the_file(tmp_path):

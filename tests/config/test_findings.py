@@ -1,0 +1,68 @@
+"""Findings: every mistake kept, in the order of the file, in one form of words."""
+
+import pytest
+
+from sow.config.findings import Finding, Findings, Loaded, halves, nearest
+from sow.definitions import Configuration
+
+ERROR = Finding("c.xml", 7, "Name", "error", "is too long", "write a shorter one")
+WARNING = Finding("c.xml", 3, "Admin", "warning", "is ignored")
+
+
+def test_a_finding_says_where_what_and_what_instead():
+    assert str(ERROR) == "c.xml:7: Name: is too long; write a shorter one"
+    assert str(WARNING) == "c.xml:3: Admin: is ignored"
+    assert ERROR.labelled == "c.xml:7: Name: error: is too long; write a shorter one"
+    assert ERROR.place == "c.xml:7: Name"
+
+
+def test_findings_stand_in_the_order_of_the_file():
+    findings = Findings("c.xml")
+    findings.error(7, "Name", "is too long", "write a shorter one")
+    findings.warning(3, "Admin", "is ignored")
+    findings.error(7, "Name", "again")
+    assert findings.in_order()[:2] == (WARNING, ERROR)
+    assert findings.in_order()[2].message == "again"
+
+
+def test_only_errors_make_a_file_unusable():
+    findings = Findings("c.xml")
+    findings.warning(3, "Admin", "is ignored")
+    assert not findings.has_errors()
+    findings.error(7, "Name", "is too long")
+    assert findings.has_errors()
+
+
+def test_errors_and_warnings_are_told_apart():
+    loaded = Loaded(None, (WARNING, ERROR))
+    assert loaded.errors == (ERROR,)
+    assert loaded.warnings == (WARNING,)
+
+
+def test_a_server_that_would_stand_open_is_an_error_only_where_it_is_checked():
+    open_to_all = Finding("c.xml", 5, "Listen", "error", "stands open")
+    loaded = Loaded(Configuration("x"), (WARNING, ERROR), open_to_all)
+    assert loaded.checked == Loaded(None, (WARNING, open_to_all, ERROR))
+    closed = Loaded(Configuration("x"), (WARNING,))
+    assert closed.checked is closed
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "found"),
+    [
+        ("Intervall", ["Name", "Interval"], "Interval"),
+        ("INTERVAL", ["Name", "Interval"], "Interval"),
+        ("Zzz", ["Name", "Interval"], None),
+        ("Name", [], None),
+    ],
+)
+def test_the_nearest_word(word, known, found):
+    assert nearest(word, known) == found
+
+
+def test_a_detail_is_cut_where_the_advice_begins():
+    assert halves("is too long; write a shorter one; or none") == (
+        "is too long",
+        "write a shorter one; or none",
+    )
+    assert halves("is too long") == ("is too long", "")
