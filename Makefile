@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A group of tests is never divided; which tests are a group is said in tests/conftest.py.
+ON_ALL_CORES := -n auto --dist loadgroup --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test lint types unit simulate planted crash crash-spark fuzz storm cluster browser bench bench-spark serve clean help
@@ -19,8 +21,8 @@ lint: $(INSTALLED)  ## style
 types: $(INSTALLED)  ## types, strictly
 	$(BIN)/mypy
 
-unit: $(INSTALLED)  ## all tests of the default run
-	$(BIN)/python -m pytest
+unit: $(INSTALLED)  ## all tests of the default run, on all cores
+	$(BIN)/python -m pytest $(ON_ALL_CORES)
 
 simulate: $(INSTALLED)  ## thousands of random runs of the whole engine beside a naive model
 	$(BIN)/python -m tests.simulation --seeds 3000

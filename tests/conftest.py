@@ -1,13 +1,47 @@
-"""What tests of several folders share."""
+"""What tests of several folders share, and how they are dealt out to the cores of a machine.
+
+A run over several cores (`make unit`: ``-n auto --dist loadgroup``) hands out groups. A group is a
+file, so that a server made for a file is made once; of the folders in `ONE_PROCESS` it is the
+folder. Longest first, so that no core is left with a long group when the others have nothing left.
+"""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.recordings import recordings as found_or_made
 
-# No test fails because the machine is busy.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+TESTS = Path(__file__).parent
+
+ONE_PROCESS = ("spark", "browser", "cluster", "crash/spark")
+"""Folders whose tests share one costly thing, such as Spark's JVM, of which one is enough."""
+
+LONGEST = ("spark", "crash", "storm", "simulation", "fuzz")
+"""What takes longest, in this order; the rest follows as it is collected."""
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("sow", deadline=None)
+settings.load_profile("sow")
+
+
+def group_of(path: Path) -> str:
+    """Which group a test file belongs to."""
+    place = path.relative_to(TESTS).as_posix()
+    return next((folder for folder in ONE_PROCESS if place.startswith(f"{folder}/")), place)
+
+
+def rank_of(path: Path) -> int:
+    """How early a test file is handed out."""
+    folder = path.relative_to(TESTS).parts[0]
+    return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+    items.sort(key=lambda item: rank_of(item.path))
 
 
 @pytest.fixture(scope="session")

@@ -121,9 +121,9 @@ async def test_a_long_filter_is_compiled_beside_the_loop_and_then_used():
     client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"%b","cid":"1"}' % text.encode())
     client.incoming.add(b'{"c":"heartbeat","cid":"2"}')
     await turns()
-    assert not client.session.subscriptions
+    assert not client.world.executor.subscriptions.of(client.session)
     await client.incoming.done()
-    assert client.session.subscriptions
+    assert client.world.executor.subscriptions.of(client.session)
     assert client.world.engine.has_filter(text)
     await client.close()
 
