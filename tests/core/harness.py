@@ -120,10 +120,14 @@ class World:
         for session in group.sessions:
             self.executor.apply_back_pressure(session, self.now)
 
+    def due_us(self):
+        """When something next happens by itself, or None."""
+        return self.engine.due_us()
+
     def advance(self, by_us):
         """Let time pass, stopping wherever the engine is due."""
         target = self.now + by_us
-        while (due := self.engine.due_us()) is not None and due <= target:
+        while (due := self.due_us()) is not None and due <= target:
             self.clock.advance(max(0, due - self.now))
             self.engine.advance(self.now)
             self.settle()
@@ -208,7 +212,7 @@ class SparkWorld(World):
     def advance(self, by_us):
         target = self.now + by_us
         self.conflate()
-        while (due := self._due(target)) is not None:
+        while (due := self.due_us()) is not None and due <= target:
             self.clock.advance(max(0, due - self.now))
             self.engine.advance(self.now)
             self.settle()
@@ -216,9 +220,9 @@ class SparkWorld(World):
         self.clock.advance(target - self.now)
         self.conflate()
 
-    def _due(self, target):
+    def due_us(self):
         dues = [self.engine.due_us(), *(run.due_us() for run in self.runs.values())]
-        return min((due for due in dues if due is not None and due <= target), default=None)
+        return min((due for due in dues if due is not None), default=None)
 
     def conflate(self):
         """One batch of every topic: what is new in the log, and what has ended by now."""

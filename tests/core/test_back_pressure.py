@@ -11,6 +11,7 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
 from tests.core.harness import SECOND, SlowDisk, World, short
+from tests.core.tables import play
 
 SMALL = SessionSettings(queue_messages_max=10)
 
@@ -77,13 +78,20 @@ def test_a_queue_that_conflation_does_not_help_ends_the_session_after_some_patie
 
 
 def test_a_client_that_reads_a_burst_away_is_kept():
-    world = world_of(topic())
-    client = slow(world)
-    world.publish("t", *({"id": number} for number in range(12)))
-    assert len(client.data()) == 12
-    world.advance(2 * SECOND)
-    world.publish("t", {"id": 99})
-    assert client.data() == [("p", {"id": 99})]
+    play("""
+    sessions  QueueMaxMessages=2
+    topic     t  Key=/id
+
+    at 0.0  subscribe
+            stop
+            publish  {"id":1} {"id":2} {"id":3} {"id":4}
+    at 0.9  read
+            said     p {"id":1}  p {"id":2}  p {"id":3}  p {"id":4}
+            stop
+    at 9.0  publish  {"id":5}
+    at 9.5  read
+            said     p {"id":5}
+    """)
 
 
 def test_control_lines_are_never_dropped_or_moved():
@@ -155,14 +163,23 @@ def test_background_conflation_begins_before_the_queue_is_full():
 
 
 def test_off_loses_and_reorders_nothing_while_others_are_conflated():
-    world = world_of(topic(), topic("off", conflation_policy="off"))
-    client = slow(world, {"c": "subscribe", "t": "t"}, {"c": "subscribe", "t": "off"})
-    for px in range(8):
-        world.publish("t", {"id": 1, "px": px})
-        world.publish("off", {"id": 1, "px": px})
-    lines = client.lines()
-    assert [x["d"]["px"] for x in lines if x.get("t") == "off"] == list(range(8))
-    assert [x["d"]["px"] for x in lines if x.get("t") == "t"] == [7]
+    play("""
+    sessions  QueueMaxMessages=5
+    topic     t    Key=/id
+    topic     off  Key=/id  ConflationPolicy=off
+
+    at 0.0  subscribe t
+            subscribe off
+            stop
+            publish t    {"id":1,"t":1}
+            publish off  {"id":1,"off":1}
+            publish t    {"id":1,"t":2}
+            publish off  {"id":1,"off":2}
+            publish t    {"id":1,"t":3}
+            publish off  {"id":1,"off":3}
+    at 0.5  read
+            said  p {"id":1,"t":3}  p {"id":1,"off":1}  p {"id":1,"off":2}  p {"id":1,"off":3}
+    """)
 
 
 def test_unsubscribe_gives_the_subscription_up_and_says_so():
@@ -192,10 +209,15 @@ def test_always_keeps_one_update_of_each_record_however_empty_the_queue():
 
 
 def test_always_folds_within_one_batch_too():
-    world = world_of(topic(conflation_policy="always"))
-    client = slow(world)
-    world.publish("t", {"id": 1, "px": 1}, {"id": 1, "px": 2})
-    assert client.data() == [("p", {"id": 1, "px": 2})]
+    play("""
+    topic  t  Key=/id  ConflationPolicy=always
+
+    at 0.0  subscribe
+            stop
+            publish  {"id":1,"px":1} {"id":1,"px":2}
+            read
+            said     p {"id":1,"px":2}
+    """)
 
 
 def test_a_batch_is_folded_for_some_sessions_and_not_for_others_and_both_forms_are_shared():
@@ -639,17 +661,26 @@ def test_counting_counts_updates():
 
 
 def test_counting_goes_on_in_a_later_fold_and_begins_anew_with_the_next_message():
-    world = world_of(topic(merges=(Merge("/n", "count"),), conflation_policy="always"))
-    client = slow(world)
-    for n in (3, 1, 2):
-        world.publish("t", {"id": 1, "n": n})
-    client.session.conflate(world.now)
-    world.publish("t", {"id": 1, "n": 7}, {"id": 1, "n": 7})
-    assert client.data() == [("p", {"id": 1, "n": 5})]
-    world.publish("t", {"id": 1, "n": 9}, {"id": 1, "n": "many"})
-    assert client.data() == [("p", {"id": 1, "n": 2})]
-    world.publish("t", {"id": 1, "n": 4})
-    assert client.data() == [("p", {"id": 1, "n": 4})], "with nothing folded, as it was published"
+    play("""
+    topic  t  Key=/id  ConflationPolicy=always  \
+        Merge="<Field>/n</Field><Operation>count</Operation>"
+
+    at 0.0  subscribe
+            stop
+            publish  {"id":1,"n":3}
+            publish  {"id":1,"n":1}
+            publish  {"id":1,"n":2}
+            conflate
+            publish  {"id":1,"n":7} {"id":1,"n":7}
+            read
+            said     p {"id":1,"n":5}
+            stop
+            publish  {"id":1,"n":9} {"id":1,"n":"many"}
+            read
+            said     p {"id":1,"n":2}
+            publish  {"id":1,"n":4}
+            said     p {"id":1,"n":4}
+    """)
 
 
 def test_a_queue_of_a_copy_that_counts_adds_up_what_its_windows_counted():
@@ -773,16 +804,21 @@ def test_match_fields_are_compared_as_key_fields_are():
 
 
 def test_who_hears_of_leavings_is_told_of_each_record_whatever_matches():
-    world = world_of(topic(match=("/symbol",)))
-    client = slow(world, c="sow_and_subscribe", opts="oof")
-    world.publish("t", {"id": 1, "symbol": "A"}, {"id": 2, "symbol": "A"})
-    world.publish("t", {"id": 3, "symbol": "A"})
-    client.session.conflate(world.now)
-    world.delete("t", "/id = 1")
-    client.session.conflate(world.now)
-    assert client.data() == [("p", {"id": 2, "symbol": "A"}), ("p", {"id": 3, "symbol": "A"})]
-    world.delete("t", "/id = 2")
-    assert client.data() == [("deleted", {"id": 2, "symbol": "A"})]
+    play("""
+    topic  t  Key=/id  Match="<Key>/symbol</Key>"
+
+    at 0.0  sow_and_subscribe  opts=oof
+            stop
+            publish     {"id":1,"symbol":"A"} {"id":2,"symbol":"A"}
+            publish     {"id":3,"symbol":"A"}
+            conflate
+            sow_delete  filter="/id = 1"
+            conflate
+            read
+            said        p {"id":2,"symbol":"A"}  p {"id":3,"symbol":"A"}
+            sow_delete  filter="/id = 2"
+            said        deleted {"id":2,"symbol":"A"}
+    """)
 
 
 @pytest.mark.parametrize("placement", ["replace", "append"])

@@ -7,6 +7,7 @@ import pytest
 
 from sow.definitions import Topic
 from tests.core.harness import MS, SECOND, World, short
+from tests.core.tables import play
 
 
 @pytest.fixture
@@ -19,14 +20,17 @@ def client(world):
     return world.client()
 
 
-def test_each_record_comes_once_an_interval_with_its_newest_state(world, client):
-    client.say(c="subscribe", t="orders", opts="conflation=1s")
-    for px in range(5):
-        world.publish("orders", {"id": 1, "px": px})
-        world.advance(100 * MS)
-    assert client.data() == []
-    world.advance(SECOND)
-    assert client.data() == [("p", {"id": 1, "px": 4})]
+def test_each_record_comes_once_an_interval_with_its_newest_state():
+    play("""
+    at 0.0  subscribe orders  opts=conflation=1s
+    at 0.0  publish  {"id":1,"px":0}
+    at 0.1  publish  {"id":1,"px":1}
+    at 0.5  publish  {"id":1,"px":2}
+    at 1.0  said     p {"id":1,"px":2}
+    at 1.5  publish  {"id":1,"px":3}
+    at 2.5  said     p {"id":1,"px":3}
+    at 9.0  said     nothing
+    """)
 
 
 def test_a_snapshot_does_not_wait(world, client):
@@ -36,16 +40,14 @@ def test_a_snapshot_does_not_wait(world, client):
     ]
 
 
-def test_the_window_opens_with_the_first_update_and_is_not_prolonged(world, client):
-    client.say(c="subscribe", t="orders", opts="conflation=1s")
-    world.advance(300 * MS)
-    world.publish("orders", {"id": 1, "px": 1})
-    world.advance(900 * MS)
-    world.publish("orders", {"id": 1, "px": 2})
-    world.advance(99 * MS)
-    assert client.data() == []
-    world.advance(22 * MS)
-    assert client.data() == [("p", {"id": 1, "px": 2})]
+def test_the_window_opens_with_the_first_update_and_is_not_prolonged():
+    play("""
+    at 0.0    subscribe orders  opts=conflation=1s
+    at 0.303  publish  {"id":1,"px":1}
+    at 1.203  publish  {"id":1,"px":2}
+    at 1.303  said     nothing
+    at 1.32   said     p {"id":1,"px":2}
+    """)
 
 
 def test_conflation_none_is_no_conflation(world, client):
@@ -54,31 +56,35 @@ def test_conflation_none_is_no_conflation(world, client):
     assert client.data() == [("p", {"id": 1})]
 
 
-def test_a_record_that_came_and_went_in_one_window_is_not_mentioned(world, client):
-    client.say(c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px > 1")
-    world.publish("orders", {"id": 1, "px": 5})
-    world.publish("orders", {"id": 1, "px": 0})
-    world.advance(2 * SECOND)
-    assert client.data() == []
+def test_a_record_that_came_and_went_in_one_window_is_not_mentioned():
+    play("""
+    at 0.0  sow_and_subscribe orders  opts=conflation=1s,oof filter="/px > 1"
+    at 0.0  publish  {"id":1,"px":5}
+    at 0.4  publish  {"id":1,"px":0}
+    at 3.0  said     nothing
+    """)
 
 
-def test_a_record_that_left_and_came_back_in_one_window_is_no_oof(world, client):
-    world.publish("orders", {"id": 1, "px": 5})
-    client.say(c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px > 1")
-    world.publish("orders", {"id": 1, "px": 0})
-    world.publish("orders", {"id": 1, "px": 7})
-    world.advance(2 * SECOND)
-    assert client.data() == [("p", {"id": 1, "px": 7})]
+def test_a_record_that_left_and_came_back_in_one_window_is_no_oof():
+    play("""
+    at 0.0  publish  {"id":1,"px":5}
+    at 0.0  sow_and_subscribe orders  opts=conflation=1s,oof filter="/px > 1"
+    at 0.0  said     sow {"id":1,"px":5}
+    at 0.2  publish  {"id":1,"px":0}
+    at 0.6  publish  {"id":1,"px":7}
+    at 1.2  said     p {"id":1,"px":7}
+    """)
 
 
-def test_a_record_that_left_is_an_oof_at_the_end_of_its_window(world, client):
-    world.publish("orders", {"id": 1, "px": 5})
-    client.say(c="sow_and_subscribe", t="orders", opts="conflation=1s,oof", filter="/px > 1")
-    world.publish("orders", {"id": 1, "px": 3})
-    world.publish("orders", {"id": 1, "px": 0})
-    assert client.data() == []
-    world.advance(2 * SECOND)
-    assert client.data() == [("match", {"id": 1, "px": 0})]
+def test_a_record_that_left_is_an_oof_at_the_end_of_its_window():
+    play("""
+    at 0.0  publish  {"id":1,"px":5}
+    at 0.0  sow_and_subscribe orders  opts=conflation=1s,oof filter="/px > 1"
+    at 0.0  said     sow {"id":1,"px":5}
+    at 0.2  publish  {"id":1,"px":3}
+    at 0.6  publish  {"id":1,"px":0}
+    at 1.2  said     match {"id":1,"px":0}
+    """)
 
 
 def test_time_and_bookmark_are_those_of_the_first_update_and_all_else_of_the_newest(world, client):
@@ -105,44 +111,44 @@ def test_equal_conflated_subscriptions_share_one_feed_and_one_frame(world):
     assert frames[0] is frames[1] is frames[2]
 
 
-def test_who_joins_in_the_middle_of_a_window_is_not_told_what_its_snapshot_held(world):
-    early, late = world.client(), world.client()
-    early.say(c="sow_and_subscribe", t="orders", opts="conflation=1s")
-    world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1})
-    assert len(short(late.say(c="sow_and_subscribe", t="orders", opts="conflation=1s"))) == 2
-    world.publish("orders", {"id": 2, "px": 2})
-    world.advance(2 * SECOND)
-    assert early.data() == [("p", {"id": 1, "px": 1}), ("p", {"id": 2, "px": 2})]
-    assert late.data() == [("p", {"id": 2, "px": 2})]
+def test_who_joins_in_the_middle_of_a_window_is_not_told_what_its_snapshot_held():
+    play("""
+    at 0.0  early: sow_and_subscribe orders  opts=conflation=1s
+    at 0.2  publish  {"id":1,"px":1} {"id":2,"px":1}
+    at 0.4  late: sow_and_subscribe orders  opts=conflation=1s
+    at 0.4  late: said   sow {"id":1,"px":1}  sow {"id":2,"px":1}
+    at 0.6  publish  {"id":2,"px":2}
+    at 1.2  early: said  p {"id":1,"px":1}  p {"id":2,"px":2}
+    at 1.2  late: said   p {"id":2,"px":2}
+    """)
 
 
-def test_who_joins_in_the_middle_of_a_window_is_told_of_what_it_holds_and_others_never_saw(world):
-    early, late = world.client(), world.client()
-    asked = {"c": "sow_and_subscribe", "t": "orders", "opts": "conflation=1s,oof"}
-    early.say(**asked)
-    world.publish("orders", {"id": 1, "px": 1})
-    assert short(late.say(**asked)) == [("sow", {"id": 1, "px": 1})]
-    world.delete("orders", "1=1")
-    world.advance(2 * SECOND)
-    assert early.data() == []
-    assert late.data() == [("deleted", {"id": 1, "px": 1})]
-    world.publish("orders", {"id": 2})
-    world.advance(2 * SECOND)
-    assert late.data() == early.data() == [("p", {"id": 2})]
+def test_who_joins_in_the_middle_of_a_window_is_told_of_what_it_holds_and_others_never_saw():
+    play("""
+    at 0.0  early: sow_and_subscribe orders  opts=conflation=1s,oof
+    at 0.2  publish     {"id":1,"px":1}
+    at 0.4  late: sow_and_subscribe orders  opts=conflation=1s,oof
+    at 0.4  late: said  sow {"id":1,"px":1}
+    at 0.6  sow_delete  filter="/id = 1"
+    at 1.2  late: said  deleted {"id":1,"px":1}
+    at 5.0  publish     {"id":2}
+    at 6.0  early: said  p {"id":2}
+    at 6.0  late: said   p {"id":2}
+    """)
 
 
-def test_who_joins_in_the_middle_gets_no_delta_of_what_it_has_not(world):
-    early, late = world.client(), world.client()
-    asked = {"c": "sow_and_delta_subscribe", "t": "orders", "opts": "conflation=1s"}
-    world.publish("orders", {"id": 1, "a": 1, "b": 1})
-    early.say(**asked)
-    world.publish("orders", {"id": 1, "a": 2, "b": 1})
-    late.say(**asked)
-    world.publish("orders", {"id": 1, "a": 2, "b": 2})
-    world.advance(2 * SECOND)
-    (one,), (other,) = early.lines(), late.lines()
-    assert (one["d"], one["delta"]) == ({"id": 1, "a": 2, "b": 2}, True)
-    assert (other["d"], "delta" in other) == ({"id": 1, "a": 2, "b": 2}, False)
+def test_who_joins_in_the_middle_gets_no_delta_of_what_it_has_not():
+    play("""
+    at 0.0  publish  {"id":1,"a":1,"b":1}
+    at 0.0  early: sow_and_delta_subscribe orders  opts=conflation=1s
+    at 0.0  early: said  sow {"id":1,"a":1,"b":1}
+    at 0.2  publish  {"id":1,"a":2,"b":1}
+    at 0.4  late: sow_and_delta_subscribe orders  opts=conflation=1s
+    at 0.4  late: said   sow {"id":1,"a":2,"b":1}
+    at 0.6  publish  {"id":1,"a":2,"b":2}
+    at 1.2  early: said  delta {"id":1,"a":2,"b":2}
+    at 1.2  late: said   p {"id":1,"a":2,"b":2}
+    """)
 
 
 def test_conflation_by_another_key_keeps_the_newest_of_each(world, client):

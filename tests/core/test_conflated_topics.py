@@ -4,10 +4,15 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Merge, Topic
 from tests.core.harness import MS, ORDERS, SECOND, SLOW, SparkWorld, World
+from tests.core.tables import play
 
 FAST = ConflatedTopic("orders-F", "json", "orders", interval_us=100 * MS)
 BIG = ConflatedTopic("big", "json", "orders", interval_us=SECOND, filter="/px > 5")
 CHAIN = ConflatedTopic("chain", "json", "orders-C", interval_us=2 * SECOND)
+BIG_ONES = """
+    topic  orders  Key=/id
+    copy   big     of orders  Interval=1s  Filter="/px > 5"
+"""
 
 
 @pytest.fixture(params=[World, SparkWorld], ids=["embedded", "spark"])
@@ -28,12 +33,16 @@ def follower(world):
     return client
 
 
-def test_an_update_appears_one_interval_later(world, follower):
-    world.publish("orders", {"id": 1})
-    world.advance(SECOND - 1)
-    assert follower.data() == []
-    world.advance(1)
-    assert follower.data() == [("p", {"id": 1})]
+def test_an_update_appears_one_interval_later(make):
+    play(
+        """
+        at 0.0       sow_and_subscribe orders-C
+        at 0.0       publish  {"id":1}
+        at 0.999999  said     nothing
+        at 1.0       said     p {"id":1}
+        """,
+        make,
+    )
 
 
 def test_a_burst_becomes_its_last_update(world, follower):
@@ -44,14 +53,18 @@ def test_a_burst_becomes_its_last_update(world, follower):
     assert follower.data() == [("p", {"id": 1, "px": 99})]
 
 
-def test_each_key_has_its_own_window(world, follower):
-    world.publish("orders", {"id": 1})
-    world.advance(500 * MS)
-    world.publish("orders", {"id": 2})
-    world.advance(500 * MS)
-    assert follower.data() == [("p", {"id": 1})]
-    world.advance(500 * MS)
-    assert follower.data() == [("p", {"id": 2})]
+def test_each_key_has_its_own_window(make):
+    play(
+        """
+        at 0.0  sow_and_subscribe orders-C
+        at 0.0  publish  {"id":1}
+        at 0.5  publish  {"id":2}
+        at 1.0  said     p {"id":1}
+        at 1.5  said     p {"id":2}
+        at 5.0  said     nothing
+        """,
+        make,
+    )
 
 
 def test_a_copy_is_queried_like_any_topic(world):
@@ -68,46 +81,62 @@ def test_a_copy_keeps_the_sow_keys(world):
     assert world.sow_key("orders-C", "1") == world.sow_key("orders", "1")
 
 
-def test_a_delete_leaves_at_the_end_of_the_window(world, follower):
-    world.publish("orders", {"id": 1})
-    world.advance(SECOND)
-    follower.data()
-    world.delete("orders", "/id = 1")
-    assert world.records("orders-C") == [{"id": 1}]
-    world.advance(SECOND)
-    assert follower.data() == [("deleted", {"id": 1})]
-    assert world.records("orders-C") == []
+def test_a_delete_leaves_at_the_end_of_the_window(make):
+    play(
+        """
+        at 0.0  sow_and_subscribe orders-C  opts=oof
+        at 0.0  publish     {"id":1}
+        at 1.0  said        p {"id":1}
+        at 1.0  sow_delete  filter="/id = 1"
+        at 1.5  late: sow orders-C
+        at 1.5  late: said  sow {"id":1}
+        at 2.0  said        deleted {"id":1}
+        at 2.5  late: sow orders-C
+        at 2.5  late: said  nothing
+        """,
+        make,
+    )
 
 
-def test_a_record_that_stops_matching_leaves_with_its_new_state(world):
-    client = world.client()
-    client.say(c="sow_and_subscribe", t="big", opts="oof")
-    world.publish("orders", {"id": 1, "px": 9})
-    world.advance(SECOND)
-    world.publish("orders", {"id": 1, "px": 1})
-    world.advance(SECOND)
-    assert client.data() == [("p", {"id": 1, "px": 9}), ("match", {"id": 1, "px": 1})]
+def test_a_record_that_stops_matching_leaves_with_its_new_state(make):
+    play(
+        f"""{BIG_ONES}
+        at 0.0  sow_and_subscribe big  opts=oof
+        at 0.0  publish  {{"id":1,"px":9}}
+        at 1.0  said     p {{"id":1,"px":9}}
+        at 1.0  publish  {{"id":1,"px":1}}
+        at 2.0  said     match {{"id":1,"px":1}}
+        """,
+        make,
+    )
 
 
-def test_a_record_that_came_and_went_is_never_seen(world):
-    client = world.client()
-    client.say(c="sow_and_subscribe", t="big", opts="oof")
-    world.publish("orders", {"id": 1, "px": 9})
-    world.advance(500 * MS)
-    world.publish("orders", {"id": 1, "px": 1})
-    world.advance(2 * SECOND)
-    assert client.data() == []
-    assert world.records("big") == []
+def test_a_record_that_came_and_went_is_never_seen(make):
+    play(
+        f"""{BIG_ONES}
+        at 0.0  sow_and_subscribe big  opts=oof
+        at 0.0  publish  {{"id":1,"px":9}}
+        at 0.5  publish  {{"id":1,"px":1}}
+        at 2.5  said     nothing
+        at 2.5  late: sow big
+        at 2.5  late: said  nothing
+        """,
+        make,
+    )
 
 
-def test_deleted_and_published_again_in_one_window_is_one_update(world, follower):
-    world.publish("orders", {"id": 1, "px": 1})
-    world.advance(SECOND)
-    follower.data()
-    world.delete("orders", "/id = 1")
-    world.publish("orders", {"id": 1, "px": 2})
-    world.advance(SECOND)
-    assert follower.data() == [("p", {"id": 1, "px": 2})]
+def test_deleted_and_published_again_in_one_window_is_one_update(make):
+    play(
+        """
+        at 0.0  sow_and_subscribe orders-C  opts=oof
+        at 0.0  publish     {"id":1,"px":1}
+        at 1.0  said        p {"id":1,"px":1}
+        at 1.0  sow_delete  filter="/id = 1"
+        at 1.4  publish     {"id":1,"px":2}
+        at 2.0  said        p {"id":1,"px":2}
+        """,
+        make,
+    )
 
 
 def test_delays_of_a_chain_add_up(world):
