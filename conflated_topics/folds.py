@@ -28,6 +28,8 @@ Fold = Callable[[Any, Any], Any]
 # What `merge` means for a column of documents; a spec chooses it, nobody writes it.
 DOCUMENTS = "documents"
 EXACT_MAX = 2**62
+"""How far a sum of integers may be from the same sum in doubles: far more than rounding makes of 64
+bits, far less than the 2^64 that an overflow is off by."""
 
 
 @dataclass(frozen=True)

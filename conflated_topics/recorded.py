@@ -30,6 +30,7 @@ __all__ = ["Policy", "Spec", "State", "conflate_table", "parse_interval", "step"
 
 MAGIC = b"CTRS"
 VERSION = 1
+"""Of the bytes of a state. It goes up when older releases cannot read them any more."""
 HEADER = struct.Struct("<4sHI")
 
 

@@ -20,7 +20,9 @@ from typing import Generic, Protocol, TypeVar
 K = TypeVar("K")
 
 GATHER_US_MAX = 20_000
+"""About a frame of a screen: nobody sees that an update has waited so long for company."""
 GATHER_FRACTION = 10
+"""Grid points in an interval, at least: an update is late by a tenth of what it waits anyway."""
 
 
 class Schedule(Protocol[K]):

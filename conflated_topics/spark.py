@@ -31,6 +31,7 @@ TICK = "tick"
 OPERATION_COLUMNS = ("op", "_op")
 """The column that says what a row does: of rows as they are, and of typed ones."""
 BYTES_OF_A_PARTITION = 128 * 1024**2
+"""As Spark cuts files: a task holds its partition in memory, several times over while it sorts."""
 
 
 def conflate(

@@ -8,6 +8,8 @@ piece, as nearly all are, is cut at once. What the lines say is read by `sow.wir
 import re
 
 PIECE_BYTES = 64 * 1024
+"""What is cut of a large frame in one go. A frame of nothing but line breaks becomes no more lines
+than this at a time."""
 _TEXT = re.compile(rb"\S")
 
 

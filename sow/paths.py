@@ -18,6 +18,7 @@ Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
 
 INDEX_DIGITS_MAX = 9
+"""Digits of an array's index: no array of a message is longer."""
 JSONPATH_CHARS_MAX = 1000
 """Its parser takes some 20 us a character, and a level of Python's stack for each name."""
 _INDEX = rf"(?:\[(?P<index>[0-9]{{1,{INDEX_DIGITS_MAX}}})\])?\Z"

@@ -13,6 +13,7 @@ from lxml import etree
 from sow.config.findings import Findings
 
 DOCUMENT_BYTES_MAX = 5 * 1024**2
+"""Thousands of topics with everything written out; the whole tree is held while it is checked."""
 # The deepest element that means anything stands four below the root.
 DEPTH_MAX = 32
 # How libxml2 complains about a bare < or & in a filter.

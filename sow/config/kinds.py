@@ -18,11 +18,14 @@ from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
 LONGEST_NAME = 255
+"""Characters of a name. Topics that come into being by a Pattern keep to the same
+(sow.engine.catalog)."""
 CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 ADDRESS = re.compile(
     r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,20})", re.ASCII
 )
 PORT_MAX = 65535
+"""TCP has 16 bits for a port."""
 MASTERS = {
     "local": "local[2]",
     "spark": "spark://host:7077",

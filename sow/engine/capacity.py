@@ -18,6 +18,7 @@ from sow.store.memory import RECORD_BYTES, Table
 NEAR = 0.9
 """How full is worth telling."""
 GONE = -1
+"""Stands for the size of a record that is removed."""
 
 
 class Deed(NamedTuple):

@@ -38,6 +38,8 @@ from sow.topic.records import Records
 from sow.topic_patterns import topic_search
 
 NAME_LENGTH_MAX = 255
+"""Characters of a name, as in config.xml: what a client can make up is bounded like what an
+operator writes."""
 NAMES_COMPARED_MAX = 200
 """Comparing a mistyped name takes some 10 us a topic, and a pattern may have 100,000 of them."""
 Deed = Literal["publish to", "delete from", "write to"]

@@ -27,6 +27,7 @@ from sow.paths import Path, Value, value_at
 Document = dict[str, Any]
 Evaluate = Callable[[Document], Value]
 LENGTH_MAX = 4096
+"""Characters of a field construction. One is written by an operator, and runs for every message."""
 DEPTH_MAX = 100
 """Levels of operators and calls: each takes up to three frames of Python's stack."""
 

@@ -18,7 +18,11 @@ from sow.expressions.nodes import Identifier, Node, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
+"""Of a filter, unless Limits/FilterSize says otherwise: thousands of keys in an IN. One of that
+length takes about a second to compile, beside the loop."""
 DEPTH_MAX = 200
+"""Levels of a filter, unless Limits/FilterDepth says otherwise. More than any program writes, and
+below what Python's stack takes."""
 FIELDS_MAX = 256
 """Distinct fields of a filter: each is read of every message, at the cost of whoever publishes."""
 # Printing and compiling a node take a few frames of Python's stack for each level.

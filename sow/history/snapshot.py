@@ -16,6 +16,7 @@ from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
 
 CHUNK_ROWS = 500
+"""Rows that are written in one go; between two such chunks others may be served."""
 UNREAD_ROWS_MAX = 4_000_000
 """Rows of answers that all sessions may leave unread; each takes up to some 200 bytes."""
 UNREAD_PART = 2

@@ -22,7 +22,11 @@ from sow.store.memory import Table
 __all__ = ["HashIndex", "Indexes", "KeyIndex", "MemoColumn"]
 
 MEMO_COLUMNS_MAX = 64
+"""Columns of one topic. Each takes some 13 bytes a record, and what it notes of every change;
+beyond it the one used longest ago makes room."""
 CHUNK_ROWS = 8192
+"""Bodies that are read in one go: enough that the loop around them costs nothing, and few enough
+that their values stay in the cache."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -30,11 +30,17 @@ Codes = NDArray[np.int32]
 Mask = NDArray[np.bool_]
 
 NONE = -1
+"""No code, no slot."""
 # Beyond this share of the table, comparing all codes is faster than following a chain.
 CHAIN_SHARE_MAX = 1 / 64
 NOTES_SHARE_MAX = 1 / 4
+"""Beyond this share of the table, making all chains afresh is faster than moving records one by
+one."""
 COMBINATIONS_MAX = 100_000
+"""Keys that a lookup may try, made of the literals of several fields. Beyond it, testing the
+records is no slower."""
 CODES_SPARE = 1024
+"""A small table need not be tidied for every few values that come and go."""
 
 
 def _view(values: "array[int]") -> Codes:

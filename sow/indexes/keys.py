@@ -16,7 +16,11 @@ from sow.paths import Path, Scalar
 from sow.store.memory import Table
 
 COMBINATIONS_MAX = 100_000
+"""Keys that a lookup may try, made of the literals of several fields. Beyond it, testing the
+records is no slower."""
 UNUSUAL_MAX = 1_000
+"""Records whose keys spell numbers in unusual ways, each of which a lookup by a number has to
+try."""
 
 
 class KeyIndex:

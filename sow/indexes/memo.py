@@ -19,10 +19,17 @@ from sow.paths import Path, Value
 
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
+"""The code of what is no text."""
 CHUNK_ROWS = 8192
+"""Bodies that are read in one go: enough that the loop around them costs nothing, and few enough
+that their values stay in the cache."""
 TEXTS_SPARE = 1024
+"""A small column need not be tidied for every few texts that come and go."""
 DIRTY_SPARE = 1024
+"""Notes that a small table may gather before those that name a slot twice are thrown out."""
 VERDICTS_MAX = 16
+"""Tests whose outcome is remembered for each text of the column, a byte a text: those of the
+filters that are asked over and over."""
 
 Bodies = Sequence[bytes | None]
 Mask = NDArray[np.bool_]

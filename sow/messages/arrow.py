@@ -23,6 +23,8 @@ import pyarrow.json
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 BLOCK_BYTES = 16 * 1024**2
+"""What pyarrow reads of JSON in one go. A field whose type changes between two blocks is an error,
+so blocks are large."""
 SHORT_NUMBER = 16
 """A number of fewer characters has at most 15 digits, which every double holds."""
 LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"

@@ -20,11 +20,14 @@ from sow.errors import ClientError, TooLarge, clipped, shown
 ROWS_MAX = 1_000_000
 """Rows of a stream: each becomes objects of some hundred bytes."""
 BATCHES_MAX = 10_000
+"""Batches of a stream. Each has to be looked at, however few rows it has."""
 METADATA_BYTES_MAX = 64 * 1024
 """Of one message: what pandas and Spark say about themselves takes a few thousand."""
 FIELDS_MAX = 16
+"""Columns of a stream. Those that mean something to a write are fewer."""
 END = b"\xff\xff\xff\xff\0\0\0\0"
 ALIGNMENT = 8
+"""Where buffers begin, as the format demands: readers look at eight bytes at a time."""
 FORMAT_5 = 4
 """How the fifth version of the format, of 2020, calls itself."""
 UNPACKED = -1

@@ -31,6 +31,7 @@ INTEGERS = (INT8, INT16, INT32, INT64)
 # As many groups of seven bits as 64 and 128 bits take.
 UNSIGNED_BYTES_MAX, SIGNED_BYTES_MAX = 10, 19
 INTEGER_BITS_MAX = 128
+"""Of an integer of variable length (LEB128), which could go on for ever."""
 
 
 class Base64(str):

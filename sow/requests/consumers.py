@@ -20,6 +20,7 @@ from sow.errors import ClientError, TooLarge, UnknownRecord, clipped, shown
 CONSUMERS_MAX = 1_000
 """Each is looked at once a second."""
 NAME_CHARS_MAX = 255
+"""As many as a topic's name may have."""
 RENEWED_US = 60_000_000
 """One that stays where it is is written down again after so long, since it was there."""
 CHANCE_US = 3_600_000_000

@@ -28,6 +28,7 @@ from sow.errors import BadMessage, ClientError, shown
 from sow.topic.records import CheckedMessages, Records
 
 ROWS_AT_ONCE = 2_000
+"""Rows that are checked in one go; between two such pieces others are served."""
 ACCOUNT_BYTES = 4_096
 """More than what is noted of a writer takes."""
 REASONS: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}

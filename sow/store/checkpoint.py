@@ -41,7 +41,9 @@ from sow.store.private import make_directory
 from sow.store.protocols import Slice
 
 SLICES_PER_COMMIT = 4
+"""Of about a MiB each: a commit flushes the disk, which others wait for."""
 SWEEP_SLICES = 64
+"""Slices that one commit removes. Their pages go to a list that the commit writes."""
 CONTENTS_KEY = b"contents"
 _SLICE_KEY = struct.Struct(">cQI")
 _FIRST_SLICE = _SLICE_KEY.pack(b"s", 0, 0)

@@ -28,15 +28,19 @@ from sow.errors import DiskFull, StoreError
 from sow.store.private import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
+"""Addresses that are reserved at first. It costs no memory, and is doubled when the file outgrows
+it."""
 LOCK_BYTES = 8192
 """What LMDB makes of a lock file for its usual number of readers."""
 RESERVE_BYTES = 16 * 1024**2
+"""Room that stays free on the disk for removals, and for what was taken before it was full."""
 RESERVE_PART = 50  # a fiftieth of a small file system instead
 WRITE_PART = 2
 """A block takes whole pages, and lengths stand beside short texts: no more than it again."""
 WRITE_BYTES = 256 * 1024
 """What a transaction writes besides: copies of the pages above, and the list of free ones."""
 _PAGE_HEADER_BYTES = 16
+"""Of LMDB's, before a large value."""
 _MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
 # Of a meta page, from its magic on: the size of a page, the last one used, the transaction.
 _META = struct.Struct("=24xI92xQQ")

@@ -50,8 +50,12 @@ from sow.store.protocols import LogEntry, accounts_of
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
 GROUP_BYTES = 1024**2
+"""A larger commit is written as several blocks, so that a reader that wants part of it need not
+hold all."""
 READ_BYTES = 1024**2
+"""What a reader fetches in one go, since a transaction keeps pages from being used again."""
 TRIM_GROUPS = 64
+"""Groups that one `trim` removes, since appends wait for it."""
 BASE_KEY = bytes(8)
 ACCOUNTS_KEY = BASE_KEY + b"\0"
 """Stands before the accounts, and says that they are all there are."""

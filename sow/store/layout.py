@@ -26,6 +26,7 @@ GROUP, BASE, SLICE, CONTENTS, ACCOUNT = 1, 2, 3, 4, 5
 _HEADER = struct.Struct("=4sIIB3xIqqq")
 HEADER_BYTES = _HEADER.size
 _CHECKED_FROM = 8
+"""The checksum is of everything behind itself: magic and checksum take the bytes before."""
 
 # op, has identities, bytes of the topic's name, records, seq, ts_us, expires_us,
 # bytes of the identities, bytes of the bodies

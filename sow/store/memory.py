@@ -21,6 +21,7 @@ from sow.store.protocols import Slice
 Slots = NDArray[np.int64]
 
 CAPACITY_MIN = 16
+"""Slots of an empty table: topics of a pattern may be a hundred thousand, most of them small."""
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")

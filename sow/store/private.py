@@ -14,7 +14,9 @@ from typing import BinaryIO
 log = logging.getLogger("sow")
 
 FILE_MODE = 0o600
+"""What is stored is for the server's user alone (docs/security.md)."""
 DIRECTORY_MODE = 0o700
+"""The same for a directory, which its user has to enter."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 

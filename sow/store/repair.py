@@ -58,6 +58,7 @@ from sow.store.private import close_to_others, make_directory
 from sow.store.stored_definitions import StoredDefinition, file_name
 
 COPY_BLOCKS = 16
+"""Groups that one commit of a repair copies: some 16 MiB of the usual largest."""
 
 Found = tuple[BlockHeader, int]
 """A whole block: its header, and its offset in the file."""

@@ -30,13 +30,17 @@ from sow.store.environment import NO_ROOM, Statvfs, space
 from sow.store.private import close_to_others, make_directory, write_anew
 
 CHECKSUM_BYTES = 4
+"""Of a CRC-32, which stands before a chunk."""
 PAGE_BYTES = 4096
+"""What a file system gives to the smallest file. Chunks are counted as they fill the disk."""
 ROOM_PART = 4
 """Batches may take a quarter of the room that they and all else find: the rest is the journal's."""
 WRITER_PART = 2
+"""One writer may take half of that, so that another can still stage."""
 CHUNKS_MAX = 100_000
 """Files, which a start has to count: in less than a second."""
 KEPT_US = 24 * 3600 * 1_000_000
+"""A batch that nobody has gone on with for a day goes: whoever staged it has given up."""
 ABANDONED_US = 3600 * 1_000_000
 """A batch that nobody has gone on with for so long goes when others need the room."""
 DROPPED = "."

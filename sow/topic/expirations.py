@@ -12,7 +12,10 @@ from collections.abc import Iterable, Sequence
 from sow.store.memory import Table
 
 STALE_FACTOR_MAX = 4
+"""A record that is published again leaves its older entry behind. Beyond so many for each record
+the heap is made anew, which costs each entry a constant."""
 ENTRIES_MIN = 1024
+"""A small heap is left alone."""
 
 
 class Expirations:

@@ -27,6 +27,8 @@ from sow.messages.base import MessageType
 from sow.paths import Path, Scalar, Value, parse_path, value_at
 
 PAIRS_KEPT_MAX = 10_000
+"""Merges that are remembered, so that those of one pair are made once for all sessions. Sessions
+meet a pair within moments, so the oldest need not be told from the others."""
 
 Callback = Callable[[Any, Any], Any]
 

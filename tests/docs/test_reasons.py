@@ -1,0 +1,67 @@
+"""Every number at the top of a module says why it is that number."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (
+    "conflated_topics",
+    "sow/config",
+    "sow/messages",
+    "sow/expressions",
+    "sow/store",
+    "sow/indexes",
+    "sow/query",
+    "sow/topic",
+    "sow/history",
+    "sow/engine",
+    "sow/requests",
+)
+MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))]
+
+
+def is_number(node):
+    """A number as it is written, or a product of such."""
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def without_reason(source):
+    """Names of numbers that have no comment above or beside them and no text below."""
+    lines, body = source.split("\n"), ast.parse(source).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if not (isinstance(node, ast.Assign) and is_number(node.value)):
+            continue
+        told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        above = lines[node.lineno - 2].startswith("#")
+        if not (told or above or "#" in lines[node.lineno - 1]):
+            yield ast.unparse(node.targets[0])
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_number_says_why(path):
+    assert not list(without_reason(path.read_text()))
+
+
+@pytest.mark.parametrize("source", ["ROWS_MAX = 1_000", "A = 1\nBYTES = -2 * 1024**2\n", "S = 0.5"])
+def test_a_number_without_a_reason_is_found(source):
+    assert list(without_reason(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'ROWS_MAX = 1_000\n"""Why."""',
+        "# Why.\nROWS_MAX = 1_000",
+        "ROWS_MAX = 1_000  # why",
+        "KINDS = NUMBER, TEXT = range(2)",
+        "NAMES = ('a', 'b')",
+    ],
+)
+def test_one_with_a_reason_and_what_is_no_number_are_let_through(source):
+    assert not list(without_reason(source))
