@@ -22,7 +22,13 @@ Fold = Callable[[V, V], V]
 
 
 class Conflator(Generic[K, V]):
-    """Pending values under one schedule. All times in microseconds."""
+    """Pending values, at most one for each key, under one schedule (docs/semantics.md, Rule 1).
+
+    `schedule` says when keys are let go, and belongs to this conflator alone. `fold(current, new)`
+    makes one value of two of the same key; None lets the newer one stand. It must not change what
+    it is given. Keys are anything hashable, values anything at all. All times are microseconds of
+    one clock of the caller's, and never go back from one call to the next.
+    """
 
     def __init__(self, schedule: Schedule[K], fold: Fold[V] | None = None) -> None:
         self.schedule = schedule
@@ -35,11 +41,16 @@ class Conflator(Generic[K, V]):
         return len(self._pending) + sum(len(entries) for _, entries in self._closed)
 
     def refold(self, fold: Fold[V] | None) -> None:
-        """Fold differently from now on; what waits goes on waiting."""
+        """Fold with `fold` from now on (None: the newer stands); what waits goes on waiting."""
         self._fold = fold
 
     def offer(self, keys: Sequence[K], values: Iterable[V], now_us: int) -> None:
-        """Fold a batch in, in order; a key may be offered more than once."""
+        """Fold a batch in, in order, at the time `now_us`.
+
+        `values[i]` is of `keys[i]`, and a key may stand there more than once. A key that was not
+        pending opens a window at `now_us`. Raises ValueError if there are more of one than of the
+        other.
+        """
         self._close(now_us)
         pending = self._pending
         fresh = [key for key in dict.fromkeys(keys) if key not in pending]
@@ -52,15 +63,15 @@ class Conflator(Generic[K, V]):
             self.schedule.open(fresh, now_us)
 
     def due_us(self) -> int | None:
-        """When `take` next has something to give."""
+        """The time from which on `take` has something to give; None while nothing waits."""
         return self._closed[0][0] if self._closed else self.schedule.due_us()
 
     def oldest_us(self) -> int | None:
-        """When the window that has waited longest was opened, closed ones not counted."""
+        """When the open window that has waited longest was opened; None if none is open."""
         return self.schedule.opened_us()
 
     def pending(self) -> Mapping[K, V]:
-        """What waits for each key, folded where several of its windows do."""
+        """What waits for each key, folded where several of its windows do. Only to be looked at."""
         if not self._closed:
             return self._pending
         waiting: dict[K, V] = {}
@@ -70,23 +81,27 @@ class Conflator(Generic[K, V]):
         return waiting
 
     def is_open(self, key: K, now_us: int) -> bool:
-        """Whether a key is in a window that has not ended by now."""
+        """Whether `key` is in a window that has not ended by `now_us`."""
         self._close(now_us)
         return key in self._pending
 
     def closed(self, key: K) -> V | None:
-        """The newest value that a key has in a window that has ended and was not taken yet."""
+        """The newest value of `key` in a window that has ended and was not taken; None: in none."""
         for _, entries in reversed(self._closed):
             if key in entries:
                 return entries[key]
         return None
 
     def newest(self, key: K) -> V | None:
-        """The newest value that waits for a key, in whatever window."""
+        """The newest value that waits for `key`, in whatever window; None: in none."""
         return self._pending[key] if key in self._pending else self.closed(key)
 
     def take(self, now_us: int) -> dict[K, V]:
-        """What is released by now, each key once, oldest window first."""
+        """What is released by `now_us`: a value for each key, those of the oldest window first.
+
+        What is handed over is the caller's and waits no longer. Taking late hands over more at
+        once, and never other values.
+        """
         self._close(now_us)
         taken: dict[K, V] = {}
         while self._closed and self._closed[0][0] <= now_us:

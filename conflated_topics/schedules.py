@@ -26,14 +26,20 @@ GATHER_FRACTION = 10
 
 
 class Schedule(Protocol[K]):
-    """Decides when keys that were opened are closed, and when closed ones are released."""
+    """Decides when keys that were opened are closed, and when closed ones are released.
+
+    A key is opened at most once before it is closed. Times are microseconds and never go back.
+    """
 
     def open(self, keys: list[K], now_us: int) -> None:
         """Start a window for each of `keys`, which have none."""
         ...
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
-        """Windows that have ended, oldest first, as (release time, keys)."""
+        """Windows that have ended by `now_us`, oldest first, as (release time, keys).
+
+        Each is handed over once. Release times rise; one may lie after `now_us`.
+        """
         ...
 
     def due_us(self) -> int | None:
@@ -46,7 +52,10 @@ class Schedule(Protocol[K]):
 
 
 class PerKey(Generic[K]):
-    """One window per key. All times in microseconds."""
+    """One window per key, of `interval_us` microseconds (docs/semantics.md, Rule 1).
+
+    Raises ValueError unless the interval is longer than nothing. Times never go back.
+    """
 
     def __init__(self, interval_us: int) -> None:
         if interval_us <= 0:
@@ -83,9 +92,10 @@ class PerKey(Generic[K]):
 
 
 class Tick(Generic[K]):
-    """All keys together at every multiple of the interval. All times in microseconds.
+    """All keys together, at every multiple of `interval_us` microseconds of the caller's clock.
 
-    A key waits less than an interval, and is never let go twice within one.
+    A key waits at most an interval, and is never let go twice within one. Raises ValueError unless
+    the interval is longer than nothing.
     """
 
     def __init__(self, interval_us: int) -> None:

@@ -48,9 +48,13 @@ def _in_bounds(length_us: int, written: object) -> int:
 class Spec:
     """Which columns are what, and how records of one window become one.
 
-    `policy` is one operation for all value columns, a mapping from column to operation (the others
-    take their latest value) or a callable `fold(current, new)` for the column `value`. `order`
-    breaks ties of `time`; where it does too, or there is none, records stay as they stand.
+    `keys` names the columns that tell records apart, at least one; `time` a column of
+    timestamp[us]; `interval_us` is the window's length in microseconds. `policy` is one operation
+    for all value columns, a mapping from column to operation (the others take their latest value)
+    or a callable `fold(current, new)` for the column `value`. `order` names columns that break ties
+    of `time`; where they do not, or there are none, records stay as they stand. `delete` names a
+    boolean column: a record where it is true ends its key. Raises ValueError, with a way out, for
+    what contradicts itself; what the columns of a table contradict is found by `operations`.
     """
 
     keys: tuple[str, ...]
@@ -79,7 +83,11 @@ class Spec:
                 raise ValueError(f"{operation!r} is not an operation{meant}")
 
     def operations(self, schema: Any) -> dict[str, str | Fold]:
-        """The operation of every column of an Arrow schema; raises if the spec does not fit it."""
+        """The operation of every column of an Arrow schema.
+
+        Raises ValueError, with a way out, if the spec does not fit it: a column that is not there,
+        a type that an operation does not take, a name that the result needs.
+        """
         self._check(schema)
         chosen: dict[str, str | Fold] = dict.fromkeys(schema.names, "latest")
         for name, operation in self._policy(schema):
@@ -98,7 +106,8 @@ class Spec:
         return pa.schema(fields)
 
     def output_schema(self, schema: Any) -> Any:
-        """The columns that conflating a table of this schema results in."""
+        """The columns that conflating a table of this schema results in: those of
+        `folded_schema`, then `window_start` and `window_end`, of the type of the time column."""
         kind = schema.field(self.time).type
         folded = self.folded_schema(schema)
         return folded.append(pa.field(WINDOW_START, kind)).append(pa.field(WINDOW_END, kind))

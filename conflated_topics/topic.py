@@ -31,9 +31,12 @@ class Removal(Generic[K, V]):
 
 
 class FocusedConflator(Generic[K, V]):
-    """Conflation with focus. `holds(key)` says whether the copy holds a record now.
+    """Conflation with focus: what enters, changes and leaves a copy (docs/semantics.md, Rule 2).
 
-    `merge` makes one update of two that fall into one window; by default the newer one stands.
+    `schedule` says when a key is let go. `holds(key)` says whether the copy holds a record at the
+    moment of asking: the caller changes the copy as `take` says, and before the next call.
+    `merge(current, new)` makes one update of two that fall into one window; None lets the newer one
+    stand. Removals are never merged. All times are microseconds and never go back.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class FocusedConflator(Generic[K, V]):
         return self.updates_in / self.updates_out if self.updates_out else 1.0
 
     def due_us(self) -> int | None:
-        """When the next release is due."""
+        """The time from which on `take` has something to give; None while nothing waits."""
         return self._conflator.due_us()
 
     def oldest_us(self) -> int | None:
@@ -75,29 +78,34 @@ class FocusedConflator(Generic[K, V]):
         return self._conflator.oldest_us()
 
     def reschedule(self, schedule: Schedule[K], now_us: int) -> None:
-        """Go on under another schedule; what waits starts a window of it now."""
+        """Go on under `schedule`; what waits starts a window of it at `now_us`."""
         pending = self._conflator.pending()
         self._conflator = Conflator(schedule, self._fold if self._merge else None)
         self._conflator.offer(list(pending), pending.values(), now_us)
 
     def remerge(self, merge: Callable[[V, V], V] | None) -> None:
-        """Go on with another way of making one update of two; what waits goes on waiting."""
+        """Merge with `merge` from now on (None: the newer stands); what waits goes on waiting."""
         self._merge = merge
         self._conflator.refold(self._fold if merge else None)
 
     def waiting(self) -> Mapping[K, V | Removal[K, V]]:
-        """What waits for each key."""
+        """What waits for each key: an update, or the removal that it is. Only to be looked at."""
         return self._conflator.pending()
 
     def will_hold(self, key: K) -> bool:
-        """The copy will hold a record once everything that waits has been released."""
+        """Whether the copy will hold `key` once everything that waits has been released."""
         waiting = self._conflator.newest(key)
         return self._holds(key) if waiting is None else not isinstance(waiting, Removal)
 
     def offer(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool] | None
     ) -> None:
-        """Updates of the underlying topic; `passes` is the filter's verdict, None: no filter."""
+        """Take in updates of the underlying topic, in order, at the time `now_us`.
+
+        `values[i]` is the new value of `keys[i]`, and `passes[i]` says whether the topic's filter
+        lets it through; None: there is no filter. One that does not pass is a removal of a record
+        that the copy holds or is about to, with the reason ``match``, and otherwise nothing.
+        """
         if passes is not None and not all(passes):
             if any(map(self._is_told, keys, passes, repeat(now_us))) or len(set(keys)) != len(keys):
                 self._offer_one_by_one(keys, values, now_us, passes)
@@ -133,14 +141,22 @@ class FocusedConflator(Generic[K, V]):
                 self.remove((key,), (value,), "match", now_us)
 
     def remove(self, keys: Sequence[K], values: Sequence[V], reason: str, now_us: int) -> None:
-        """Records that left the underlying topic, or its part that passes the filter."""
+        """Take in that records have left the underlying topic, or its part that passes the filter.
+
+        `values[i]` is the value to say of `keys[i]`, `reason` why all of them leave. Of records
+        that the copy neither holds nor is about to, nothing is noted.
+        """
         for key, value in zip(keys, values, strict=True):
             if self._is_there(key, now_us):
                 self.updates_in += 1
                 self._conflator.offer((key,), (Removal(key, value, reason),), now_us)
 
     def take(self, now_us: int) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
-        """What is released by now: records that enter or change, and records that leave."""
+        """What is released by `now_us`: records that enter or change, and records that leave.
+
+        Both in the order in which their windows began; a key is in one of the two. A removal of
+        what the copy does not hold is left out: it came and went within one window.
+        """
         updates: list[tuple[K, V]] = []
         removals: list[Removal[K, V]] = []
         for key, value in self._conflator.take(now_us).items():
