@@ -71,7 +71,10 @@ class LmdbJournal:
 
     `at_least_seq` is the newest record any checkpoint contains: a journal that ends earlier is
     Damaged, and so is one that `must_exist` and does not. `retention_bytes` and `retention_age_us`
-    are what `trim` goes by. `data_directory` only completes the commands that errors recommend.
+    (None: any age) are what `trim` goes by; both are wishes, which readers and checkpoints come
+    before. `data_directory` only completes the commands that errors recommend. `group_bytes` bounds
+    a block, `map_bytes` is what is reserved of addresses at first, and `statvfs` asks how full the
+    disk is. Raises Damaged, and StoreError where the files cannot be opened.
     """
 
     def __init__(
@@ -152,7 +155,7 @@ class LmdbJournal:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the groups kept, in whole pages."""
+        """Bytes of the groups kept, in whole pages; free pages of the file are not counted."""
         return self._env.size_bytes
 
     def has_room(self) -> bool:
@@ -171,7 +174,10 @@ class LmdbJournal:
         return self._env.size_bytes - self._retention_bytes > self._env.room_bytes
 
     def append(self, entries: Sequence[LogEntry]) -> None:
-        """Make `entries` durable, all or none; raises DiskFull (then none is kept).
+        """Make `entries` durable, all or none, in one transaction.
+
+        They follow `last_seq` without a gap, but for accounts. Raises DiskFull or StoreError, and
+        then none is kept: the same entries may be appended again.
 
         Does not ask `has_room`: that is for the door, before a message is taken. What has been
         taken may use the reserve.
@@ -212,7 +218,10 @@ class LmdbJournal:
                 del self._replays[replay]
 
     def accounts(self) -> list[LogEntry] | None:
-        """The last state of each account; None in a journal that never held one; raises Damaged."""
+        """The last state of each account, by number and time; None where none was ever kept.
+
+        Raises Damaged.
+        """
         blocks: list[bytes] = []
         with self._env.read() as txn:
             cursor = txn.cursor()
@@ -259,10 +268,12 @@ class LmdbJournal:
         return found
 
     def trim(self, now_us: int, keep_from_seq: int) -> bool:
-        """Remove a bounded number of the oldest groups that retention no longer wants.
+        """Remove at most TRIM_GROUPS of the oldest groups that retention no longer wants.
 
-        Never removes record `keep_from_seq` or a later one, nor what an open `read` has yet to
-        read. True when there may be more to remove: call again. For the writer thread.
+        A group goes when the journal is over `retention_bytes` or all of it is older than
+        `retention_age_us` at `now_us`. Record `keep_from_seq` and later ones stay, and so does what
+        an open `read` has yet to read. True when there may be more to remove: call again. For the
+        writer thread.
         """
         cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq))
         with self._lock:

@@ -17,10 +17,13 @@ Op = Literal["publish", "delete", "expire"]
 class LogEntry:
     """A batch of log records of one topic and one operation, in order.
 
-    Record `i` has sequence number `seq + i` (dense over all topics) and all share `ts_us`.
+    `op` is what was done to them; an expiry is a delete by the server. Record `i` has sequence
+    number `seq + i` (from 1, dense over all topics), and all share `ts_us`, microseconds since 1970
+    UTC.
     `identities` are the records' identities within the topic (see `sow.keys`); None for a
-    publish whose identities follow from its bodies. `bodies` is empty unless `op` is publish.
-    `expires_us` is the absolute time at which the batch's records expire, or 0 for never.
+    publish whose identities follow from its bodies. `bodies` are the messages byte for byte, one
+    for each record; none unless `op` is publish, and empty ones where the topic is not stored.
+    `expires_us` is the time, since 1970 too, at which the batch's records expire; 0 for never.
 
     An `account` is of a topic of the server's own: it takes no numbers (`seq` is the last one that
     was given), so that the log of everybody else's records has no holes. It names its records, and
@@ -40,7 +43,7 @@ class LogEntry:
         return len(self.bodies) if self.op == "publish" else len(self.identities or ())
 
     def size_bytes(self) -> int:
-        """Bytes of its bodies and identities. Works on every record."""
+        """Bytes of its bodies and identities. Takes time in proportion to the records."""
         texts = sum(len(text.encode(errors="replace")) for text in self.identities or ())
         return texts + sum(map(len, self.bodies))
 
@@ -57,7 +60,9 @@ def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
 
-    `born` orders records by first publication (docs/semantics.md, Rule 9).
+    All columns are of one length. `ts_us` and `expires_us` (0: never) are microseconds since 1970
+    UTC. `born` is the sequence number of a record's first publication, which orders the records of
+    an answer (docs/semantics.md, Rule 9).
     """
 
     identities: list[str]
@@ -80,21 +85,34 @@ class Slice:
 
 
 class Journal(Protocol):
-    """The transaction log. `append` and `trim` write, from one thread; any thread may read."""
+    """The transaction log. `append` and `trim` write, from one thread; any thread may read.
+
+    What `append` has returned from is durable: it is read again after any end of the process.
+    """
 
     def append(self, entries: Sequence[LogEntry]) -> None:
-        """Make `entries` durable, all or none; raises DiskFull (then none is kept)."""
+        """Make `entries` durable, all or none.
+
+        They follow the newest record without a gap, but for accounts, which may stand anywhere.
+        Raises DiskFull where there is no room and StoreError where the disk refuses otherwise;
+        then none is kept, and the same entries may be appended again.
+        """
         ...
 
     def read(self, after_seq: int) -> Iterator[LogEntry]:
-        """Entries in order from the one holding record `after_seq + 1`; raises Damaged.
+        """Entries in order from the one holding record `after_seq + 1`, up to the newest.
 
-        Accounts are not among them.
+        The first may begin before that record. Accounts are not among them. Raises StoreError
+        where retention has removed that record already, and Damaged where a stored byte is not
+        what was written.
         """
         ...
 
     def accounts(self) -> Sequence[LogEntry] | None:
-        """The last state of each account, an entry each; None where none was ever kept so."""
+        """The last state of each account, an entry each, in the order of their numbers and times.
+
+        None where no account was ever kept. Raises Damaged.
+        """
         ...
 
     @property
@@ -113,11 +131,11 @@ class Journal(Protocol):
         ...
 
     def has_room(self) -> bool:
-        """Whether the disk takes more without touching the reserve; cheap."""
+        """Whether the disk takes more without touching the reserve. Cheap enough to ask always."""
         ...
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether so many bytes more fit, if only into the reserve; cheap."""
+        """Whether `size_bytes` more fit, if only into the reserve. Cheap enough to ask always."""
         ...
 
     def is_strained(self) -> bool:
@@ -125,7 +143,11 @@ class Journal(Protocol):
         ...
 
     def trim(self, now_us: int, keep_from_seq: int) -> bool:
-        """Drop what retention no longer wants, in bounded steps; True when there may be more."""
+        """Drop a bounded part of what retention no longer wants; True when there may be more.
+
+        `now_us` is what the age of entries is measured against. Record `keep_from_seq` and what
+        follows is kept, and so is what an open `read` has yet to read.
+        """
         ...
 
     def close(self) -> None:
@@ -134,7 +156,7 @@ class Journal(Protocol):
 
 
 class Checkpoint(Protocol):
-    """The stored copy of one topic's table."""
+    """The stored copy of one topic's table. One thread writes; nobody reads meanwhile."""
 
     @property
     def seq(self) -> int:
@@ -142,11 +164,18 @@ class Checkpoint(Protocol):
         ...
 
     def load(self) -> Iterator[Slice]:
-        """The last complete checkpoint, in slices of bounded size; raises Damaged."""
+        """The last complete checkpoint, in the slices in which it was written.
+
+        Raises Damaged where a stored byte is not what was written.
+        """
         ...
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
-        """Replace the checkpoint, atomically: until it is complete the old one stands."""
+        """Replace the checkpoint, atomically: until it is complete the old one stands.
+
+        `seq` says that every record of the log up to it is contained in `slices`, which may hold
+        newer states too. Raises DiskFull and StoreError; then the old one stands.
+        """
         ...
 
     def close(self) -> None:
