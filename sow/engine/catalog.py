@@ -276,12 +276,16 @@ class Catalog:
         some = [topic.definition.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
         raise UnknownTopic(f"no topic {shown(name)}{did_you_mean(clipped(name), some)}")
 
+    def expected(self, name: str) -> LiveTopic:
+        """A topic by its exact name, or one that a pattern would make: that is not there yet."""
+        return self.topics.get(name) or self._of_pattern(name) or self.topic(name)
+
     def publishable(self, name: str, deed: Deed = "publish to") -> LiveTopic:
         """The topic to publish to: an exact name, or one that a pattern makes on `enter`.
 
         `deed` is what is wanted, for the error that a topic raises which takes nothing.
         """
-        topic = self.topics.get(name) or self._of_pattern(name) or self.topic(name)
+        topic = self.expected(name)
         check_changeable(topic, deed)
         return topic
 

@@ -6,9 +6,13 @@ Anybody may name one, and most are forgotten by those who did; so patience ends
 (`ConsumerPatience`): a consumer that has not come forward in `TransactionLog/ConsumerExpiration` is
 waited for no longer. It stays where it is, and may still find everything there. If not, it is told
 when it comes back.
+
+A name is meant for one reader. Where several use it, the one that is furthest behind counts, so
+that none of them loses what it has not read; one of them that never comes back holds the others
+up no longer than the log waits for a consumer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import orjson
@@ -21,6 +25,8 @@ CONSUMERS_MAX = 1_000
 """Each is looked at once a second."""
 NAME_CHARS_MAX = 255
 """As many as a topic's name may have."""
+READERS_MAX = 20
+"""So many share a name at most: those who came forward last. Others have long begun anew."""
 RENEWED_US = 60_000_000
 """One that stays where it is is written down again after so long, since it was there."""
 CHANCE_US = 3_600_000_000
@@ -63,11 +69,13 @@ class Consumers:
         """The bookmark that each consumer has read up to."""
         return {one.name: one.bookmark for one in self.all()}
 
-    def move(self, name: str, bookmark: int, now_us: int, oldest: int = 0) -> None:
+    def move(self, name: str, bookmark: int, now_us: int, oldest: int = 0, reader: str = "") -> int:
         """Note how far a consumer has come; one that is new is kept for from here on.
 
-        `oldest` is the first bookmark that the log can still go on from. Raises Overtaken for a
-        consumer that the log has not waited for.
+        `reader` tells apart those who share the name: where they are at different places, the
+        lowest counts, of those who have come forward lately. Returns that. `oldest` is the first
+        bookmark that the log can still go on from. Raises Overtaken for a consumer that the log has
+        not waited for.
         """
         if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
             raise ClientError(
@@ -97,13 +105,33 @@ class Consumers:
                 f"is {oldest}: consumer {clipped(name)} was not waited for. What is missing must "
                 "come from elsewhere; then begin at a bookmark that is kept"
             )
-        body = orjson.dumps({"name": name, "bookmark": str(bookmark)})
+        held = {} if slot is None else orjson.loads(table.bodies[slot] or b"").get("readers", {})
+        readers = self._readers(held, reader, bookmark, now_us)
+        bookmark = min([bookmark, *(position for position, _ in readers.values())])
+        body = orjson.dumps({"name": name, "bookmark": str(bookmark), "readers": readers})
         renewed = slot is None or now_us - int(table.ts_us[slot]) >= RENEWED_US
         if slot is not None and table.bodies[slot] == body and not renewed:
-            return
+            return bookmark
         self._engine.check_removal([name])
         topic = self._engine.topic(CONSUMERS.name)
         self._engine.put(topic, topic.records.read([body]), now_us)
+        return bookmark
+
+    def _readers(
+        self, held: Mapping[str, list[int]], reader: str, bookmark: int, now_us: int
+    ) -> dict[str, list[int]]:
+        """Where those who share a name are, and since when, in minutes: who has said nothing for
+        as long as the log waits for a consumer has gone."""
+        if not reader:
+            return {}
+        lasts_us = self._engine.configuration.journal.consumer_expiration_us
+        now_min = now_us // RENEWED_US
+        readers = {**held, reader: [bookmark, now_min]}
+        if lasts_us is not None:
+            oldest_min = now_min - lasts_us // RENEWED_US
+            readers = {name: found for name, found in readers.items() if found[1] >= oldest_min}
+        newest = sorted(readers, key=lambda name: readers[name][1])[-READERS_MAX:]
+        return {name: readers[name] for name in newest}
 
     def remove(self, name: str, now_us: int) -> None:
         """Keep nothing for a consumer any more; raises UnknownRecord."""

@@ -134,6 +134,7 @@ class Server:
             gc.enable()
             gc.set_threshold(*GC_THRESHOLDS)
         self.engine = opening.engine
+        self._log_id = opening.log_id
         return opening
 
     def _new_engine(self, journal: Journal) -> Engine:
@@ -187,7 +188,7 @@ class Server:
         )
         app[REQUESTS] = self._requests
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
-        self._doors = open_doors(self.driver, self.executor, self.reload, staging)
+        self._doors = open_doors(self.driver, self.executor, self.reload, staging, self._log_id)
         for route in routes(self._doors, self.driver, self.executor, crowd, self._requests.budget):
             app.router.add_route(route.method, route.path, route.handle)
         app.on_response_prepare.extend([self._gate.mark, mend_headers])

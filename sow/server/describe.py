@@ -22,6 +22,8 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
         "bytes": records.table.bytes,
         "subscriptions": sum(len(feed.members) for feed in topic.router.feeds()),
     }
+    if topic.pattern is not None:
+        described["of_pattern"] = topic.pattern.name
     if isinstance(definition, ConflatedTopic) and topic.copy is not None:
         conflation = topic.copy.conflation
         oldest_us = conflation.oldest_us()

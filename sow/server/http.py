@@ -66,11 +66,14 @@ class HttpDoor:
         )
 
     async def topic(self, request: web.Request) -> web.Response:
-        """One topic, or one pattern of topics."""
-        pattern = self._engine.catalog.patterns.get(request.match_info["topic"])
-        if pattern is not None and request.match_info["topic"] not in self._engine.topics:
+        """One topic, or one pattern of topics; with `expected` one that a pattern would make."""
+        name, catalog = request.match_info["topic"], self._engine.catalog
+        pattern = catalog.patterns.get(name)
+        if pattern is not None and name not in self._engine.topics:
             return json_response(describe_pattern(pattern))
-        return json_response(describe_topic(self._topic(request), self._driver.now_us()))
+        is_expected = read_flag(asked_of(request), "expected")
+        topic = catalog.expected(name) if is_expected else self._topic(request)
+        return json_response(describe_topic(topic, self._driver.now_us()))
 
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from sow.encodings import timestamp
+from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
 from sow.expressions import Filter
@@ -44,14 +45,17 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
     """How far a consumer has come."""
 
     bookmark: str
+    reader: str = ""
+    """Which of several that share the consumer's name, where it says so."""
 
 
 class LogDoor:
     """Reads ranges of the log, and keeps account of who has read how far."""
 
-    def __init__(self, driver: Driver, engine: Engine) -> None:
+    def __init__(self, driver: Driver, engine: Engine, log_id: str) -> None:
         self._driver = driver
         self._engine = engine
+        self._log_id = log_id
         self._consumers = Consumers(engine)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -74,7 +78,8 @@ class LogDoor:
         return response
 
     async def extent(self, request: web.Request) -> web.Response:
-        """What such a range holds, without its rows; `newest` is the end of the whole log."""
+        """What such a range holds, without its rows; `newest` is the end of the whole log, `log`
+        what tells it from every other."""
         asked = asked_of(request)
         topics = self._topics(asked.get("topics"), must_be_logged=True)
         condition = self._condition(asked, topics)
@@ -95,6 +100,7 @@ class LogDoor:
                 "newest": str(journal.last_seq),
                 "ts": timestamp(now_us),
                 "ts_us": now_us,
+                "log": self._log_id,
             }
         )
 
@@ -142,7 +148,7 @@ class LogDoor:
         if names is None:
             found = list(self._engine.catalog.listed())
         else:
-            found = [self._engine.topic(name) for name in comma_list(names)]
+            found = [topic for name in comma_list(names) for topic in self._named(name)]
         logged: Topics = {}
         for topic in found:
             definition = topic.definition
@@ -154,6 +160,13 @@ class LogDoor:
                     + (f"; read the log of {topic.copy.underlying.name}" if topic.copy else "")
                 )
         return logged
+
+    def _named(self, name: str) -> list[LiveTopic]:
+        """A topic, those of a pattern, or one that a pattern would make: it has no rows yet."""
+        catalog = self._engine.catalog
+        if name in catalog.patterns and name not in self._engine.topics:
+            return catalog.members(name)
+        return [catalog.expected(name)]
 
     def _after(self, bookmark: str) -> int:
         journal = self._driver.journal
@@ -201,7 +214,8 @@ class LogDoor:
         bookmark = _bookmark("bookmark", position.bookmark)
         name = request.match_info["name"]
         oldest = self._driver.journal.first_seq - 1
-        self._consumers.move(name, bookmark, self._driver.now_us(), oldest)
+        now_us = self._driver.now_us()
+        bookmark = self._consumers.move(name, bookmark, now_us, oldest, position.reader)
         await self._driver.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
 

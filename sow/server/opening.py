@@ -11,6 +11,7 @@ moved, the manifest forgets the moves.
 """
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,6 +46,8 @@ log = logging.getLogger("sow")
 
 REMOVED = "removed"
 NAMED_MAX = 5
+LOG_ID_BYTES = 8
+"""No two logs will ever have the same."""
 """So many topics are named in a refusal; of the others there is a count."""
 FILE_NAME_MAX = 150
 """File systems end a name at 255 bytes; the rest is for what stands behind it."""
@@ -71,6 +74,7 @@ class Opening:
         self.engine: Engine
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
+        self.log_id = ""
         self._configuration = configuration
         self._make_engine = make_engine
         self._now_us = now_us
@@ -312,7 +316,9 @@ class Opening:
             given_up=self._still_in_log(manifest.given_up),
             names=names_of(self._configuration.topics),
             eras=self._eras(manifest),
+            log_id=manifest.log_id or secrets.token_hex(LOG_ID_BYTES),
         )
+        self.log_id = settled.log_id
         if settled != self._file.manifest or self._file.missing:
             if self._file.manifest is not None:
                 for problem in self._file.missing:

@@ -70,12 +70,16 @@ class Doors(NamedTuple):
 
 
 def open_doors(
-    driver: Driver, executor: Executor, reload: Callable[[bool], list[str]], staging: Staging
+    driver: Driver,
+    executor: Executor,
+    reload: Callable[[bool], list[str]],
+    staging: Staging,
+    log_id: str,
 ) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
     return Doors(
         HttpDoor(driver, executor, reload),
-        LogDoor(driver, executor.engine),
+        LogDoor(driver, executor.engine, log_id),
         SnapshotDoor(driver, executor.engine),
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor),
@@ -117,7 +121,13 @@ def routes(
     batch = "/v1/writes/{writer}/{epoch}"
     table = [
         Route("GET", "/v1/topics", http.topics, "All topics"),
-        Route("GET", topic, http.topic, "One topic: definition, counts, conflation"),
+        Route(
+            "GET",
+            topic,
+            http.topic,
+            "One topic: definition, counts, conflation",
+            ("expected",),
+        ),
         Route(
             "GET",
             records,

@@ -9,35 +9,53 @@ from sow.errors import ClientError
 from sow.spark.http import Server
 from sow.suggest import did_you_mean
 
-NAMES = (
-    "url",
-    "topic",
-    "token",
-    "filter",
-    "columns",
-    "asOf",
-    "inferSchema",
-    "partitions",
-    "pushdown",
-    "startingBookmark",
-    "endingBookmark",
-    "maxRowsPerTrigger",
-    "readMode",
-    "failOnDataLoss",
-    "consumer",
-    "closesWithin",
-    "mode",
-    "writer",
-    "epoch",
-    "rerun",
-    "batchRows",
-    "deadLetterPath",
-    "keyColumn",
-    "opColumn",
-    "retryTimeout",
-)
+Use = Literal[
+    "a read of records", "a read of the log", "a stream read", "a batch write", "a stream write"
+]
+RECORDS: Use = "a read of records"
+LOG: Use = "a read of the log"
+STREAM: Use = "a stream read"
+WRITE: Use = "a batch write"
+STREAM_WRITE: Use = "a stream write"
+READS = (RECORDS, LOG, STREAM)
+WRITES = (WRITE, STREAM_WRITE)
+USES: dict[str, tuple[Use, ...]] = {
+    "url": READS + WRITES,
+    "topic": READS + WRITES,
+    "token": READS + WRITES,
+    "filter": READS,
+    "columns": READS,
+    "asOf": (RECORDS,),
+    "inferSchema": READS,
+    "partitions": READS,
+    "pushdown": (RECORDS, LOG),
+    "startingBookmark": (LOG, STREAM),
+    "endingBookmark": (LOG,),
+    "maxRowsPerTrigger": (STREAM,),
+    "readMode": (STREAM,),
+    "failOnDataLoss": (LOG, STREAM),
+    "consumer": (STREAM,),
+    "closesWithin": (STREAM,),
+    "mode": WRITES,
+    "writer": WRITES,
+    "epoch": (WRITE,),
+    "rerun": WRITES,
+    "batchRows": WRITES,
+    "deadLetterPath": WRITES,
+    "keyColumn": WRITES,
+    "opColumn": WRITES,
+    "retryTimeout": READS + WRITES,
+}
+"""Every option, and where it means something."""
+NAMES = tuple(USES)
+INSTEAD = {
+    "endingBookmark": "a read of the log has it, with startingBookmark",
+    "failOnDataLoss": "a read of the log has it, with startingBookmark",
+    "asOf": "it is of one moment; leave out startingBookmark",
+    "epoch": "a stream counts its own batches",
+}
 # What Spark itself hands over with ours.
-SPARKS = ("checkpointlocation", "queryname", "path")
+SPARKS = ("checkpointlocation", "queryname")
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 WriteMode = Literal["publish", "delta", "delete"]
@@ -79,16 +97,23 @@ class Options:
         return Server(self.url, self.token, self.retry_s)
 
 
-def read_options(given: Mapping[str, str]) -> Options:
-    """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError."""
+def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
+    """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError, also for
+    one that means nothing in what it is to be used for."""
     known = {name.lower(): name for name in NAMES}
     asked: dict[str, str] = {}
     for name, value in given.items():
         plain = _plain(name)
         if plain in SPARKS:
             continue
+        if plain == "path":
+            raise ClientError(
+                f'no path {value!r}: a topic is named by .option("topic", "orders"), and written '
+                "by .save() or .start() without a path"
+            )
         if plain not in known:
             raise ClientError(f"no option {name!r}{did_you_mean(name, NAMES)}")
+        _check_use(known[plain], use)
         asked[known[plain]] = value
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
@@ -123,6 +148,13 @@ def read_options(given: Mapping[str, str]) -> Options:
         key_column=asked.get("keyColumn", "key"),
         op_column=asked.get("opColumn", "op"),
     )
+
+
+def _check_use(name: str, use: Use | None) -> None:
+    if use is None or use in USES[name]:
+        return
+    instead = INSTEAD.get(name) or f"it belongs to {' or '.join(USES[name])}"
+    raise ClientError(f"the option {name} means nothing in {use}: {instead}")
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -13,8 +13,6 @@ from sow.pipelines import Option, Pipeline, Source
 from sow.spark.conflation import SparkConflation
 from sow.spark.http import Server, segment
 
-ROWS_OF_A_BATCH = "100000"
-
 
 class SourceRows:
     """What a pipeline reads. `ticks` says whether silence is to be heard of too."""
@@ -59,7 +57,6 @@ class SourceRows:
         options = {
             "url": self._url,
             "topic": self._pipeline.source.topic or "",
-            "maxRowsPerTrigger": ROWS_OF_A_BATCH,
         }
         if ticks and self._pipeline.conflate is not None:
             options["closesWithin"] = f"{self._pipeline.conflate.interval_us}us"

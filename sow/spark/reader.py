@@ -5,13 +5,14 @@ task asks for its parts of it. With `startingBookmark` the rows are those of the
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
+from sow.errors import ClientError
 from sow.spark.columns import OF_THE_ROW, decoder, is_row_schema
 from sow.spark.http import Refused, Server, segment
 from sow.spark.options import Options
@@ -22,6 +23,8 @@ KEY = re.compile(r"[!-+\--~]+\Z")
 """A key as the server lists it: printable, without blanks and commas. No other can be there."""
 PARTS = 4
 ROWS_OF_A_PART = 250_000
+MEMBERS_MAX = 200
+"""A client may have 250 snapshots."""
 
 
 class SnapshotPart(InputPartition):
@@ -61,31 +64,55 @@ class SowReader(DataSourceReader):
         """Take the snapshot, or cut the log; the parts are for tasks to read."""
         if self.from_log:
             return self._log_parts()
-        parts = self.options.partitions or self._enough()
+        topic = self.options.server.json("GET", f"/v1/topics/{segment(self.options.topic)}")
+        found: list[SnapshotPart] = []
+        moment = self.options.as_of
+        for one in self._members(topic) if topic["kind"] == "pattern" else [topic]:
+            found += self._parts_of(one, moment)
+            moment = moment or found[0].bookmark
+        return found
+
+    def _members(self, pattern: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The topics of a pattern; each is read from a snapshot of its own, of one moment."""
+        topics = self.options.server.json("GET", "/v1/topics")
+        found = [topic for topic in topics if topic.get("of_pattern") == pattern["name"]]
+        if len(found) > MEMBERS_MAX:
+            raise ClientError(
+                f"{pattern['name']} is a pattern of {len(found)} topics, and {MEMBERS_MAX} can be "
+                "read at once; read its log, with startingBookmark, or name one of its topics"
+            )
+        return found
+
+    def _parts_of(self, topic: Mapping[str, Any], moment: str | None) -> list[SnapshotPart]:
+        parts = self.options.partitions or _enough(topic["records"])
         asked = {
-            "topic": self.options.topic,
+            "topic": topic["name"],
             "filter": self.condition,
             "keys": None if self.keys is None else ",".join(self.keys),
-            "as_of": self.options.as_of,
+            "as_of": moment,
             "parts": parts,
         }
         taken = self.options.server.json("POST", "/v1/snapshots", **asked)
         name, bookmark = taken["snapshot"], taken["bookmark"]
         return [SnapshotPart(name, part, asked, bookmark) for part in range(parts)]
 
-    def _enough(self) -> int:
-        """Parts small enough to be read in one go."""
-        path = f"/v1/topics/{segment(self.options.topic)}"
-        records = self.options.server.json("GET", path)["records"]
-        return max(PARTS, -(-records // ROWS_OF_A_PART)) if records > PARTS else 1
-
     def _log_parts(self) -> Sequence[InputPartition]:
         options = self.options
         start = {"earliest": "0", "latest": "now"}.get(options.starting, options.starting)
         part = options.server.json(
-            "GET", "/v1/log/extent", topics=options.topic, to=options.ending, **{"from": start}
+            "GET", "/v1/log/extent", topics=options.topic, to=self._ending(), **{"from": start}
         )
         return split_log(int(part["from"]), int(part["to"]), options.partitions or PARTS)
+
+    def _ending(self) -> str | None:
+        """The bookmark that a read of the log ends with; of a time, the last one before it."""
+        ending = self.options.ending
+        if ending is None or ending == "latest" or ending.isdigit():
+            return None if ending == "latest" else ending
+        found = self.options.server.json(
+            "GET", "/v1/log/extent", topics=self.options.topic, limit=1, **{"from": ending}
+        )
+        return str(found["from"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
@@ -154,6 +181,11 @@ def _keys(condition: Filter) -> tuple[str, ...] | None:
         return None
     are_keys = all(isinstance(value, str) and KEY.match(value) for value in values)
     return values if values and are_keys else None
+
+
+def _enough(records: int) -> int:
+    """Parts small enough to be read in one go."""
+    return max(PARTS, -(-records // ROWS_OF_A_PART)) if records > PARTS else 1
 
 
 def split_log(after: int, until: int, parts: int) -> list[LogPart]:

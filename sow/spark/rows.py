@@ -4,7 +4,8 @@ Every part and every range can be asked for again and is the same rows, so that 
 cut off, or one that Spark runs a second time, reads what it would have read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,8 @@ def range_of_log(
         reply = _changes(server, topic, after, until, condition)
         # What is not kept is refused, but from 0 the log is read from wherever it begins by now.
         if reply is None or after == 0:
-            begin = oldest_to_go_on_from(server, topic, after, fail_on_data_loss)
+            here = server.json("GET", "/v1/log/extent", topics=topic, limit=1, **{"from": "now"})
+            begin = oldest_to_go_on_from(server.url, here, topic, after, fail_on_data_loss)
             if begin > after:
                 after = begin
                 continue
@@ -80,15 +82,19 @@ class DataLoss(ClientError):
     reason = "data loss"
 
 
-def oldest_to_go_on_from(server: Server, topic: str, after: int, fail_on_data_loss: bool) -> int:
-    """`after`, if the log still has what follows it, else its beginning; raises DataLoss."""
-    here = server.json("GET", "/v1/log/extent", topics=topic, limit=1, **{"from": "now"})
+def oldest_to_go_on_from(
+    url: str, here: Mapping[str, Any], topic: str, after: int, fail_on_data_loss: bool
+) -> int:
+    """`after`, if the log still has what follows it, else its beginning; raises DataLoss.
+
+    `here` is the extent of the log.
+    """
     oldest, newest = int(here["oldest"]), int(here["newest"])
     if oldest <= after <= newest:
         return after
     if fail_on_data_loss:
         raise DataLoss(
-            _lost(server.url, topic, after, oldest, newest)
+            _lost(url, topic, after, oldest, newest)
             + "; set failOnDataLoss to false to go on with what there is, or name a consumer so "
             "that the log is kept for it"
         )
@@ -99,7 +105,7 @@ def _lost(url: str, topic: str, after: int, oldest: int, newest: int) -> str:
     if after > newest:
         return (
             f"{url}: the log of {topic} ends at bookmark {newest} and this reader had come to "
-            f"{after}: it is another log, or one that was cut off"
+            f"{after}: the log was cut off, or is another one"
         )
     return (
         f"{url}: changes of {topic} after bookmark {after} up to {oldest} are no longer kept "

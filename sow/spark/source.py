@@ -20,7 +20,17 @@ from pyspark.sql.types import StructType
 from sow.errors import ClientError
 from sow.spark.columns import ROW, SPARK_ROW
 from sow.spark.http import segment
-from sow.spark.options import Options, any_option, read_options
+from sow.spark.options import (
+    LOG,
+    RECORDS,
+    STREAM,
+    STREAM_WRITE,
+    WRITE,
+    Options,
+    Use,
+    any_option,
+    read_options,
+)
 from sow.spark.reader import PushingReader, SowReader
 from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowStreamWriter, SowWriter
@@ -45,6 +55,9 @@ class SowDataSource(DataSource):
     def _options(self) -> Options:
         return read_options(self._given)
 
+    def _for(self, use: Use) -> Options:
+        return read_options(self._given, use)
+
     def schema(self) -> StructType | str:
         """The columns where the user gives none."""
         options = self._options
@@ -57,14 +70,14 @@ class SowDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        options = self._options
         from_log = any_option(self._given, "startingBookmark") is not None
+        options = self._for(LOG if from_log else RECORDS)
         kind = PushingReader if options.pushdown else SowReader
         return kind(options, _arrow(schema), from_log)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream read."""
-        return SowStreamReader(self._options, _arrow(schema))
+        return SowStreamReader(self._for(STREAM), _arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write."""
@@ -73,7 +86,7 @@ class SowDataSource(DataSource):
                 'a topic is not overwritten: write with .mode("append"), which replaces the '
                 "records of the same keys; delete others with op = 'delete'"
             )
-        return SowWriter(self._options)
+        return SowWriter(self._for(WRITE))
 
     def streamWriter(
         self,
@@ -81,7 +94,7 @@ class SowDataSource(DataSource):
         overwrite: bool,
     ) -> DataSourceStreamWriter:
         """A stream write."""
-        return SowStreamWriter(self._options)
+        return SowStreamWriter(self._for(STREAM_WRITE))
 
 
 def _arrow(schema: StructType) -> pa.Schema:

@@ -6,18 +6,22 @@ an offset names a range of the log, which is the same rows whenever it is read, 
 Spark runs again after a failure is the batch that it was. Columns and rows are those of the log
 (`readMode` changes), or of each batch only the last row of each key (latest).
 
+An offset says too of which log it is, since bookmarks of another one mean nothing here, and it
+carries a name that the query was given when it began: several that use one consumer are told apart
+by it.
+
 A stream that has fallen silent says nothing of time. With `closesWithin`, one row whose op is
 ``tick`` follows the last rows when so much time has passed that every window they opened has ended;
 it is part of the offset, so that it too is the same when it is read again.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -27,8 +31,11 @@ from sow.spark.columns import ROW, decoder
 from sow.spark.http import segment
 from sow.spark.options import Options
 from sow.spark.reader import LogPart, split_log
-from sow.spark.rows import last_of_each_key, oldest_to_go_on_from, range_of_log
+from sow.spark.rows import DataLoss, last_of_each_key, oldest_to_go_on_from, range_of_log
 
+ROWS_OF_A_BATCH = 100_000
+"""What a batch holds unless it is told: seconds of work, so that a stream that begins with a long
+log shows results soon, and what it writes holds the server up for no more than a tenth of one."""
 PARTS_MAX = 8
 BOOKMARKS_OF_A_PART = 50_000
 EMPTY_AFTER = 100_000
@@ -58,12 +65,16 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         start = {"earliest": "0", "latest": "now"}.get(self.options.starting, self.options.starting)
         found = self._extent(start, limit=1)
-        return {"bookmark": int(found["from"])}
+        return {
+            "bookmark": int(found["from"]),
+            "log": found["log"],
+            "reader": uuid.uuid4().hex,
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say a batch may hold."""
         rows_max = self.options.rows_max
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        return ReadMaxRows(ROWS_OF_A_BATCH if rows_max is None else rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What comes from now on is for the next run."""
@@ -74,31 +85,59 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = after = int(start["bookmark"])
         if self._empty is not None and self._empty[0] == begin:
             after = self._empty[1]
-        after = oldest_to_go_on_from(
-            self._server, self.options.topic, after, self.options.fail_on_data_loss
-        )
-        if after < begin:  # the log was cut off, or is another one: from its end on
-            return {"bookmark": after, "after": begin}
+        here = self._here(start)
+        after = self._oldest(after, here)
+        if after < begin:  # the log was cut off: from its end on
+            return self._offset(start, here, after, begin)
         if self._end is not None and after >= self._end:
             return start
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         found = self._extent(str(after), limit=rows, to=self._end)
         reached = int(found["to"])
         if found["rows"]:
-            return self._offset(reached, after, found["ts_us"])
+            return self._offset(start, found, reached, after, at_us=found["ts_us"])
         if self._is_silent(start, found):
-            return {"bookmark": reached, "after": after, "tick_us": found["ts_us"]}
+            return self._offset(start, found, reached, after, tick_us=found["ts_us"])
         if reached - begin > EMPTY_AFTER:
-            return self._offset(reached, after, start.get("at_us"))
+            return self._offset(start, found, reached, after, at_us=start.get("at_us"))
         self._empty = (begin, reached)
         return start
 
-    def _offset(self, bookmark: int, after: int, at_us: int | None) -> dict[str, Any]:
+    def _offset(
+        self,
+        start: Mapping[str, Any],
+        found: Mapping[str, Any],
+        bookmark: int,
+        after: int,
+        at_us: int | None = None,
+        tick_us: int | None = None,
+    ) -> dict[str, Any]:
         """The end of a range; no row so far is younger than the server's clock was at `at_us`."""
-        offset = {"bookmark": bookmark, "after": after}
-        if self.options.closes_within_us is None or at_us is None:
-            return offset
-        return {**offset, "at_us": at_us}
+        offset = {"bookmark": bookmark, "after": after, "log": found["log"]}
+        if "reader" in start:
+            offset["reader"] = start["reader"]
+        if tick_us is not None:
+            offset["tick_us"] = tick_us
+        elif self.options.closes_within_us is not None and at_us is not None:
+            offset["at_us"] = at_us
+        return offset
+
+    def _here(self, offset: Mapping[str, Any]) -> Mapping[str, Any]:
+        """How far the log reaches; raises DataLoss if it is not the one that an offset is of."""
+        here: Mapping[str, Any] = self._extent("now", limit=1)
+        if offset.get("log", here["log"]) != here["log"]:
+            raise DataLoss(
+                f"{self.options.url}: the checkpoint is of another log, {offset['log']}, and this "
+                f"one is {here['log']}: the data directory was replaced, or the address is that of "
+                "another server. Bookmarks of one mean nothing in the other; begin again with a "
+                "new checkpoint"
+            )
+        return here
+
+    def _oldest(self, after: int, here: Mapping[str, Any]) -> int:
+        return oldest_to_go_on_from(
+            self.options.url, here, self.options.topic, after, self.options.fail_on_data_loss
+        )
 
     def _is_silent(self, start: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
         """All windows that the last rows opened have ended, and nobody was told yet."""
@@ -129,9 +168,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, until = int(end["after"]), int(end["bookmark"])
         if "tick_us" in end:
             return [Tick(until, int(end["tick_us"]))]
-        after = oldest_to_go_on_from(
-            self._server, self.options.topic, after, self.options.fail_on_data_loss
-        )
+        after = self._oldest(after, self._here(end))
         if after >= until:
             return []
         parts = -(-(until - after) // BOOKMARKS_OF_A_PART)
@@ -165,7 +202,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Everything up to here has been dealt with: the log need not be kept for this consumer."""
         if self.options.consumer:
             path = f"/v1/log/consumers/{segment(self.options.consumer)}"
-            self._server.json("PUT", path, {"bookmark": str(end["bookmark"])})
+            position = {"bookmark": str(end["bookmark"]), "reader": end.get("reader", "")}
+            self._server.json("PUT", path, position)
 
     def stop(self) -> None:
         """Nothing is held."""

@@ -148,7 +148,10 @@ def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 def target(options: Options) -> Target:
     """The topic that options name; raises ClientError if it takes no rows."""
-    topic = options.server.json("GET", f"/v1/topics/{segment(options.topic)}")
+    path = f"/v1/topics/{segment(options.topic)}"
+    topic = options.server.json("GET", path, expected=True)
+    if topic["kind"] == "pattern":
+        raise ClientError(f"{options.topic} is a pattern of topics; write to one of its topics")
     if topic["kind"] != "conflated":
         return Target(f"/{options.key_column}" in topic.get("keys", []))
     if topic.get("engine") != "spark":

@@ -46,6 +46,8 @@ class Manifest:
     generation: int = 0
     names: Names = ()
     eras: tuple[Era, ...] = ()
+    log_id: str = ""
+    """Tells this log from every other; empty until a start has given it one."""
 
     @property
     def newest_seq(self) -> int:
@@ -127,6 +129,7 @@ def _text(manifest: Manifest) -> bytes:
         "moves": dict(manifest.moves),
         "names": manifest.names,
         "eras": [[era.until_seq, era.names] for era in manifest.eras],
+        "log_id": manifest.log_id,
     }
     return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
 
@@ -176,6 +179,7 @@ def _parse(text: bytes, path: Path) -> Manifest:
             content["generation"],
             _names(content["names"]),
             tuple(Era(until_seq, _names(names)) for until_seq, names in content["eras"]),
+            content.get("log_id", ""),  # the first releases gave none
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError("it is not a manifest") from error

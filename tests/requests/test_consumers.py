@@ -54,6 +54,31 @@ def test_a_consumer_is_waited_for_as_long_as_it_comes_forward(life):
     assert life.waited_for() == {"reader": 1}
 
 
+def test_of_readers_who_share_a_name_the_one_furthest_behind_counts(life):
+    consumers, world = life.consumers, life.world
+    assert consumers.move("shared", 3, world.now, reader="a") == 3
+    assert consumers.move("shared", 1, world.now, reader="b") == 1
+    assert consumers.move("shared", 3, world.now, reader="a") == 1
+    world.settle()
+    again = Life(world.restart())
+    assert again.consumers.positions() == {"shared": 1}
+    assert again.consumers.move("shared", 2, again.world.now, reader="b") == 2
+    assert again.consumers.move("shared", 3, again.world.now) == 3  # who has no name speaks for all
+
+
+def test_a_reader_who_never_comes_back_holds_nobody_up_for_ever(life):
+    life.consumers.move("shared", 1, life.world.now, reader="gone")
+    life.world.clock.advance(LASTS_US + MINUTE)
+    assert life.consumers.move("shared", 3, life.world.now, reader="here") == 3
+
+
+def test_only_so_many_readers_share_a_name(life):
+    for number in range(module.READERS_MAX + 5):
+        life.world.clock.advance(MINUTE)
+        life.consumers.move("shared", 1 if number < 5 else 2, life.world.now, reader=f"r{number}")
+    assert life.consumers.positions() == {"shared": 2}
+
+
 def test_what_is_about_to_happen_is_said_once_and_so_is_that_it_has(life):
     life.move()
     life.move("up to date", 3)

@@ -24,6 +24,7 @@ WRITTEN = Manifest(
     moves={"a.sow": "removed/T/a.sow"},
     names=(("orders", None), ("/fix/é", "^/fix/")),
     eras=(Era(7, (("orders", None), ("first", "^/"))),),
+    log_id="5f0c",
 )
 
 

@@ -1,0 +1,51 @@
+"""Options are what was written, and mean something where they are used."""
+
+import pytest
+
+from sow.errors import ClientError
+from sow.spark.options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE, read_options
+
+TOPIC = {"topic": "orders"}
+VALUES = {
+    "epoch": "1",
+    "partitions": "2",
+    "maxRowsPerTrigger": "5",
+    "batchRows": "5",
+    "mode": "delta",
+    "readMode": "latest",
+    "rerun": "skip",
+    "closesWithin": "1s",
+    "inferSchema": "true",
+    "pushdown": "true",
+    "failOnDataLoss": "false",
+    "retryTimeout": "5",
+}
+
+
+@pytest.mark.parametrize("name", sorted(USES))
+@pytest.mark.parametrize("use", [RECORDS, LOG, STREAM, WRITE, STREAM_WRITE])
+def test_an_option_is_taken_where_it_means_something_and_refused_by_name_elsewhere(name, use):
+    given = {**TOPIC, name: VALUES.get(name, "orders")}
+    if use in USES[name]:
+        assert read_options(given, use)
+        return
+    with pytest.raises(ClientError, match=f"the option {name} means nothing in {use}"):
+        read_options(given, use)
+
+
+def test_names_are_written_in_any_case():
+    assert read_options({"TOPIC": "orders", "as_of": "7"}, RECORDS).as_of == "7"
+
+
+def test_an_end_of_the_log_needs_a_beginning():
+    with pytest.raises(ClientError, match=r"endingBookmark .* startingBookmark"):
+        read_options({**TOPIC, "endingBookmark": "5"}, RECORDS)
+
+
+def test_a_path_is_not_passed_over():
+    with pytest.raises(ClientError, match="a topic is named by"):
+        read_options({**TOPIC, "path": "/tmp/orders"})
+
+
+def test_what_spark_adds_of_its_own_is_no_mistake():
+    assert read_options({**TOPIC, "checkpointLocation": "c", "queryName": "q"}, STREAM_WRITE)

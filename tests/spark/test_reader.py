@@ -1,0 +1,52 @@
+"""Batch reads plan their parts; a server is needed here, and no Java."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from sow.spark import reader as module
+from sow.spark.columns import ROW
+from sow.spark.source import SowDataSource
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+
+def rows(server, topic, schema=ROW, **options):
+    source = SowDataSource({"url": server.url, "topic": topic, **options})
+    reader = source.reader(from_arrow_schema(schema))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, schema).to_pylist()
+
+
+def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
+    server.publish("/desk/a", {"id": 1}, {"id": 2})
+    server.publish("/desk/b", {"id": 1})
+    found = rows(server, "desks")
+    assert sorted((row["topic"], json.loads(row["value"])["id"]) for row in found) == [
+        ("/desk/a", 1),
+        ("/desk/a", 2),
+        ("/desk/b", 1),
+    ]
+
+
+def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
+    server.publish("/desk/a", {"id": 1})
+    monkeypatch.setattr(module, "MEMBERS_MAX", 0)
+    with pytest.raises(Exception, match="read its log, with startingBookmark"):
+        rows(server, "desks")
+
+
+def test_a_read_of_the_log_ends_where_it_is_told(server):
+    start = server.get("/v1/log/extent").json["newest"]
+    server.publish("orders", {"id": 1})
+    (first,) = rows(server, "orders", startingBookmark=start, endingBookmark="latest")
+    server.publish("orders", {"id": 2})
+    (_, second) = rows(server, "orders", startingBookmark=start)
+    at = second["ts"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    for ending in (str(first["bookmark"]), at):
+        assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]

@@ -1,0 +1,118 @@
+"""Streams read the log from offset to offset; a server is needed here, and no Java."""
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from sow.spark.columns import ROW
+from sow.spark.options import read_options
+from sow.spark.rows import DataLoss
+from sow.spark.stream import ROWS_OF_A_BATCH, SowStreamReader
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+
+def stream(server, topic="orders", **options):
+    return SowStreamReader(read_options({"url": server.url, "topic": topic, **options}), ROW)
+
+
+def end_of_log(server):
+    return server.get("/v1/log/extent").json["newest"]
+
+
+def read(reader, start, end):
+    batches = [list(reader.read(part)) for part in reader.partitions(start, end)]
+    return pa.Table.from_batches([one for part in batches for one in part], ROW).to_pylist()
+
+
+def next_of(reader, start):
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+def test_a_batch_holds_no_more_than_a_hundred_thousand_rows_unless_it_is_told(server):
+    limit = stream(server).getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows)
+    assert limit.max_rows == ROWS_OF_A_BATCH
+    assert stream(server, maxRowsPerTrigger="7").getDefaultReadLimit().max_rows == 7
+
+
+def test_an_offset_keeps_the_log_and_the_reader_from_batch_to_batch(server):
+    reader = stream(server, startingBookmark="latest")
+    start = reader.initialOffset()
+    server.publish("orders", {"id": 1})
+    end = next_of(reader, start)
+    assert {name: end[name] for name in ("log", "reader")} == {
+        name: start[name] for name in ("log", "reader")
+    }
+    assert [row["value"] for row in read(reader, start, end)] == ['{"id": 1}']
+
+
+def test_the_checkpoint_of_another_log_is_refused(server, tmp_path):
+    reader = stream(server)
+    start = reader.initialOffset()
+    server.publish("orders", *({"id": n} for n in range(10)))
+    end = next_of(reader, start)
+    other = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path)
+    try:
+        other.publish("orders", *({"id": n} for n in range(50)))
+        for options in ({}, {"failOnDataLoss": "false"}):
+            astray = stream(other, **options)
+            with pytest.raises(DataLoss, match="another log"):
+                next_of(astray, end)
+            with pytest.raises(DataLoss, match="another log"):
+                astray.partitions(start, end)
+    finally:
+        other.close()
+
+
+def test_the_checkpoint_of_an_older_version_takes_up_the_log_that_it_finds(server):
+    begin = int(end_of_log(server))
+    server.publish("orders", {"id": 1})
+    end = next_of(stream(server), {"bookmark": begin})
+    assert end["log"] == server.get("/v1/log/extent").json["log"]
+    assert "reader" not in end
+
+
+def test_the_log_is_the_same_one_after_a_restart(server):
+    before = server.get("/v1/log/extent").json["log"]
+    server.stop()
+    server.start()
+    assert server.get("/v1/log/extent").json["log"] == before
+
+
+def test_of_two_queries_that_use_one_consumer_the_lower_position_counts(server):
+    first, second = (stream(server, consumer="shared") for _ in range(2))
+    ahead, behind = first.initialOffset(), second.initialOffset()
+    server.publish("orders", *({"id": n} for n in range(10)))
+    newest = int(end_of_log(server))
+    second.commit({**behind, "bookmark": newest - 5})
+    first.commit({**ahead, "bookmark": newest})
+    (found,) = server.get("/v1/log/consumers").json
+    assert (found["name"], int(found["bookmark"])) == ("shared", newest - 5)
+    second.commit({**behind, "bookmark": newest})
+    assert int(server.get("/v1/log/consumers").json[0]["bookmark"]) == newest
+    server.request("DELETE", "/v1/log/consumers/shared")
+
+
+def test_a_topic_that_a_pattern_would_make_is_waited_for(server):
+    reader = stream(server, "/desk/awaited", startingBookmark="latest")
+    start = reader.initialOffset()
+    assert next_of(reader, start) == start
+    server.publish("/desk/awaited", {"id": 1})
+    end = next_of(reader, start)
+    assert [row["topic"] for row in read(reader, start, end)] == ["/desk/awaited"]
+
+
+def test_a_pattern_is_read_with_topics_that_it_gets_later(server):
+    reader = stream(server, "desks", startingBookmark="latest")
+    start = reader.initialOffset()
+    server.publish("/desk/one", {"id": 1})
+    server.publish("orders", {"id": 1})
+    server.publish("/desk/two", {"id": 1})
+    end = next_of(reader, start)
+    assert [row["topic"] for row in read(reader, start, end)] == ["/desk/one", "/desk/two"]

@@ -1,0 +1,47 @@
+"""Tasks stage and the driver commits; a server is needed here, and no Java."""
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from sow.spark.http import Refused
+from sow.spark.source import SowDataSource
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+ONE = pa.table({"id": [1], "v": ["first"]})
+
+
+def write(server, topic, table=ONE, **options):
+    source = SowDataSource({"url": server.url, "topic": topic, **options})
+    writer = source.writer(from_arrow_schema(table.schema), False)
+    writer.commit([writer.write(iter(table.to_batches()))])
+
+
+def test_a_write_makes_a_topic_of_a_pattern(server):
+    write(server, "/desk/written")
+    assert server.records("/desk/written") == [{"id": 1, "v": "first"}]
+
+
+def test_a_pattern_itself_is_not_written_to(server):
+    with pytest.raises(Exception, match="desks is a pattern of topics"):
+        write(server, "desks")
+
+
+def test_one_epoch_is_written_to_two_topics(server):
+    for topic in ("orders", "loud"):
+        write(server, topic, writer="both", epoch="1")
+        assert server.records(topic) == [{"id": 1, "v": "first"}]
+
+
+def test_an_older_epoch_is_refused_and_passed_over_where_that_is_said(server):
+    write(server, "orders", writer="nightly", epoch="7")
+    again = pa.table({"id": [1], "v": ["again"]})
+    write(server, "orders", again, writer="nightly", epoch="7")
+    with pytest.raises(Refused, match="applied epoch 7 to orders, and this is epoch 6"):
+        write(server, "orders", again, writer="nightly", epoch="6")
+    write(server, "orders", again, writer="nightly", epoch="6", rerun="skip")
+    assert server.records("orders") == [{"id": 1, "v": "first"}]
