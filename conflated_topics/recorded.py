@@ -11,7 +11,8 @@ row that it has been folded into, and which keys were handed on.
 The idea that makes batches disappear: an open window's row is put in front of the batch as if it
 were one more record, of the time at which the window began. There is no second way to fold.
 
-It reads no clock and no file, and does not know who provides the batches.
+It reads no clock and no file, and does not know who provides the batches. These have to come in the
+order of their times; `conflated_topics.ordering` puts those of a stream into it.
 """
 
 import json
@@ -23,10 +24,22 @@ import numpy as np
 import pyarrow as pa
 
 from conflated_topics.folds import Groups, accumulator, fold, sortable
+from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.specs import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
 from conflated_topics.windows import Flags, Ints, cut
 
-__all__ = ["Policy", "Spec", "State", "conflate_table", "parse_interval", "step"]
+__all__ = [
+    "Policy",
+    "Spec",
+    "State",
+    "conflate_table",
+    "parse_interval",
+    "refuse_missing_keys",
+    "refuse_other_columns",
+    "standing_alone",
+    "step",
+    "times_us",
+]
 
 MAGIC = b"CTRS"
 VERSION = 1
@@ -50,7 +63,7 @@ class State:
 
     def to_bytes(self) -> bytes:
         """This state, for `from_bytes`: a header, what it belongs to, and Arrow IPC streams."""
-        tables = [b"" if table is None else _to_ipc(table) for table in (self.pending, self.held)]
+        tables = [b"" if table is None else to_ipc(table) for table in (self.pending, self.held)]
         about = {
             "spec": self.spec.fingerprint(),
             "stream_us": self.stream_us,
@@ -76,7 +89,7 @@ class State:
             raise ValueError("this state was cut short; use an earlier one or start from the log")
         _refuse_difference(about["spec"], spec.fingerprint())
         for length in about["sizes"]:
-            tables.append(pa.ipc.open_stream(data[at : at + length]).read_all() if length else None)
+            tables.append(from_ipc(data[at : at + length]) if length else None)
             at += length
         return cls(spec, about["stream_us"], *tables)
 
@@ -92,8 +105,9 @@ def step(
     """Take in a batch; hand on the windows that ended by `now_us` or the latest record's time.
 
     `now_us` says that every record before it has been taken in: one that comes after all may open
-    a window that overlaps with one handed on. A record of before the stream time that an earlier
-    batch left behind is late, and counts as of that time.
+    a window that overlaps with one handed on. Raises ValueError for a record that is older than
+    those of an earlier batch, since folded now it would stand for what is newer, and for one
+    without a key.
     """
     log = _Log(state, batch)
     now_us = max((time_us for time_us in (log.stream_us, now_us) if time_us is not None), default=0)
@@ -108,6 +122,43 @@ def step(
     return State(state.spec, log.stream_us, pending, held), rows.slice(0, len(out))
 
 
+def standing_alone(records: Any, spec: Spec) -> Any:
+    """Records as rows of the result that belong to no window: each folded from itself."""
+    rows = _accumulating(records, spec.operations(records.schema))
+    nowhere = pa.nulls(len(rows), records.schema.field(spec.time).type)
+    return rows.append_column(WINDOW_START, nowhere).append_column(WINDOW_END, nowhere)
+
+
+def refuse_missing_keys(records: Any, spec: Spec) -> None:
+    """Raise ValueError if a record lacks a key: folded together they would be strangers."""
+    for name in spec.keys:
+        if missing := records[name].null_count:
+            raise ValueError(
+                f"{missing:,} records have no {name!r}, which is a key, so they belong to no "
+                "record; leave them out, or choose keys that all have"
+            )
+
+
+def refuse_other_columns(before: Any, now: Any) -> None:
+    """Raise ValueError if a batch's schema is not that of the batches before it."""
+    if before == now:
+        return
+    theirs, ours = ({f"{field.name} {field.type}" for field in schema} for schema in (before, now))
+    raise ValueError(
+        f"the batch has other columns than those before it: {sorted(ours - theirs)} instead "
+        f"of {sorted(theirs - ours)}; give all batches the same columns in the same order"
+    )
+
+
+def times_us(column: Any, name: str) -> Ints:
+    """A column of times in microseconds; raises ValueError if there are nulls."""
+    if column.null_count:
+        raise ValueError(
+            f"{column.null_count} records have no time in {name!r}; leave them out or fill it"
+        )
+    return np.asarray(column.cast(pa.int64()), np.int64)
+
+
 class _Log:
     """The records of a state and a batch, ordered key by key and cut into windows.
 
@@ -119,13 +170,13 @@ class _Log:
         spec = state.spec
         self.spec = spec
         self.operations = spec.operations(batch.schema)
+        refuse_missing_keys(batch, spec)
         fresh = _accumulating(batch, self.operations)
-        fresh_us = _times(fresh[spec.time], spec.time)
+        fresh_us = times_us(fresh[spec.time], spec.time)
         self.stream_us = state.stream_us
         if len(fresh_us):
-            self.stream_us = _latest(state.stream_us, int(fresh_us.max()))
-        if state.stream_us is not None:
-            fresh_us = np.maximum(fresh_us, state.stream_us)
+            _refuse_older(fresh_us, state.stream_us)
+            self.stream_us = int(fresh_us.max())
         self.records, time_us = _behind_pending(state.pending, fresh, fresh_us)
         carried = len(time_us) - len(fresh_us)
 
@@ -225,26 +276,13 @@ def _behind_pending(pending: Any, fresh: Any, fresh_us: Ints) -> tuple[Any, Ints
     if pending is None:
         return fresh.unify_dictionaries().combine_chunks(), fresh_us
     rows = pending.drop_columns(WINDOW_START)
-    if rows.schema != fresh.schema:
-        theirs, ours = ({f"{field.name} {field.type}" for field in t.schema} for t in (rows, fresh))
-        raise ValueError(
-            f"the batch has other columns than those before it: {sorted(ours - theirs)} instead "
-            f"of {sorted(theirs - ours)}; give all batches the same columns in the same order"
-        )
-    time_us = np.concatenate((_times(pending[WINDOW_START], WINDOW_START), fresh_us))
+    refuse_other_columns(rows.schema, fresh.schema)
+    time_us = np.concatenate((times_us(pending[WINDOW_START], WINDOW_START), fresh_us))
     return pa.concat_tables([rows, fresh]).unify_dictionaries().combine_chunks(), time_us
 
 
-def _times(column: Any, name: str) -> Ints:
-    if column.null_count:
-        raise ValueError(
-            f"{column.null_count} records have no time in {name!r}; leave them out or fill it"
-        )
-    return np.asarray(column.cast(pa.int64()), np.int64)
-
-
 def _codes(keys: Any) -> Ints:
-    """A number for each row, the same for the same key; null is a key too."""
+    """A number for each row, the same for the same key."""
     codes: Any = None
     for column in keys.columns:
         own, count = _encoded(column)
@@ -275,15 +313,12 @@ def _stable_order(codes: Ints) -> Ints:
     return order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
 
 
-def _latest(one_us: int | None, other_us: int) -> int:
-    return other_us if one_us is None else max(one_us, other_us)
-
-
-def _to_ipc(table: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+def _refuse_older(fresh_us: Ints, stream_us: int | None) -> None:
+    if stream_us is not None and (older := int(np.count_nonzero(fresh_us < stream_us))):
+        raise ValueError(
+            f"{older:,} records are older than those of an earlier batch; put records in the order "
+            "of their times first, as conflated_topics.ordering does"
+        )
 
 
 def _refuse_difference(theirs: dict[str, Any], ours: dict[str, Any]) -> None:

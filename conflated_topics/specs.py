@@ -24,21 +24,23 @@ WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 
 
-def parse_interval(interval: str | timedelta) -> int:
+def parse_interval(interval: str | timedelta, least_us: int = 1) -> int:
     """The length of windows: ``"500ms"``, ``"5m"`` or a timedelta, in microseconds, rounded up.
 
-    Raises ValueError for what is no interval, for none at all and for one beyond all times.
+    Raises ValueError for what is no interval, for one shorter than `least_us`, which is 1 or 0, and
+    for one beyond all times.
     """
     if isinstance(interval, timedelta):
-        return _in_bounds(interval // timedelta(microseconds=1), interval)
+        return _in_bounds(interval // timedelta(microseconds=1), interval, least_us)
     if isinstance(interval, str):
-        return _in_bounds(interval_us(interval.strip()), interval)
+        return _in_bounds(interval_us(interval.strip()), interval, least_us)
     raise ValueError(f"{interval!r} is not an interval; write 500ms, 1s, 5m or a timedelta")
 
 
-def _in_bounds(length_us: int, written: object) -> int:
-    if length_us <= 0:
-        raise ValueError(f"the interval {written} is not longer than nothing; write 1s or 100ms")
+def _in_bounds(length_us: int, written: object, least_us: int = 1) -> int:
+    if length_us < least_us:
+        less = "less than" if least_us == 0 else "not longer than"
+        raise ValueError(f"the interval {written} is {less} nothing; write 1s or 100ms")
     if length_us > INTERVAL_US_MAX:
         raise ValueError(f"the interval {written} is too long; write at most 73,000 years")
     return length_us

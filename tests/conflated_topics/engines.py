@@ -88,15 +88,17 @@ def said_by(table):
 
 def random_logs(count):
     """Many random logs as one, in order of time; each has keys of its own."""
-    rows = []
-    for seed in range(count):
-        chance = random.Random(seed)
-        now_us, keys = 1_700_000_000_000_000, chance.randrange(1, 5)
-        for n in range(chance.randrange(1, 60)):
-            now_us += chance.choice([0, 1, 7, 40_000, 99_999, 100_000, 100_001, 350_000])
-            key = f"{seed}/{chance.randrange(keys)}"
-            rows.append((now_us, key, f'{{"n":{n}}}', chance.random() < 0.3))
-    rows.sort(key=lambda row: row[0])
+    return pa.concat_tables(map(random_log, range(count))).sort_by("ts")
+
+
+def random_log(seed):
+    """A random log with keys of its own, in order of time."""
+    chance = random.Random(seed)
+    rows, now_us, keys = [], 1_700_000_000_000_000, chance.randrange(1, 5)
+    for n in range(chance.randrange(1, 60)):
+        now_us += chance.choice([0, 1, 7, 40_000, 99_999, 100_000, 100_001, 350_000])
+        key = f"{seed}/{chance.randrange(keys)}"
+        rows.append((now_us, key, f'{{"n":{n}}}', chance.random() < 0.3))
     ts, keys, values, gone = zip(*rows, strict=True)
     ts = pa.array(ts, pa.int64()).cast(UTC)
     return pa.table([keys, ts, values, gone], schema=LOG)

@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conflated_topics import FocusedConflator, PerKey
-from conflated_topics.recorded import Spec, State, conflate_table, parse_interval, step
+from conflated_topics.recorded import (
+    Spec,
+    State,
+    conflate_table,
+    parse_interval,
+    standing_alone,
+    step,
+)
 from conflated_topics.windows import cut
 
 INTERVAL = 10
@@ -84,7 +91,7 @@ def logs(draw):
         time += gap
         records.append(
             {
-                "key": draw(st.sampled_from(["k", "l", "m", None])),
+                "key": draw(st.sampled_from(["k", "l", "m"])),
                 "at": time,
                 "gone": draw(st.sampled_from([False, False, True, None])),
                 "number": draw(st.one_of(st.none(), st.floats(-1e6, 1e6))),
@@ -350,10 +357,17 @@ def test_order_columns_break_ties_of_time_nulls_first():
 
 def test_keys_of_several_columns_are_told_apart():
     schema = pa.schema([("a", "int64"), ("b", "string"), ("at", pa.timestamp("us"))])
-    records = [{"a": a, "b": b, "at": 0} for a in (1, 2, None) for b in ("x", "y", None)] * 2
+    records = [{"a": a, "b": b, "at": 0} for a in (1, 2, 3) for b in ("x", "y", "")] * 2
     spec = Spec(("a", "b"), "at", INTERVAL, order=())
     result = conflate_table(table(records, schema), spec)
-    assert rows(result, "a", "b") == [(a, b) for a in (1, 2, None) for b in ("x", "y", None)]
+    assert rows(result, "a", "b") == [(a, b) for a in (1, 2, 3) for b in ("x", "y", "")]
+
+
+def test_records_without_a_key_are_refused():
+    schema = pa.schema([("a", "int64"), ("b", "string"), ("at", pa.timestamp("us"))])
+    records = [{"a": 1, "b": "x", "at": 0}, {"a": 1, "b": None, "at": 0}]
+    with pytest.raises(ValueError, match=r"1 records have no 'b', which is a key.*leave them out"):
+        conflate_table(table(records, schema), Spec(("a", "b"), "at", INTERVAL))
 
 
 def test_an_empty_log_gives_an_empty_result_with_all_columns():
@@ -475,11 +489,10 @@ def test_windows_are_handed_on_when_the_clock_or_a_record_says_so():
     assert brief(out) == [("k", 14, 3.0)]
 
 
-def test_a_late_record_counts_as_of_the_stream_time_and_is_not_lost():
-    state, out = step(State(SPEC), log(("k", 0, 1), ("l", 25, 2)))
-    assert brief(out) == [("k", 0, 1.0)]
-    state, out = step(state, log(("k", 3, 3), ("k", 34, 4)), release_all=True)
-    assert rows(out, "key", "at", "window_start") == [("l", 25, 25), ("k", 34, 25)]
+def test_a_record_older_than_those_of_an_earlier_batch_is_refused():
+    state, _ = step(State(SPEC), log(("k", 0, 1), ("l", 25, 2)))
+    with pytest.raises(ValueError, match="1 records are older than those of an earlier batch"):
+        step(state, log(("k", 24, 3), ("k", 25, 4)))
 
 
 # --- folds
@@ -727,3 +740,19 @@ def test_what_is_no_interval_is_refused(interval, message):
 def test_times_keep_their_zone():
     result = conflate_table(log(("k", 0, 1)), SPEC)
     assert result["window_end"].to_pylist() == [datetime(1970, 1, 1, 0, 0, 0, INTERVAL, tzinfo=UTC)]
+
+
+def test_an_interval_may_be_nothing_where_that_is_allowed():
+    assert parse_interval("0s", least_us=0) == 0
+    with pytest.raises(ValueError, match="less than nothing"):
+        parse_interval(timedelta(-1), least_us=0)
+
+
+def test_a_record_can_stand_alone():
+    spec = Spec(("key",), "at", INTERVAL, policy={"whole": "sum", "name": "count"})
+    records = table([{"key": "k", "at": 3, "whole": 7, "name": "ann"}])
+    alone = standing_alone(records, spec)
+    assert alone.schema == spec.output_schema(SCHEMA)
+    assert rows(alone, "key", "at", "whole", "name", "window_start", "window_end") == [
+        ("k", 3, 7, 1, None, None)
+    ]

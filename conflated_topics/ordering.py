@@ -1,0 +1,176 @@
+"""The records of a stream in the order of their times: what stands in front of the core.
+
+The core (`conflated_topics.recorded`) folds records in the order of their times, and cannot take
+one back that it has folded. So records wait here until none can come any more that is older.
+
+    came ──> waiting ──older than the watermark──> core ──> rows
+      └──older than what earlier batches left as the watermark──> late, never folded
+
+The *watermark* is the newest time of all records, less the lateness that is allowed for. A record
+is late if it is older than the watermark that earlier batches left behind; those of its own batch
+do not make it so. What comes out are the windows of the records that were not late, cut as if
+these had come in order: where batches begin and end changes nothing about it.
+
+Records of one time wait for each other, too, so that the columns that break ties have the say. It
+reads no clock, and does not know of keys that are looked after elsewhere, except that the newest
+time is to be that of all of them.
+"""
+
+import json
+import struct
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.recorded import State, refuse_other_columns, step, times_us
+from conflated_topics.specs import WINDOW_END, Spec
+
+MAGIC = b"CTRO"
+MAGIC_OF_EARLIER_RELEASES = b"CTRS"
+VERSION = 1
+HEADER = struct.Struct("<4sHI")
+AGAIN = (
+    "begin again with a new checkpoint (of a pipeline: remove its directory under pipelines in "
+    "the data directory)"
+)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a stream has left behind so far. Never changed; what follows makes the next one.
+
+    `newest_us` is the newest time that was told of, `watermark_us` the time before which the core
+    has all, and `waiting` the records that it has not.
+    """
+
+    state: State
+    newest_us: int | None = None
+    watermark_us: int | None = None
+    waiting: Any = None
+
+    def to_bytes(self, buckets: int) -> bytes:
+        """This stream, for `from_bytes`; of `buckets` parts by key it is one."""
+        state = self.state.to_bytes()
+        waiting = b"" if self.waiting is None else to_ipc(self.waiting)
+        about = {
+            "buckets": buckets,
+            "newest_us": self.newest_us,
+            "watermark_us": self.watermark_us,
+            "sizes": [len(state), len(waiting)],
+        }
+        text = json.dumps(about).encode()
+        return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, state, waiting])
+
+    @classmethod
+    def from_bytes(cls, data: bytes, spec: Spec, buckets: int) -> "Stream":
+        """The stream that `to_bytes` wrote; raises ValueError for one that cannot go on.
+
+        That is one of another spec, or of other buckets, among which its keys stand elsewhere.
+        """
+        if data[:4] == MAGIC_OF_EARLIER_RELEASES:
+            raise ValueError(
+                "this state was written by an earlier release, in which it depended on the number "
+                f"of shuffle partitions, and cannot be gone on with; {AGAIN}"
+            )
+        if len(data) < HEADER.size or data[:4] != MAGIC:
+            raise ValueError(f"this is not the state of a conflated stream; {AGAIN}")
+        _, version, size = HEADER.unpack_from(data)
+        if version != VERSION:
+            raise ValueError(
+                f"this state has the version {version}, and {VERSION} is understood here; "
+                f"use the release that wrote it, or {AGAIN}"
+            )
+        at = HEADER.size + size
+        about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
+        if about is None or at + sum(about["sizes"]) != len(data):
+            raise ValueError(f"this state was cut short; use an earlier one, or {AGAIN}")
+        if about["buckets"] != buckets:
+            raise ValueError(
+                f"this state has {about['buckets']} buckets of keys, not {buckets}; "
+                f"go on with buckets={about['buckets']}, or {AGAIN}"
+            )
+        middle = at + about["sizes"][0]
+        return cls(
+            State.from_bytes(data[at:middle], spec),
+            about["newest_us"],
+            about["watermark_us"],
+            from_ipc(data[middle:]) if about["sizes"][1] else None,
+        )
+
+
+def take_in(
+    stream: Stream, came: Any, newest_us: int | None, lateness_us: int, ends: bool = False
+) -> tuple[Stream, Any, Any]:
+    """Take in a batch; returns the next stream, the rows of windows that ended, and late records.
+
+    `newest_us` is the newest time of this batch, whatever the keys; None: there was none. Records
+    that are up to `lateness_us` older than that of an earlier batch take part in their order.
+    `ends` says that this was all: every window is handed on, and what is older than the newest
+    record is late from now on, since it might be older than what was handed on.
+    """
+    spec = stream.state.spec
+    time_us = times_us(came[spec.time], spec.time)
+    late = np.zeros(len(came), np.bool_)
+    if stream.watermark_us is not None:
+        late = time_us < stream.watermark_us
+    records = _behind(stream.waiting, came.filter(pa.array(~late)))
+    newest_us = _latest(stream.newest_us, newest_us)
+    allowed_us = 0 if ends else lateness_us
+    watermark_us = None if newest_us is None else newest_us - allowed_us
+    stream = replace(
+        stream,
+        newest_us=newest_us,
+        watermark_us=_latest(stream.watermark_us, watermark_us),
+    )
+    stream, out = _handed_over(stream, records, ends)
+    return stream, out, came.filter(pa.array(late))
+
+
+def fall_silent(stream: Stream, now_us: int) -> tuple[Stream, Any]:
+    """Hand on the windows that ended by `now_us`, since nothing came for a while.
+
+    The watermark moves to the end of the last of them and no further, so that as little as
+    possible is late of what comes after all.
+    """
+    records = stream.waiting
+    if records is None:
+        raise ValueError("nothing has come yet, so nothing can have fallen silent")
+    before = _older(records, stream.state.spec, now_us)
+    _, ended = step(stream.state, records.filter(before), now_us)
+    if not len(ended):
+        return stream, ended
+    until_us = pc.max(ended[WINDOW_END]).cast(pa.int64()).as_py()
+    stream = replace(stream, watermark_us=_latest(stream.watermark_us, until_us))
+    return _handed_over(stream, records, ends=False)
+
+
+def _handed_over(stream: Stream, records: Any, ends: bool) -> tuple[Stream, Any]:
+    """Give the core what is older than the watermark, or all; the others wait."""
+    ready = _older(records, stream.state.spec, stream.watermark_us)
+    if ends:
+        ready = pa.array(np.ones(len(records), np.bool_))
+    state, out = step(stream.state, records.filter(ready), stream.watermark_us, ends)
+    waiting = records.filter(pc.invert(ready)).combine_chunks()
+    return replace(stream, state=state, waiting=waiting), out
+
+
+def _older(records: Any, spec: Spec, bound_us: int | None) -> Any:
+    """Which records are older than a time; none of them, where there is none."""
+    if bound_us is None:
+        return pa.array(np.zeros(len(records), np.bool_))
+    return pa.array(times_us(records[spec.time], spec.time) < bound_us)
+
+
+def _behind(waiting: Any, fresh: Any) -> Any:
+    if waiting is None:
+        return fresh
+    refuse_other_columns(waiting.schema, fresh.schema)
+    return pa.concat_tables([waiting, fresh]).unify_dictionaries()
+
+
+def _latest(one_us: int | None, other_us: int | None) -> int | None:
+    return max((t for t in (one_us, other_us) if t is not None), default=None)
