@@ -3,35 +3,42 @@
     conflate(df, keys=["key"], time="ts", interval="1s")
 
 A DataFrame is brought together by key and each partition folded at once. A stream is brought
-together in a few *buckets* of keys, each with one blob of state; per-key state costs a thousand
-times as much. Rows cross Spark's state operator packed as Arrow, so that every type comes through
-as it is.
+together in a few *buckets* of keys (`conflated_topics.buckets`), each with one blob of state;
+per-key state costs a thousand times as much.
 
 Windows are cut on record time. A stream hands a window on when records of its end or later have
 come, of whatever key: the stream's time is that of all keys together. A row whose `op` (or `_op`)
 is ``tick`` stands for no record, only for its time; the data source `sow` sends them
 (`closesWithin`), so that the last windows of a stream that has fallen silent are handed on too.
+
+Spark gives each row the verdict that the row itself allows: one far ahead of the clock would stop
+the time of all keys, and one without a key belongs to none. The clock is Spark's of the batch,
+which the checkpoint keeps, so that a batch that is run again comes to the same verdicts.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from conflated_topics.recorded import Policy, Spec, State, conflate_table, parse_interval, step
+from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, Buckets
+from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.recorded import Policy, Spec, conflate_table, parse_interval, standing_alone
+from conflated_topics.verdicts import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TICK, VERDICT
 
-BUCKET = "__bucket"
-PACKED = f"{BUCKET} int, seen_us long, rows binary"
+PACKED = f"{BUCKET} int, newest_us long, ends boolean, rows binary"
 STATE = "state binary"
-TICK = "tick"
 OPERATION_COLUMNS = ("op", "_op")
 """The column that says what a row does: of rows as they are, and of typed ones."""
 BYTES_OF_A_PARTITION = 128 * 1024**2
-"""As Spark cuts files: a task holds its partition in memory, several times over while it sorts."""
+NullKeys = Literal["refuse", "drop"]
+MAX_SKEW = "1h"
+"""More than clocks differ by and zones are mistaken by, less than what is a mistake for sure."""
+
+_numbers = itertools.count(1)
 
 
 def conflate(
@@ -43,7 +50,14 @@ def conflate(
     order: str | Sequence[str] | None = None,
     delete: str | None = None,
     *,
+    lateness: str | timedelta = "0s",
+    max_skew: str | timedelta | None = MAX_SKEW,
+    late: str | None = None,
+    null_keys: NullKeys = "refuse",
+    counts: Any = None,
+    buckets: int = COUNT,
     closes_after: str | timedelta | None = None,
+    ends: Any = None,
 ) -> Any:
     """A DataFrame, batch or streaming, with at most one row for each key and interval.
 
@@ -52,39 +66,102 @@ def conflate(
     is an operation (latest, merge, sum, min, max, first, count), one for some columns each, or a
     callable that folds two values of the column `value`. `delete` names a boolean column.
 
+    A row of a stream that is older than the newest of earlier triggers takes part in its order if
+    it is so by no more than `lateness`; all rows wait that long. Older ones, and those further
+    ahead of the clock than `max_skew` (None: however far), take no part. They are dropped, or with
+    `late`, the name of a boolean column to be, they come out whole, with null windows. A row with
+    a null key is refused, or left out with ``null_keys="drop"``. All of them are counted as `late`,
+    `ahead` and `without_key` in the observed metrics of the query's progress, under `counts`: a
+    name, by default ``conflation 1`` and so on, or for a batch an `Observation`.
+
     Returns the input's columns as they stand at the close of each window, and `window_start` and
     `window_end`. A batch hands on every window. A stream, to be written in append mode, keeps
     those that have not ended; with `closes_after` it also hands on what no record has ended, once
     nothing has come for that long by the clock (such a query never ends by itself, so not with an
-    `availableNow` trigger). Raises ValueError for what does not fit the columns.
+    `availableNow` trigger), and with `ends`, another stream, all of them whenever a row of that
+    comes. `buckets` is how many tasks can share a stream; a checkpoint keeps to its number.
+
+    Raises ValueError for what does not fit the columns.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    spec = _spec(df, keys, time, interval, policy, order, delete)
-    if not df.isStreaming:
-        return conflate_each_batch(df, spec)
-    schema = _schema(df)
-    result = from_arrow_schema(spec.output_schema(schema))
-    return _stream(df, spec, schema, result, closes_after)
-
-
-def _spec(
-    df: Any,
-    keys: str | Sequence[str],
-    time: str,
-    interval: str | timedelta,
-    policy: Policy,
-    order: str | Sequence[str] | None,
-    delete: str | None,
-) -> Spec:
-    return Spec(
-        (keys,) if isinstance(keys, str) else tuple(keys),
-        time,
-        parse_interval(interval),
-        policy,
-        _order(order, df.columns, time),
-        delete,
+    wanted = _Wanted(
+        Spec(
+            (keys,) if isinstance(keys, str) else tuple(keys),
+            time,
+            parse_interval(interval),
+            policy,
+            _order(order, df.columns, time),
+            delete,
+        ),
+        parse_interval(lateness, least_us=0),
+        None if max_skew is None else parse_interval(max_skew, least_us=0),
+        late,
+        null_keys,
+        counts or f"conflation {next(_numbers)}",
     )
+    schema = _schema(df)
+    wanted.check(schema)
+    judged = df.withColumn(VERDICT, wanted.verdict(schema))
+    if not df.isStreaming:
+        return wanted.result(_batch(wanted.counted(judged), wanted, schema))
+    silence_ms = 0 if closes_after is None else parse_interval(closes_after) // 1000
+    divided = Buckets(wanted.spec, schema, wanted.lateness_us, buckets)
+    return wanted.result(wanted.counted(_stream(judged, divided, silence_ms, ends)))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked for, beside how a stream of it is run."""
+
+    spec: Spec
+    lateness_us: int
+    skew_us: int | None
+    late: str | None
+    null_keys: NullKeys
+    counts: Any
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ValueError for what does not fit the columns."""
+        if self.null_keys not in ("refuse", "drop"):
+            raise ValueError(f"null_keys is {self.null_keys!r}; write 'refuse' or 'drop'")
+        if self.late in self.spec.output_schema(schema).names:
+            raise ValueError(
+                f"there is a column {self.late!r} already; call the one for late rows otherwise"
+            )
+
+    def verdict(self, schema: pa.Schema) -> Any:
+        """What a row says itself about taking part, as a column."""
+        from pyspark.sql.functions import coalesce, col, current_timestamp, lit, unix_micros, when
+
+        verdict = lit(TAKEN)
+        if self.skew_us is not None:
+            time_us = unix_micros(_column(self.spec.time).cast("timestamp"))
+            now_us = unix_micros(current_timestamp())
+            verdict = when(time_us > now_us + lit(self.skew_us), lit(AHEAD)).otherwise(verdict)
+        if self.null_keys == "drop":
+            for key in self.spec.keys:
+                verdict = when(_column(key).isNull(), lit(KEYLESS)).otherwise(verdict)
+        for name in OPERATION_COLUMNS:
+            if name in schema.names and pa.types.is_string(schema.field(name).type):
+                is_tick = coalesce(col(name) == "tick", lit(False))
+                verdict = when(is_tick, lit(TICK)).otherwise(verdict)
+                break
+        return verdict.cast("byte")
+
+    def counted(self, rows: Any) -> Any:
+        """The same rows, those that take no part counted by their verdicts."""
+        from pyspark.sql.functions import col, count_if, lit
+
+        numbers = [count_if(col(VERDICT) == lit(v)).alias(name) for name, v in COUNTED.items()]
+        return rows.observe(self.counts, *numbers)
+
+    def result(self, rows: Any) -> Any:
+        """What the caller is given of rows with their verdicts."""
+        from pyspark.sql.functions import col
+
+        if self.late is None:
+            return rows.where(col(VERDICT) == TAKEN).drop(VERDICT)
+        rows = rows.where(col(VERDICT).isin(TAKEN, *ASIDE))
+        return rows.withColumn(self.late, col(VERDICT) != TAKEN).drop(VERDICT)
 
 
 def _schema(df: Any) -> pa.Schema:
@@ -94,30 +171,33 @@ def _schema(df: Any) -> pa.Schema:
     return to_arrow_schema(df.schema, timezone=zone, prefers_large_types=False)
 
 
-def conflate_each_batch(df: Any, spec: Spec) -> Any:
-    """Each batch as a log of its own, of which every window is handed on at its end.
-
-    For a batch that is all there is, also where a stream makes it (files, taken up once).
-    """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    schema = _schema(df)
-    result = from_arrow_schema(spec.output_schema(schema))
-    return _by_key(df, spec).mapInArrow(_whole(spec, schema), result)
-
-
 def _order(order: str | Sequence[str] | None, columns: Sequence[str], time: str) -> tuple[str, ...]:
     if order is None:
         return ("bookmark",) if "bookmark" in columns and time != "bookmark" else ()
     return (order,) if isinstance(order, str) else tuple(order)
 
 
+def _column(name: str) -> Any:
+    from pyspark.sql.functions import col
+
+    return col(f"`{name}`")
+
+
 # Batches.
 
 
-def _by_key(df: Any, spec: Spec) -> Any:
-    partitions = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    return df.repartition(max(partitions, _size_bytes(df) // BYTES_OF_A_PARTITION), *spec.keys)
+def _batch(judged: Any, wanted: _Wanted, schema: pa.Schema) -> Any:
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    spec = wanted.spec
+    kept = (TAKEN,) if wanted.late is None else (TAKEN, *ASIDE)
+    partitions = int(judged.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    partitions = max(partitions, _size_bytes(judged) // BYTES_OF_A_PARTITION)
+    judged = judged.where(col(VERDICT).isin(*kept))
+    judged = judged.repartition(partitions, *map(_column, spec.keys))
+    result = spec.output_schema(schema).append(pa.field(VERDICT, pa.int8()))
+    return judged.mapInArrow(_whole(spec, schema), from_arrow_schema(result))
 
 
 def _size_bytes(df: Any) -> int:
@@ -130,146 +210,78 @@ def _size_bytes(df: Any) -> int:
 
 
 def _whole(spec: Spec, schema: pa.Schema) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    columns = schema.append(pa.field(VERDICT, pa.int8()))
+
     def conflate_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = _without_ticks(_table(batches, schema))
-        yield from conflate_table(table, spec).combine_chunks().to_batches()
+        import pyarrow.compute as pc
+
+        table = pa.Table.from_batches([batch.cast(columns) for batch in batches], columns)
+        taken = pc.equal(table[VERDICT], TAKEN)
+        rows = conflate_table(table.filter(taken).drop_columns(VERDICT), spec)
+        verdicts = pa.array([TAKEN] * len(rows), pa.int8())
+        yield from rows.append_column(VERDICT, verdicts).combine_chunks().to_batches()
+        aside = table.filter(pc.invert(taken))
+        if len(aside):
+            alone = standing_alone(aside.drop_columns(VERDICT), spec)
+            yield from alone.append_column(VERDICT, aside[VERDICT]).combine_chunks().to_batches()
 
     return conflate_partition
-
-
-def _table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
-
-
-def _without_ticks(table: pa.Table) -> pa.Table:
-    kept = _records(table)
-    return table if kept is None else table.filter(kept)
-
-
-def _records(table: pa.Table) -> pa.Array | None:
-    """Which rows are records; None where all are."""
-    for name in OPERATION_COLUMNS:
-        if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
-            return pc.fill_null(pc.not_equal(table[name], TICK), True)
-    return None
 
 
 # Streams.
 
 
-def _stream(
-    df: Any, spec: Spec, schema: pa.Schema, result: Any, closes_after: str | timedelta | None
-) -> Any:
-    from pyspark.sql.functions import col, lit, pmod, xxhash64
+def _stream(judged: Any, buckets: Buckets, silence_ms: int, ends: Any) -> Any:
+    from pyspark.sql.functions import lit, pmod, xxhash64
+    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    buckets = 2 * int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    bucket = pmod(xxhash64(*[col(key) for key in spec.keys]), lit(buckets)).cast("int")
-    silence_ms = 0 if closes_after is None else parse_interval(closes_after) // 1000
+    hashed = xxhash64(*map(_column, buckets.spec.keys))
+    bucket = pmod(hashed, lit(buckets.count)).cast("int")
+    packed = judged.withColumn(BUCKET, bucket).mapInArrow(buckets.pack, PACKED)
+    if ends is not None:
+        packed = packed.union(ends.mapInArrow(buckets.end, PACKED))
     timeout = GroupStateTimeout.ProcessingTimeTimeout if silence_ms else GroupStateTimeout.NoTimeout
-    packed = df.withColumn(BUCKET, bucket).mapInArrow(_packer(spec, schema, buckets), PACKED)
-    folded = packed.groupBy(BUCKET).applyInPandasWithState(
-        _folder(spec, schema, silence_ms), "rows binary", STATE, "append", timeout
+    turned = packed.groupBy(BUCKET).applyInPandasWithState(
+        _turns(buckets, silence_ms), "rows binary", STATE, "append", timeout
     )
-    return folded.mapInArrow(_unpack, result)
+    return turned.mapInArrow(_unpack, from_arrow_schema(buckets.result_schema()))
 
 
-def _packer(
-    spec: Spec, schema: pa.Schema, buckets: int
-) -> Callable[[Iterable[Any]], Iterator[pa.RecordBatch]]:
-    """Packs the rows of each bucket, and tells every bucket how far time has come."""
+def _turns(buckets: Buckets, silence_ms: int) -> Callable[..., Iterator[Any]]:
+    """A bucket's turn as Spark calls for it."""
 
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers, tables = [], []
-        for batch in batches:
-            at = batch.schema.get_field_index(BUCKET)
-            numbers.append(batch.column(at).to_numpy())
-            tables.append(batch.remove_column(at).cast(schema))
-        if not tables:
-            return
-        table = pa.Table.from_batches(tables, schema).combine_chunks()
-        seen_us = pc.max(table[spec.time]).cast(pa.int64()).as_py()
-        if seen_us is None:
-            raise ValueError(f"no record has a time in {spec.time!r}; leave them out or fill it")
-        places = np.concatenate(numbers)
-        kept = _records(table)
-        if kept is not None:
-            table, places = table.filter(kept), places[np.asarray(kept)]
-        by_bucket = np.argsort(places, kind="stable")
-        table, cuts = table.take(pa.array(by_bucket)), np.bincount(places, minlength=buckets)
-        ends = np.cumsum(cuts)
-        rows = [
-            _to_ipc(table.slice(end - count, count)) if count else b""
-            for end, count in zip(ends.tolist(), cuts.tolist(), strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(np.arange(buckets, dtype=np.int32)),
-                pa.array(np.full(buckets, seen_us)),
-                pa.array(rows, pa.binary()),
-            ],
-            names=[BUCKET, "seen_us", "rows"],
-        )
-
-    return pack
-
-
-def _folder(spec: Spec, schema: pa.Schema, silence_ms: int) -> Callable[..., Iterator[Any]]:
-    """One bucket's turn: its state, what has come for it, and the windows that have ended."""
-    empty = schema.empty_table()
-
-    def fold(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
+    def turn(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
         import pandas as pd
 
-        state = State.from_bytes(bytes(stored.get[0]), spec) if stored.exists else State(spec)
-        batch, now_us = empty, None
+        state = bytes(stored.get[0]) if stored.exists else None
         if stored.hasTimedOut:
+            assert state is not None
             # Nothing at all has come for a while, so by the clock everything older is here.
-            now_us = stored.getCurrentProcessingTimeMs() * 1000
+            turned = buckets.silence(state, stored.getCurrentProcessingTimeMs() * 1000)
         else:
-            batch, now_us = _came(frames, empty)
-        state, out = step(state, batch, now_us)
-        state = _not_before(state, out, now_us if not stored.hasTimedOut else None)
-        stored.update((state.to_bytes(),))
-        if silence_ms and state.pending is not None and len(state.pending):
+            turned = buckets.turn(state, *_came(frames))
+        stored.update((turned.state,))
+        if silence_ms and turned.waits:
             stored.setTimeoutDuration(silence_ms)
-        if len(out):
-            yield pd.DataFrame({"rows": [_to_ipc(out)]})
+        if len(turned.rows):
+            yield pd.DataFrame({"rows": [to_ipc(turned.rows)]})
 
-    return fold
+    return turn
 
 
-def _came(frames: Iterable[Any], empty: pa.Table) -> tuple[pa.Table, int | None]:
-    """What has come for a bucket, and the latest time of any record of any bucket."""
-    tables, now_us = [], None
+def _came(frames: Iterable[Any]) -> tuple[list[bytes], int, bool]:
+    """What has come for a bucket: rows, the newest time of any bucket's, and whether it ends."""
+    rows: list[bytes] = []
+    newest_us, ends = NEVER_US, False
     for frame in frames:
-        tables += [_from_ipc(rows) for rows in frame["rows"] if rows]
-        seen_us = int(frame["seen_us"].max())
-        now_us = seen_us if now_us is None else max(now_us, seen_us)
-    return (pa.concat_tables(tables) if tables else empty), now_us
-
-
-def _not_before(state: State, out: pa.Table, seen_us: int | None) -> State:
-    """What comes later counts as of no earlier time than what the others have seen already, nor
-    within a window that was handed on: a key is not handed on twice in one interval."""
-    times = [time_us for time_us in (state.stream_us, seen_us) if time_us is not None]
-    if len(out):
-        times.append(pc.max(out["window_end"]).cast(pa.int64()).as_py())
-    return replace(state, stream_us=max(times)) if times else state
+        rows += frame["rows"].tolist()
+        newest_us = max(newest_us, int(frame["newest_us"].max()))
+        ends = ends or bool(frame["ends"].any())
+    return rows, newest_us, ends
 
 
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for rows in batch.column("rows").to_pylist():
-            yield from _from_ipc(rows).combine_chunks().to_batches()
-
-
-def _to_ipc(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _from_ipc(rows: bytes) -> pa.Table:
-    return pa.ipc.open_stream(rows).read_all()
+            yield from from_ipc(rows).combine_chunks().to_batches()

@@ -10,6 +10,7 @@ from typing import Literal
 SourceFormat = Literal["parquet", "csv", "json", "kafka", "sow", "rate"]
 SinkFormat = Literal["parquet", "csv", "json"]
 OutputMode = Literal["append", "update"]
+NullKeys = Literal["refuse", "drop"]
 FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
 
 TRIGGER_US = 1_000_000
@@ -52,12 +53,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflate:
-    """At most one row for each key and interval; `filter` says which rows are kept."""
+    """At most one row for each key and interval; `filter` says which rows are kept.
+
+    Rows may be `lateness_us` late and `max_skew_us` ahead of the clock; `null_keys` says what
+    becomes of those without a key.
+    """
 
     keys: tuple[str, ...]
     interval_us: int
     policy: FoldPolicy = "latest"
     filter: str | None = None
+    lateness_us: int = 0
+    max_skew_us: int = 3_600_000_000
+    null_keys: NullKeys = "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

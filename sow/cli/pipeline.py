@@ -27,6 +27,8 @@ from sow.suggest import did_you_mean
 
 REFRESH_S = 0.5
 SAID_EVERY_S = 10.0
+ASIDE = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
+"""How rows are called that `Conflate` has left out."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -194,6 +196,7 @@ class PipelineScreen:
         self._live: Live | None = None
         self._batch = self._told = -1
         self._rows_in = self._rows_out = 0
+        self._aside = dict.fromkeys(ASIDE, 0)
         self._figures: dict[str, Any] = {}
         self._said_s = 0.0
 
@@ -238,10 +241,13 @@ class PipelineScreen:
         observed = progress.get("observedMetrics") or {}
         self._rows_in += _rows(observed, "sow_rows_in")
         self._rows_out += _rows(observed, "sow_rows_out")
+        for why in ASIDE:
+            self._aside[why] += _rows(observed, "sow_rows_aside", why)
         self._figures = {
             "batch": self._batch,
             "rows_in": self._rows_in,
             "rows_out": self._rows_out,
+            **self._aside,
             "rows_per_s": round(progress.get("processedRowsPerSecond") or 0.0),
             "lag": _lag(progress),
             "conflation_ratio": round(self._rows_in / max(1, self._rows_out), 2),
@@ -250,17 +256,18 @@ class PipelineScreen:
     def _line(self) -> str:
         f = self._figures
         lag = "" if f["lag"] is None else f", {f['lag']:,} behind"
+        aside = "".join(f", {f[why]:,} {said}" for why, said in ASIDE.items() if f[why])
         return (
             f"batch {f['batch']}: {f['rows_in']:,} rows in, {f['rows_out']:,} out "
-            f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}"
+            f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}{aside}"
         )
 
 
-def _rows(observed: Any, name: str) -> int:
+def _rows(observed: Any, name: str, count: str = "rows") -> int:
     found = observed.get(name)
     if found is None:
         return 0
-    return int(found["rows"] if isinstance(found, dict) else found.rows)
+    return int(found[count] if isinstance(found, dict) else getattr(found, count))
 
 
 def _lag(progress: Any) -> int | None:

@@ -105,6 +105,30 @@ CONFLATE = Element(
             about="How long a key's rows are gathered into one, by their own time.",
         ),
         Element(
+            name="Lateness",
+            kind=kinds.duration(),
+            default="0s",
+            fields=("lateness_us",),
+            about="How much older than the newest row of earlier batches a row may be and still "
+            "take part in its order. All rows wait that long; older ones are left out and counted.",
+        ),
+        Element(
+            name="MaxSkew",
+            kind=kinds.duration(),
+            default="1h",
+            fields=("max_skew_us",),
+            about="How far ahead of the clock a row's time may be. Rows beyond are left out and "
+            "counted, since one of them would make all others late.",
+        ),
+        Element(
+            name="NullKeys",
+            kind=kinds.choice("refuse", "drop"),
+            default="refuse",
+            fields=("null_keys",),
+            about="What becomes of a row without a key: the run fails, or it is left out and "
+            "counted.",
+        ),
+        Element(
             name="Policy",
             kind=kinds.choice("latest", "merge", "sum", "min", "max", "first", "count"),
             default="latest",

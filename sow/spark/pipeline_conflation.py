@@ -6,13 +6,14 @@ is gone, the server's verdict on the filter. The conflating itself is `conflated
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.recorded import Spec
-from conflated_topics.spark import conflate, conflate_each_batch
+from conflated_topics.spark import conflate
 from sow.errors import ClientError
 from sow.expressions import compile_filter
 from sow.messages import message_type
@@ -25,10 +26,12 @@ from sow.spark.http import Server, segment
 
 GONE = "__gone"
 OUTSIDE = "__outside"
+ROWS_ASIDE = "sow_rows_aside"
+"""Under which name rows are counted that take no part."""
 
 
-def conflated(frame: Any, pipeline: Pipeline, url: str, once: bool) -> Any:
-    """The rows as the pipeline's `Conflate` lets them through."""
+def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
+    """The rows as the pipeline's `Conflate` lets them through; `ends` is the stream of endings."""
     from pyspark.sql.functions import coalesce, col, lit, when
 
     wanted, time = pipeline.conflate, pipeline.source.time
@@ -36,30 +39,38 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, once: bool) -> Any:
     if time not in frame.columns:
         raise ClientError(f"after the SQL there is no column {time!r} to conflate by; keep it")
     columns = frame.columns
-    gone = lit(False)
+    deletes = lit(False)
     does = next((name for name in ("op", "_op") if name in columns), None)
     if does is not None:
-        gone = gone | coalesce(~col(does).isin("publish", "tick"), lit(False))
+        deletes = coalesce(~col(does).isin("publish", "tick"), lit(False))
+    frame = frame.withColumn(GONE, deletes)
     if wanted.filter is not None:
-        frame = _judged(frame, wanted.filter)
-        gone = gone | col(OUTSIDE)
-    frame = frame.withColumn(GONE, gone)
-    keys = []
+        frame = _judged(frame, wanted.filter).withColumn(GONE, col(GONE) | col(OUTSIDE))
     if _is_by_record(columns, pipeline, wanted, url):
         # A delete has no body, and is its record's all the same.
-        frame, keys = frame.withColumn("__key", col("key")), ["__key"]
+        keys = ["__key"]
+        frame = frame.withColumn("__key", col("key"))
     else:
-        for place, text in enumerate(wanted.keys):
-            name = f"__key_{place}"
-            frame = frame.withColumn(name, _field(columns, parse_path(text)))
-            keys.append(name)
-    order = ("bookmark",) if "bookmark" in columns else ()
-    spec = Spec(tuple(keys), time or "", wanted.interval_us, wanted.policy, order, GONE)
-    if once and pipeline.source.is_files:
-        frame = conflate_each_batch(frame, spec)
-    else:
-        interval = timedelta(microseconds=wanted.interval_us)
-        frame = conflate(frame, keys, spec.time, interval, spec.policy, order=order, delete=GONE)
+        keys = list(wanted.keys)
+        for text in keys:
+            frame = frame.withColumn(text, _field(columns, parse_path(text)))
+        # Whose delete it is cannot be told where it has no body.
+        nameless = reduce(or_, (col(f"`{key}`").isNull() for key in keys))
+        frame = frame.where(~(deletes & nameless))
+    frame = conflate(
+        frame,
+        keys,
+        time or "",
+        timedelta(microseconds=wanted.interval_us),
+        wanted.policy,
+        order=("bookmark",) if "bookmark" in columns else (),
+        delete=GONE,
+        lateness=timedelta(microseconds=wanted.lateness_us),
+        max_skew=timedelta(microseconds=wanted.max_skew_us),
+        null_keys=wanted.null_keys,
+        counts=ROWS_ASIDE,
+        ends=ends,
+    )
     if pipeline.sink.topic is not None:
         frame = frame.withColumn("op", when(col(GONE), "delete").otherwise("publish"))
     elif does is None:
@@ -81,8 +92,17 @@ def copied(frame: Any, conflation: SparkConflation) -> Any:
 
     spec = conflation.spec
     interval = timedelta(microseconds=spec.interval_us)
-    frame = frame.mapInArrow(prepare, schema)
-    frame = conflate(frame, spec.keys, spec.time, interval, spec.policy, spec.order, spec.delete)
+    frame = conflate(
+        frame.mapInArrow(prepare, schema),
+        spec.keys,
+        spec.time,
+        interval,
+        spec.policy,
+        spec.order,
+        spec.delete,
+        max_skew=None,  # the times are the server's, whatever this machine's clock says
+        counts=ROWS_ASIDE,
+    )
     return frame.drop(GONE_ROW)
 
 

@@ -13,9 +13,12 @@ from sow.pipelines import Option, Pipeline, Source
 from sow.spark.conflation import SparkConflation
 from sow.spark.http import Server, segment
 
+NO_FILE = "no/file"
+"""A pattern of names that none has."""
+
 
 class SourceRows:
-    """What a pipeline reads. `ticks` says whether silence is to be heard of too."""
+    """What a pipeline reads."""
 
     def __init__(
         self,
@@ -31,8 +34,9 @@ class SourceRows:
         self._data_directory = data_directory
         self._conflation = conflation
 
-    def frame(self, ticks: bool) -> Any:
-        """The rows as they come."""
+    def frame(self, ticks: bool, takes_up: bool = True) -> Any:
+        """The rows as they come. `ticks` says whether silence is to be heard of too, `takes_up`
+        whether files are taken up that were not yet."""
         source = self._pipeline.source
         reader = self._spark.readStream.format(source.format)
         schema = source.schema
@@ -42,6 +46,8 @@ class SourceRows:
                 files = self._spark.read.format(source.format).options(**given(source.options))
                 schema = files.load(path).schema
             reader = reader.option("path", _directory_of(path)).options(**_only(path))
+            if not takes_up:
+                reader = reader.option("pathGlobFilter", NO_FILE)
         if source.format == "sow":
             reader = reader.options(**self._options(ticks))
             if ticks and schema is not None and self._pipeline.sql is None:
@@ -59,7 +65,8 @@ class SourceRows:
             "topic": self._pipeline.source.topic or "",
         }
         if ticks and self._pipeline.conflate is not None:
-            options["closesWithin"] = f"{self._pipeline.conflate.interval_us}us"
+            wanted = self._pipeline.conflate
+            options["closesWithin"] = f"{wanted.interval_us + wanted.lateness_us}us"
         if self._conflation is not None:
             name = self._conflation.definition.name
             copy = Server(self._url).json("GET", f"/v1/topics/{segment(name)}")

@@ -4,8 +4,8 @@ Everything a run has to remember is in `pipelines/NAME` of the data directory: S
 from which the next run goes on exactly, the name under which batches are written, and a lock, since
 two runs of one pipeline would undo each other's work.
 
-Rows of files that are taken up once are a whole log, so their windows are all handed on; every
-other source has no end, and its open windows wait in the checkpoint.
+Files that are taken up once come to an end, where their windows are all handed on
+(`sow.spark.ending`); every other source has none, and its open windows wait in the checkpoint.
 """
 
 import fcntl
@@ -18,6 +18,7 @@ from sow.definitions import ConflatedTopic
 from sow.errors import ClientError
 from sow.pipelines import Pipeline, Sink, Source
 from sow.spark.conflation import SparkConflation
+from sow.spark.ending import ToItsEnd, endings
 from sow.spark.pipeline_conflation import conflated, copied
 from sow.spark.pipeline_sink import written
 from sow.spark.pipeline_source import SourceRows, given
@@ -66,14 +67,7 @@ class Running:
         for name, value in NANOSECONDS.items():
             self._spark.conf.set(name, value)
         try:
-            self.query = written(
-                self._rows(),
-                self.pipeline,
-                self._url,
-                self._data_directory,
-                self._directory,
-                self.once,
-            )
+            self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
         except Exception as error:
             raise ClientError(f"pipeline {self.pipeline.name}: {reason(error)}") from None
 
@@ -87,27 +81,46 @@ class Running:
             os.close(self._lock)
             self._lock = None
 
+    @property
+    def _ends(self) -> bool:
+        """Whether there are windows that a run has to end."""
+        one = self.pipeline
+        return self.once and one.source.is_files and one.conflate is not None
+
+    def _begun(self, ends: bool) -> Any:
+        """A query; the one that `ends` a run takes up nothing new."""
+        return written(
+            self._rows(ends),
+            self.pipeline,
+            self._url,
+            self._data_directory,
+            self._directory,
+            self.once,
+        )
+
     # Rows.
 
-    def _rows(self) -> Any:
+    def _rows(self, ends: bool) -> Any:
         from pyspark.sql.functions import count, lit
 
-        frame = self._queried(ticks=self.pipeline.conflate is not None)
+        frame = self._queried(self.pipeline.conflate is not None, ends)
         if self.pipeline.conflate is not None:
             if not {"op", "_op"} & set(frame.columns):
                 # The SQL has dropped what tells a tick from a record.
-                frame = self._queried(ticks=False)
-            frame = conflated(frame, self.pipeline, self._url, self.once)
+                frame = self._queried(False, ends)
+            # Part of every query over files, so that any run goes on from any other.
+            told = endings(self._spark, ends) if self.pipeline.source.is_files else None
+            frame = conflated(frame, self.pipeline, self._url, told)
         return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
 
-    def _queried(self, ticks: bool) -> Any:
+    def _queried(self, ticks: bool, ends: bool) -> Any:
         """What comes of the source after the SQL."""
         from pyspark.sql.functions import count, lit
 
         reads = SourceRows(
             self._spark, self.pipeline, self._url, self._data_directory, self._conflation
         )
-        frame = reads.frame(ticks)
+        frame = reads.frame(ticks, takes_up=not ends)
         frame = frame.observe(ROWS_IN, count(lit(1)).alias("rows"))
         if self._conflation is not None:
             frame = copied(frame, self._conflation)

@@ -11,12 +11,20 @@ KAFKA = (
     "Value='org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0'/> to the pipeline"
 )
 
+OTHER_SOURCES = "sources in the checkpoint offsets and now there are"
+EARLIER_RELEASE = (
+    "this checkpoint was begun by an earlier release, or without Conflate, and cannot be gone on "
+    "with; begin again by removing the pipeline's directory under pipelines in the data directory"
+)
+
 
 def reason(error: BaseException) -> str:
     """One sentence of what Spark says in a hundred lines."""
     text = str(error)
     if MISSING in text or ("kafka" in text and "DATA_SOURCE_NOT_FOUND" in text):
         return KAFKA
+    if OTHER_SOURCES in text:
+        return EARLIER_RELEASE
     for mark in OURS:
         if mark in text:
             return text.rpartition(mark)[2].splitlines()[0].strip().strip("'\"")

@@ -2,6 +2,9 @@
 
 import json
 import random
+from collections import Counter
+from datetime import UTC as UTC_ZONE
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
@@ -12,8 +15,10 @@ from conflated_topics.spark import conflate
 from tests.edge.serving import records
 
 pytestmark = pytest.mark.spark
+Observation = pytest.importorskip("pyspark.sql").Observation
 
 UTC = pa.timestamp("us", tz="UTC")
+BEFORE = datetime(1970, 1, 1, tzinfo=UTC_ZONE)
 COLUMNS = pa.schema(
     [
         ("sym", pa.string()),
@@ -56,7 +61,7 @@ def expected(table, policy="latest", delete=None):
 
 def by_time(table):
     rows = table.to_pylist()
-    return sorted(rows, key=lambda row: (row["window_end"], row["sym"]))
+    return sorted(rows, key=lambda row: (row["window_end"] or BEFORE, row["sym"]))
 
 
 @pytest.mark.parametrize(
@@ -120,24 +125,82 @@ class Feed:
             .start()
         )
         query.awaitTermination()
+        self.progress = query.recentProgress
+
+    def counted(self):
+        """What the last run has counted of rows that took no part."""
+        sums = Counter({"late": 0, "ahead": 0, "without_key": 0})
+        for progress in self.progress:
+            (name,) = progress["observedMetrics"]
+            assert name.startswith("conflation ")
+            sums.update(progress["observedMetrics"][name].asDict())
+        return dict(sums)
 
     def rows(self):
         return by_time(self.spark.read.parquet(str(self.out)).toArrow())
 
 
-def test_a_stream_in_any_pieces_gives_what_the_whole_does(spark, tmp_path):
+def out_of_order(table, by, seed):
+    """The same rows, each up to `by` places later."""
+    chance = random.Random(seed)
+    places = [place + chance.randrange(by) for place in range(len(table))]
+    return table.take(pa.array(sorted(range(len(table)), key=places.__getitem__)))
+
+
+def test_a_stream_in_any_pieces_and_partitions_gives_what_the_whole_does(spark, tmp_path):
     table = log(2)
-    feed = Feed(spark, tmp_path, "pieces", policy="merge", delete="gone")
+    coming = out_of_order(table, 8, 2)  # at most 7 s, since no two are a second apart or more
+    feed = Feed(
+        spark, tmp_path, "pieces", policy="merge", delete="gone", lateness="7s", late="late"
+    )
     cuts = [0, 37, 38, 200, 400]
     for start, stop in pairwise(cuts):
-        feed.put(table.slice(start, stop - start))
+        feed.put(coming.slice(start, stop - start))
         if stop == 38:
-            feed.run()  # and from its checkpoint once more below
+            feed.run()  # and from its checkpoint once more below, with other partitions
+            spark.conf.set("spark.sql.shuffle.partitions", "3")
+    early = table.slice(100, 1)  # what is seconds too late by now
+    feed.put(early)
     feed.run()
-    last = table["ts"][-1].as_py()
-    closed = [row for row in expected(table, "merge", "gone") if row["window_end"] <= last]
-    assert feed.rows() == closed
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    until = table["ts"][-1].as_py() - timedelta(seconds=7)
+    closed = [row for row in expected(table, "merge", "gone") if row["window_end"] <= until]
+    late = [row for row in feed.rows() if row.pop("late")]
+    assert [row for row in feed.rows() if not row.pop("late")] == closed
     assert len(closed) > 50
+    nowhere = {"window_start": None, "window_end": None}
+    assert late == [{**early.to_pylist()[0], **nowhere}]
+    assert feed.counted() == {"late": 1, "ahead": 0, "without_key": 0}
+
+
+def test_rows_without_a_key_and_rows_far_ahead_take_no_part_in_a_batch(spark):
+    table = log(1, 5)
+    odd = table.slice(0, 2).to_pylist()
+    odd[0]["sym"], odd[1]["ts"] = None, datetime.now(UTC_ZONE) + timedelta(days=365)
+    frame = spark.createDataFrame(pa.concat_tables([table, table.from_pylist(odd, COLUMNS)]))
+    with pytest.raises(Exception, match="1 records have no 'sym', which is a key"):
+        conflate(frame, "sym", "ts", "1s").count()
+    counts = Observation("odd")
+    found = conflate(frame, "sym", "ts", "1s", null_keys="drop", late="aside", counts=counts)
+    rows = found.toArrow().to_pylist()
+    (ahead,) = (row for row in rows if row.pop("aside"))
+    assert (ahead["sym"], ahead["window_start"]) == (odd[1]["sym"], None)
+    rows = [row for row in rows if row != ahead]
+    assert sorted(rows, key=lambda row: (row["window_end"], row["sym"])) == expected(table)
+    assert counts.get == {"late": 0, "ahead": 1, "without_key": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"lateness": "2"}, "no unit"),
+        ({"late": "px"}, "there is a column 'px' already"),
+        ({"null_keys": "fold"}, "write 'refuse' or 'drop'"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(spark, options, says):
+    with pytest.raises(ValueError, match=says):
+        conflate(spark.createDataFrame(log(1, 5)), "sym", "ts", "1s", **options)
 
 
 @pytest.mark.slow
@@ -148,6 +211,9 @@ def test_another_conflation_does_not_take_up_a_checkpoint(spark, tmp_path):
     feed.put(log(3, 50))
     feed.options = {"policy": "merge"}
     with pytest.raises(Exception, match="this state belongs to another conflation"):
+        feed.run()
+    feed.options = {"buckets": 8}
+    with pytest.raises(Exception, match="has 32 buckets of keys, not 8; go on with buckets=32"):
         feed.run()
 
 

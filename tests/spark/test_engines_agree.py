@@ -33,7 +33,7 @@ def end_of(log):
 
 
 def test_batch_and_stream_say_what_the_embedded_engine_says(spark, recordings, tmp_path):
-    spark.conf.set("spark.sql.shuffle.partitions", "2")  # four buckets of keys
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     log = logs(recordings)
     said = embedded(log, INTERVAL_US)
     source = tmp_path / "log"
@@ -43,12 +43,13 @@ def test_batch_and_stream_say_what_the_embedded_engine_says(spark, recordings, t
     for number, part in enumerate([*parts, end_of(log)]):
         pyarrow.parquet.write_table(part, source / f"{number}.parquet")
     whole = spark.read.parquet(str(source))
-    batch = conflate(whole, "key", "ts", "1s", delete="gone").where("key <> 'end'")
+    options = {"delete": "gone", "max_skew": None}
+    batch = conflate(whole, "key", "ts", "1s", **options).where("key <> 'end'")
     assert said_by(batch.toArrow()) == said
 
     pieces = spark.readStream.schema(whole.schema).option("maxFilesPerTrigger", 1)
     query = (
-        conflate(pieces.parquet(str(source)), "key", "ts", "1s", delete="gone")
+        conflate(pieces.parquet(str(source)), "key", "ts", "1s", **options)
         .writeStream.format("parquet")
         .option("path", str(tmp_path / "out"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -89,15 +89,47 @@ def test_a_key_that_leaves_the_filter_is_deleted(run, server, tmp_path):
     assert [row["id"] for row in server.records("orders")] == ["B"]
 
 
+def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run, server, tmp_path):
+    pipeline = Pipeline(
+        name="goes-on",
+        source=Source(
+            format="parquet",
+            path="in",
+            time_column="ts",
+            options=(Option("maxFilesPerTrigger", "1"),),
+        ),
+        conflate=Conflate(
+            keys=("/id",), interval_us=1_000_000, filter="/px < 50", lateness_us=500_000
+        ),
+        sink=Sink(topic="orders"),
+    )
+    before = int(server.get("/v1/log/extent").json["newest"])
+    ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0.5, 2.0))
+    ticks(tmp_path / "in", "b", ("A", 0.3, 3.0), ("A", 0.2, 4.0), ("A", 0.9, 5.0))
+    assert run(pipeline) == 6  # and the row that says that this was all
+    found = [(row["id"], row["px"]) for row in server.records("orders", order_by="/id")]
+    assert found == [("A", 5.0), ("B", 2.0)]
+    written = server.get(f"/v1/log?from={before}&topics=orders").rows
+    assert len(written) == 2
+    # The next file says that A leaves, which the run before has written, and that C does.
+    ticks(tmp_path / "in", "c", ("A", 5, 100.0), ("C", 5, 100.0), ("B", 0.8, 9.0))
+    run(pipeline)
+    assert [(row["id"], row["px"]) for row in server.records("orders")] == [("B", 2.0)]
+    written = server.get(f"/v1/log?from={before}&topics=orders").rows
+    assert [row["op"] for row in written] == ["publish", "publish", "delete"]
+
+
 def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", *({"id": n, "sym": "AB"[n % 2]} for n in range(20)))
     pipeline = Pipeline(
         name="bodies",
         source=Source(format="sow", topic="orders", options=(Option("startingBookmark", start),)),
-        conflate=Conflate(keys=("/sym",), interval_us=1),
+        conflate=Conflate(keys=("/sym",), interval_us=1, null_keys="drop"),
         sink=Sink(topic="loud"),
     )
+    server.publish("orders", {"id": 21})
+    server.request("DELETE", "/v1/topics/orders/records?filter=/id=0")  # whose has no body
     server.publish("orders", {"id": 20, "sym": "C"})  # ends the windows of the others
     run(pipeline)
     assert {row["sym"] for row in server.records("loud")} == {"A", "B"}
@@ -169,12 +201,16 @@ def test_one_pipeline_runs_once_at_a_time(spark, server, tmp_path):
         ({"sql": "SELECT ts FROM source", "conflate": ("/id",)}, "no column 'id' for the key"),
         ({"source": Source(format="sow", topic="ordres")}, "did you mean orders"),
         ({"source": Source(format="rate")}, "has no end"),
+        ({"conflate": ("/sym",)}, "1 records have no '/sym', which is a key"),
     ],
 )
 def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
     changes = dict(changes)
     if "conflate" in changes:
         changes["conflate"] = Conflate(keys=changes["conflate"], interval_us=1_000_000)
+        before = server.get("/v1/log/extent").json["newest"]
+        starting = (Option("startingBookmark", before),)
+        changes["source"] = Source(format="sow", topic="orders", options=starting)
     pipeline = Pipeline(
         **{
             "name": "wrong",
@@ -183,6 +219,7 @@ def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
             **changes,
         }
     )
+    server.publish("orders", {"id": 1})
     running = Running(pipeline, server.url, tmp_path, once=True, master=None)
     try:
         with pytest.raises(Exception, match=says) as raised:

@@ -1,6 +1,6 @@
 """One sentence is found in what Spark says of an error."""
 
-from sow.spark.reasons import KAFKA, reason
+from sow.spark.reasons import EARLIER_RELEASE, KAFKA, reason
 
 
 def test_a_sentence_of_ours_is_taken_out_of_what_spark_wraps_it_in():
@@ -21,3 +21,11 @@ def test_an_error_without_words_is_named():
 
 def test_a_missing_connector_for_kafka_is_said_with_the_setting_that_brings_it():
     assert reason(RuntimeError("Failed to find the data source: kafka. Deploy")) == KAFKA
+
+
+def test_a_checkpoint_of_an_earlier_release_is_said_with_what_to_do():
+    wrapped = (
+        "assertion failed: There are [1] sources in the checkpoint offsets and now there are [2] "
+        "sources requested by the query. Cannot continue."
+    )
+    assert reason(RuntimeError(wrapped)) == EARLIER_RELEASE

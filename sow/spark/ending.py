@@ -1,0 +1,111 @@
+"""The end of a log that has one: what tells a stream of files that a run has taken up all of them.
+
+A streaming query does not know which of its batches is the last. So a run over files is two queries
+on one checkpoint: one that takes up the files, and then one without new files in which the data
+source `sow_ending` has one row, upon which `conflate` hands on what is open. Both are like any
+batch: one that was cut off is run again as it was.
+"""
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
+from pyspark.sql.types import StructType
+
+SCHEMA = pa.schema([("ending", pa.int64())])
+
+
+class Ending(DataSource):
+    """`format("sow_ending")`: with the option `ends` true a row in each run, else none ever."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._ends = options.get("ends") == "true"
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "sow_ending"
+
+    def schema(self) -> str:
+        """The number of the ending."""
+        return "ending long"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The only way to read it."""
+        return _EndingReader(self._ends)
+
+
+class _EndingReader(DataSourceStreamReader, AvailableNow):
+    """Offsets count endings."""
+
+    def __init__(self, ends: bool) -> None:
+        self._ends = ends
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"ending": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What there is follows from the option alone."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        if self._last is None:
+            self._last = start["ending"] + self._ends
+        return {"ending": self._last}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(n) for n in range(start["ending"] + 1, end["ending"] + 1)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield pa.RecordBatch.from_pydict({"ending": [partition.value]}, schema=SCHEMA)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+def endings(spark: Any, ends: bool) -> Any:
+    """The stream of endings, for one of the two queries."""
+    spark.dataSource.register(Ending)
+    return spark.readStream.format(Ending.name()).option("ends", str(ends).lower()).load()
+
+
+class ToItsEnd:
+    """The two queries of a run over files, to be waited for, looked at and stopped like one.
+
+    `begin` starts a query, and is told whether it is the one that ends the run.
+    """
+
+    def __init__(self, begin: Callable[[bool], Any]) -> None:
+        self._begin = begin
+        self._before: list[Any] = []
+        self._ends = False
+        self._query = begin(False)
+
+    @property
+    def recentProgress(self) -> list[Any]:
+        """Of both queries."""
+        return [*self._before, *self._query.recentProgress]
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait, for at most so many seconds; raises what has ended a query before its time."""
+        ended: bool | None = self._query.awaitTermination(timeout)
+        if self._ends or ended is False:
+            return ended
+        self._before = self._query.recentProgress
+        self._ends = True
+        self._query = self._begin(True)
+        return self.awaitTermination(timeout)
+
+    def stop(self) -> None:
+        """Stop between two batches."""
+        self._query.stop()

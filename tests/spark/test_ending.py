@@ -1,0 +1,73 @@
+"""The end of a run over files, without Spark: which offsets there are, and two queries as one."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sow.spark.ending import Ending, ToItsEnd
+
+
+def reader(ends):
+    return Ending({"ends": "true" if ends else "false"}).streamReader(None)
+
+
+def test_each_run_that_ends_has_one_row_more():
+    source = reader(ends=True)
+    limit = source.getDefaultReadLimit()
+    end = source.latestOffset({"ending": 3}, limit)
+    assert end == source.latestOffset({"ending": 3}, limit) == source.latestOffset(end, limit)
+    (part,) = source.partitions({"ending": 3}, end)
+    (batch,) = source.read(part)
+    assert batch.to_pylist() == [{"ending": 4}]
+    assert source.partitions(end, end) == []
+
+
+def test_a_query_that_does_not_end_the_run_has_none():
+    source = reader(ends=False)
+    start = source.initialOffset()
+    assert source.latestOffset(start, source.getDefaultReadLimit()) == start
+
+
+class Query:
+    """A query that takes some looks to end."""
+
+    def __init__(self, looks, progress, error=None):
+        self.looks, self.recentProgress, self.error = looks, progress, error
+        self.stopped = False
+
+    def awaitTermination(self, timeout=None):  # noqa: N802 (the name is Spark's)
+        if self.error is not None:
+            raise self.error
+        if timeout is None:
+            self.looks = 0
+            return None
+        self.looks -= 1
+        return self.looks <= 0
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_two_queries_are_waited_for_like_one():
+    begun, queries = [], [Query(2, [0, 1]), Query(1, [2])]
+
+    def begin(ends):
+        begun.append(ends)
+        return queries[len(begun) - 1]
+
+    both = ToItsEnd(begin)
+    assert not both.awaitTermination(0.5)
+    assert (begun, both.recentProgress) == ([False], [0, 1])
+    assert both.awaitTermination(0.5)
+    assert (begun, both.recentProgress) == ([False, True], [0, 1, 2])
+    both.stop()
+    assert queries[1].stopped
+    begun.clear()
+    assert ToItsEnd(begin).awaitTermination() is None
+    assert begun == [False, True]
+
+
+def test_a_query_that_fails_is_not_followed_by_another():
+    both = ToItsEnd(lambda ends: Query(1, [], ValueError("no")))
+    with pytest.raises(ValueError, match="no"):
+        both.awaitTermination()
