@@ -109,6 +109,15 @@ class Conflator(Generic[K, V]):
             self._put(taken, entries)
         return taken
 
+    def take_all(self) -> dict[K, V]:
+        """All that waits, each key once, oldest window first, whether its window has ended or not;
+        for whoever knows that nothing more will come."""
+        taken = dict(self.pending())
+        self._closed.clear()
+        self._pending.clear()
+        self.schedule.clear()
+        return taken
+
     def _put(self, taken: dict[K, V], entries: dict[K, V]) -> None:
         """Windows of one key that are taken together, because a take came late, are folded."""
         if self._fold is None:
@@ -125,3 +134,14 @@ class Conflator(Generic[K, V]):
                 self._put(self._closed[-1][1], entries)
             else:
                 self._closed.append((release_us, entries))
+
+    def check(self) -> None:
+        """Assert what everything above relies on: a key has one window, the schedule knows it and
+        ends windows in the order in which they were opened."""
+        assert list(self.schedule.keys()) == list(self._pending), "a window is not its key's"
+        releases_us = [release_us for release_us, _ in self._closed]
+        assert releases_us == sorted(set(releases_us)), "a window overtakes an older one"
+        assert all(entries for _, entries in self._closed), "a window has ended without a key"
+        due_us = self.schedule.due_us()
+        if releases_us and due_us is not None:
+            assert releases_us[-1] <= due_us, "an open window is due before one that has ended"

@@ -50,6 +50,14 @@ class Schedule(Protocol[K]):
         """When the oldest open window was opened, or None."""
         ...
 
+    def keys(self) -> Iterator[K]:
+        """Keys whose windows are open, in the order in which they were opened."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all open windows."""
+        ...
+
 
 class PerKey(Generic[K]):
     """One window per key, of `interval_us` microseconds (docs/semantics.md, Rule 1).
@@ -90,6 +98,15 @@ class PerKey(Generic[K]):
         """When the oldest open window was opened."""
         return self._windows[0][0] - self.interval_us if self._windows else None
 
+    def keys(self) -> Iterator[K]:
+        """Keys whose windows are open, in the order in which they were opened."""
+        for *_, keys in self._windows:
+            yield from keys
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._windows.clear()
+
 
 class Tick(Generic[K]):
     """All keys together, at every multiple of `interval_us` microseconds of the caller's clock.
@@ -123,6 +140,15 @@ class Tick(Generic[K]):
         """When the key that has waited longest began to."""
         return self._windows[0][1] if self._windows else None
 
+    def keys(self) -> Iterator[K]:
+        """Keys that wait for their tick, in the order in which they began to."""
+        for *_, keys in self._windows:
+            yield from keys
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._windows.clear()
+
 
 class OnDemand(Generic[K]):
     """Keys wait until they are asked for, however long that is."""
@@ -153,3 +179,12 @@ class OnDemand(Generic[K]):
     def opened_us(self) -> int | None:
         """When the key that has waited longest began to."""
         return self._windows[0][0] if self._windows else None
+
+    def keys(self) -> Iterator[K]:
+        """Keys that wait, in the order in which they began to."""
+        for *_, keys in self._windows:
+            yield from keys
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._windows.clear()

@@ -21,8 +21,6 @@ from sow.encodings import Encoding
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
 
-FOREVER_US = 2**62
-
 ConflationPlace = tuple[Lines, Key]
 """What an update is conflated by: the topic as the subscription sees it, and its key there."""
 
@@ -132,9 +130,11 @@ class ConflatedStrand(Strand):
 
     def release(self, now_us: int) -> None:
         """Take out of the conflator what is due; `flush` hands it out."""
-        if self._demand is not None and now_us == FOREVER_US:
-            self._demand.demand()
         self._released += self.conflator.take(now_us).items()
+
+    def release_all(self) -> None:
+        """Take out what waits, due or not."""
+        self._released += self.conflator.take_all().items()
 
     def collect(self) -> list[bytes]:
         """The lines of what was released, for a strand without members."""

@@ -45,6 +45,9 @@ class Strand:
     def release(self, now_us: int) -> None:
         """Do what is due: nothing."""
 
+    def release_all(self) -> None:
+        """Do what there is to do, due or not: nothing."""
+
     @property
     def waiting(self) -> bool:
         """There are lines that `flush` would hand out. What has gathered before anybody has joined,

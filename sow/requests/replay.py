@@ -12,7 +12,6 @@ deltas nor out-of-focus messages.
 from collections.abc import Callable, Mapping
 
 from sow.changes import Changes
-from sow.delivery.conflated_strands import FOREVER_US
 from sow.delivery.feeds import Feed
 from sow.delivery.strands import Strand
 from sow.encodings import Frames
@@ -44,14 +43,18 @@ class Replay:
         self._reached = span.after
         self._until = span.until
         self._lines: list[bytes] = []
-        self.stopped = False
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Read no more: nobody follows it."""
+        self._stopped = True
 
     def frames(self, on_live: Callable[[], None], on_failure: Callable[[SowError], None]) -> Frames:
         """Frames of what the log holds. At its end, or that of the span, `on_live` is called,
         which for a span without end has to join the feeds to their routers.
         """
         try:
-            while not self.stopped:
+            while not self._stopped:
                 read = self._read()
                 yield self._frame()
                 if self._is_over():
@@ -124,7 +127,7 @@ class Replay:
         return stop - start
 
     def _release_all(self) -> None:
-        self._strand.release(FOREVER_US)
+        self._strand.release_all()
         self._lines += self._strand.collect()
 
 

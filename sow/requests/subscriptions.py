@@ -557,7 +557,7 @@ class Subscriptions:
         """Leave a subscription's strand and forget it; the last one out ends its feeds."""
         strand = subscription.strand
         if subscription.replay is not None:
-            subscription.replay.stopped = True
+            subscription.replay.stop()
         self._engine.flush_strand(strand)
         strand.leave(subscription.session)
         if not strand.members:

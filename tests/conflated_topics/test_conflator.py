@@ -3,10 +3,11 @@
 from collections import defaultdict
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conflated_topics import Conflator, PerKey
+from conflated_topics import Conflator, OnDemand, PerKey, Tick
 
 INTERVAL = 1_000_000
 GATHER = 20_000
@@ -143,3 +144,28 @@ def test_a_batch_is_the_same_as_its_updates_one_by_one(batches):
         for name, value in zip(names, values, strict=True):
             single.offer([name], [value], now)
     assert whole.take(now + 2 * INTERVAL) == single.take(now + 2 * INTERVAL)
+
+
+@given(logs, st.sampled_from([lambda: PerKey(INTERVAL), lambda: Tick(INTERVAL), OnDemand]))
+def test_all_that_waits_is_taken_as_if_every_window_had_ended(log, schedule):
+    early, late = (Conflator(schedule(), lambda one, other: [*one, *other]) for _ in "12")
+    now = 0
+    for now, key, value in timed(log):
+        for conflator in (early, late):
+            conflator.offer([key], [[value]], now)
+            conflator.check()
+    if isinstance(late.schedule, OnDemand):
+        late.schedule.demand()
+    taken = early.take_all()
+    early.check()
+    assert list(taken.items()) == list(late.take(now + 2 * INTERVAL).items())
+    assert (len(early), early.due_us(), early.oldest_us()) == (0, None, None)
+
+
+def test_check_finds_a_window_that_is_not_its_keys():
+    conflator = Conflator(PerKey(INTERVAL))
+    conflator.offer(["a"], [1], 0)
+    conflator.check()
+    conflator.schedule.open(["a"], 1)
+    with pytest.raises(AssertionError, match="a window is not its key's"):
+        conflator.check()
