@@ -1,8 +1,8 @@
-"""A server to be killed: ``python -m tests.crash.runner DATA GROWTH_BYTES PORT [CONFIGURATION]``.
+"""A server to be killed (`tests.crash.victim`).
 
 Serves the topics of the crash tests on a port (0: a free one) and says its address. Checkpoints
-are written after `GROWTH_BYTES` of messages, so that kills fall into them too. CONFIGURATION is one
-of `ALLOWED` or `REFUSED`: others than the one that the data was written for.
+are written after `growth_bytes` of messages, so that kills fall into them too. The configuration is
+one of `ALLOWED` or `REFUSED`: others than the one that the data was written for.
 """
 
 import asyncio
@@ -43,18 +43,19 @@ REFUSED = {
 CONFIGURATION = Configuration("crash", ALLOWED["as it was"])
 
 
-async def serve(data, growth_bytes, port, configuration="as it was"):
+async def serve(data, growth_bytes, port, configuration, say):
     checkpointer.GROWTH_BYTES_MIN = growth_bytes
     checkpointer.CHECK_S = 0.02
     app.Checkpointer.__init__.__defaults__ = (0, growth_bytes)
     topics = (ALLOWED | REFUSED)[configuration]
     server = app.Server(replace(CONFIGURATION, topics=topics, port=port), Path(data))
     try:
-        print(await server.start(), flush=True)
+        say(await server.start())
     except SowError as error:
         sys.exit(error.detail)
     await asyncio.Event().wait()
 
 
-if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))
+def run(data, growth_bytes, port, configuration, say):
+    """Serve until the process ends; `say` is given the address."""
+    asyncio.run(serve(data, growth_bytes, port, configuration, say))
