@@ -8,7 +8,7 @@ folder. Longest first, so that no core is left with a long group when the others
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.recordings import recordings as found_or_made
 
@@ -21,7 +21,7 @@ LONGEST = ("spark", "crash", "storm", "simulation", "fuzz")
 """What takes longest, in this order; the rest follows as it is collected."""
 
 # How long an example takes says how busy the machine is, and nothing about the code.
-settings.register_profile("sow", deadline=None)
+settings.register_profile("sow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sow")
 
 
