@@ -20,14 +20,19 @@ Document = bytes | str | Mapping[str, Any] | int | float
 """A message: bytes and str are bodies as they are, anything else is written as JSON."""
 
 DEPTH_MAX = 250
-"""Levels of nesting that the server takes."""
+"""Levels of nesting that the server takes, which is what the writer of JSON can write; what holds
+itself is found by it, too."""
 INTEGERS = range(-(2**63), 2**64)
 """What the writer of JSON can write; the server takes longer ones as text."""
 READY = bytes | bytearray | memoryview
 
 
 def encode_all(messages: Document | Iterable[Document]) -> list[bytes]:
-    """Bodies of one message or many; raises BadMessage with the index of one that has none."""
+    """Bodies of one message or many, in order.
+
+    Mappings, texts, bytes and what is not iterable are one message; any other iterable is many.
+    Raises BadMessage with the index of the first that has no body.
+    """
     one = isinstance(messages, READY | str | Mapping) or not isinstance(messages, Iterable)
     if one or (isinstance(messages, np.ndarray) and not messages.ndim):
         return [encode(messages)]
@@ -38,7 +43,10 @@ def encode_all(messages: Document | Iterable[Document]) -> list[bytes]:
 
 
 def encode(message: Any, index: int = 0) -> bytes:
-    """One body; `index` is its place among others. Raises BadMessage."""
+    """The body of one message; `index` is its place among others, for the error.
+
+    Raises BadMessage with the path of the field that JSON does not have a value for.
+    """
     if isinstance(message, READY):
         return bytes(message)
     try:

@@ -40,12 +40,21 @@ from sow.errors import BadMessage, ClientError
 
 URL_DEFAULT = "http://127.0.0.1:8080"
 FRAME_MESSAGES = 1000
+"""Messages of one frame, which is stored completely or not at all: enough to share the cost of a
+frame and of a wait for the disk, few enough that a refusal names a place one can look at."""
 
 
 class Client:
-    """One server, from `async with` to its end. `name` is what the server lists it under.
+    """One server, from `async with` to its end (or `close`).
 
-    `retry` says how long subscriptions try to come back when their connection has broken.
+    `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for what is
+    no address. Nothing is connected before the first question. `name` is what the server lists the
+    client under, in `/v1/sessions` and in its log. `retry` says for how long subscriptions try to
+    come back when their connection has broken.
+
+    Every method that asks the server raises, beside what it names: Unreachable when no server
+    answers, Disconnected when the connection ends before the answer, and otherwise the error of
+    `sow.errors` that the server gave, whichever way the request went.
     """
 
     def __init__(
@@ -70,7 +79,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """End every connection of this client."""
+        """End every connection of this client: its subscriptions end, what was published and is
+        not acknowledged may or may not be stored. The client may be used again."""
         for followed in self._subscriptions:
             await followed.close()
         for publisher in self._publishers.values():
@@ -92,13 +102,18 @@ class Client:
 
     @property
     def http(self) -> Http:
-        """Requests that have no method here."""
+        """Requests that have no method here (docs/http.md); to be asked for on the event loop."""
         return Http(self.url, self._http())
 
     # Publishing.
 
     async def publisher(self, topic: str, *, window: int = WINDOW_FRAMES) -> Publisher:
-        """The fast way in: a connection of its own for many raw bodies. Close it after use."""
+        """The fast way in: a connection of its own for many messages to one topic.
+
+        `window` is how many frames may be on their way unacknowledged before `send` waits. Close
+        the publisher after use, or enter it with `async with`. Whether the topic exists is seen
+        with the first frame.
+        """
         return Publisher(await self._connect(), topic, window)
 
     async def publish(
@@ -111,9 +126,16 @@ class Client:
     ) -> str:
         """Publish one message or many; returns the last one's bookmark once all are durable.
 
-        Up to 1000 messages are all or nothing; more go in frames of as many. `key` names the
-        record where the topic has no Key. Raises BadMessage with the index of the first bad one;
-        for what JSON does not have, such as NaN, before anything is sent.
+        `messages` is one message or an iterable of them: bytes and str are bodies as they are,
+        anything else is written as JSON (docs/client.md, "What is published"). `key` names the
+        record, for one message to a topic without `Key`. `expires_s` is the lifetime of the
+        records in seconds, above 0 up to 1e9, where the topic has `Expiration`; None takes the
+        topic's own.
+
+        Up to 1,000 messages are stored all or none; more go in frames of as many, in order. Raises
+        BadMessage with the index of the first bad one among all of them, for what JSON does not
+        have, such as NaN, before anything is sent; UnknownTopic, InvalidTopic for a conflated
+        topic, TooLarge, and StoreError or DiskFull while the server's disk takes nothing.
         """
         return await self._publish(topic, messages, key, expires_s, delta=False)
 
@@ -125,7 +147,11 @@ class Client:
         key: str | None = None,
         expires_s: float | None = None,
     ) -> str:
-        """The same, but each message is merged into its record."""
+        """Publish changes: each message is merged into its record (docs/semantics.md, Rule 8).
+
+        Arguments, result and errors are those of `publish`. A message whose record is not there
+        becomes the record.
+        """
         return await self._publish(topic, messages, key, expires_s, delta=True)
 
     async def _publish(
@@ -181,24 +207,37 @@ class Client:
         return str(answer["bookmark"])
 
     async def delete(self, topic: str, **which: Unpack[Selection]) -> int:
-        """Delete by `filter` or by `keys`, exactly one of them; returns how many there were."""
+        """Delete records; returns how many there were, once that is durable.
+
+        `which` is either `filter`, an expression (docs/expressions.md), or `keys`, SowKeys as
+        decimal text; raises ClientError for both or neither, BadFilter with the position,
+        UnknownTopic. Keys of records that are not there are no error.
+        """
         answer = await self.http.json("DELETE", records_of(topic), parameters(which))
         return int(answer["deleted"])
 
     # Asking.
 
     async def topics(self) -> list[dict[str, Any]]:
-        """All topics of the server, described."""
+        """All topics of the server: for each a dictionary as of `GET /v1/topics`
+        (docs/http.md)."""
         found: list[dict[str, Any]] = await self.http.json("GET", "/v1/topics")
         return found
 
     async def topic(self, name: str) -> dict[str, Any]:
-        """One topic, described; raises UnknownTopic."""
+        """One topic by its exact name, as of `GET /v1/topics/{topic}`; raises UnknownTopic."""
         found: dict[str, Any] = await self.http.json("GET", topic_path(name))
         return found
 
     async def query(self, topic: str, **question: Unpack[Question]) -> Answer:
-        """The records that match, decoded."""
+        """The records that match, decoded, as they stood at one moment.
+
+        `question` may have `filter` (docs/expressions.md), `keys` (SowKeys as decimal text),
+        `order_by` (``"/px DESC, /id"``; without it the order of first publication,
+        docs/semantics.md, Rule 9), `top_n` and `skip_n` (numbers of records), `select` (paths, as a
+        list or as comma text).
+        Raises BadFilter with the position for what does not compile, UnknownTopic, ClientError.
+        """
         async with self.rows(topic, **question) as rows:
             return await rows.all()
 
@@ -207,12 +246,14 @@ class Client:
     ) -> AbstractAsyncContextManager[Rows]:
         """The records that match as JSON texts, read as they arrive (`async with`).
 
-        With `meta` each is wrapped as ``{"k", "bm", "ts", "d"}``.
+        `question` and errors are those of `query`. With `meta` each text is an object with `k` (the
+        SowKey), `bm` (the bookmark of its newest change), `ts` (when that was) and `d`, the record.
         """
         return self.http.rows(topic, {**parameters(question), "meta": meta})
 
     async def explain(self, topic: str, **question: Unpack[Question]) -> dict[str, Any]:
-        """How the server answers a query: its terms, their indexes, the rows it touched."""
+        """How the server answers a query: a dictionary of its terms, what index serves each, and
+        the rows it touched (docs/queries.md). `question` and errors are those of `query`."""
         asked = {**parameters(question), "explain": True}
         found: dict[str, Any] = await self.http.json("GET", records_of(topic), asked)
         return found
@@ -220,15 +261,33 @@ class Client:
     # Following.
 
     def subscribe(self, topic: str, **focus: Unpack[LiveFocus]) -> Subscription:
-        """Updates from now on, or from a bookmark on."""
+        """Updates from now on, or from a bookmark on.
+
+        `topic` is a name, or a regular expression over names. `focus` may have `filter`, `oof`
+        (tell what leaves, docs/semantics.md, Rule 10), `delta` (what has changed instead of whole
+        records, Rule 11) with `no_empties`, `select`, `conflation` (``"1s"``, ``"auto"`` or a
+        timedelta: at most one update of a record in so long, Rule 1) with `conflation_key` (paths),
+        `timestamp`, `no_sowkey`, and `bookmark`, after which to go on (Rule 14).
+
+        Nothing is asked yet: the subscription is opened when it is entered or first read, and then
+        raises what it is refused with: BadFilter, UnknownTopic, ClientError.
+        """
         return self._subscription(*subscription(topic, focus, snapshot=False))
 
     def sow_and_subscribe(self, topic: str, **focus: Unpack[SnapshotFocus]) -> Subscription:
-        """The records as they stand, then their updates: no gap, no repeat."""
+        """The records as they stand, then their updates: no gap, no repeat.
+
+        `focus` and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
+        are for the records as they stand.
+        """
         return self._subscription(*subscription(topic, focus, snapshot=True))
 
     def live(self, topic: str, **focus: Unpack[Focus]) -> Live:
-        """The records of a topic as a mapping that keeps itself current (`async with`)."""
+        """The records of a topic as a mapping that keeps itself current (`async with`).
+
+        `focus` is that of `subscribe`, but for `bookmark`; `oof` is always on, and updates come as
+        deltas unless `delta` is False. Raises when it is entered what `subscribe` raises.
+        """
         asked: dict[str, object] = {"delta": True, **focus, "oof": True}
         return Live(self._subscription(*subscription(topic, asked, snapshot=True)), topic)
 
@@ -239,7 +298,8 @@ class Client:
 
 
 def checked_url(url: str) -> str:
-    """The address without its final slash, http:// where no scheme is given."""
+    """The address without its final slash, http:// where no scheme is given; raises ClientError
+    for another scheme, or no host."""
     text = (url if "://" in url else f"http://{url}").rstrip("/")
     scheme, _, rest = text.partition("://")
     if scheme not in ("http", "https") or not rest:

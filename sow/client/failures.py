@@ -66,7 +66,13 @@ BY_REASON: Mapping[str, type[SowError]] = {
 
 
 def failure(report: Mapping[str, Any]) -> SowError:
-    """The error that a problem document, or a failure ack as a mapping, stands for."""
+    """The error that a problem document, or a failure ack as a mapping, stands for.
+
+    `report` may have `reason`, `detail`, `status` (of HTTP), `index` (of the bad message) and
+    `position` with `expected` (in an expression). The kind of the error follows from the reason;
+    one that is not known becomes a ClientError, or a SowError if the status says that the server
+    failed.
+    """
     reason = str(report.get("reason") or SowError.reason)
     detail = str(report.get("detail") or reason)
     error: SowError
@@ -94,7 +100,11 @@ def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]
 
 @contextmanager
 def reported(url: str) -> Iterator[None]:
-    """Turn what the network throws into errors that name the server."""
+    """Turn what the network throws into errors that name the server, at `url`.
+
+    Raises Unreachable if nobody answers there or something else than SOW does, Disconnected if a
+    connection broke, ClientError if `url` is no address.
+    """
     try:
         yield
     except aiohttp.ClientConnectorError as error:

@@ -21,11 +21,18 @@ from sow.errors import SowError
 LINES = "application/x-ndjson"
 FRAMES = "application/vnd.sow.frames"
 CONNECT_S = 10.0
+"""How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
+seconds, so one that has not come by then will not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole query answer: `records` are decoded bodies, of `matches` before paging."""
+    """A whole query answer.
+
+    `records` are decoded bodies: a dict for JSON, str or bytes for other types. `matches` is how
+    many records match, before `skip_n` and `top_n`; `index` names what served the query; `bookmark`
+    is the moment that the answer shows.
+    """
 
     records: list[Any]
     matches: int
@@ -33,16 +40,16 @@ class Answer:
     bookmark: str
 
     def to_arrow(self) -> Any:
-        """The records as a pyarrow Table, a column for each field."""
+        """The records as a pyarrow Table, a column for each field met in any of them."""
         return to_arrow(self.records)
 
     def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame."""
+        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
         return to_pandas(self.to_arrow())
 
 
 class Rows:
-    """A query answer while it arrives; iterate it for the rows as JSON texts.
+    """A query answer while it arrives; iterate it once, for the rows as JSON texts (bytes).
 
     `matches` counts the records that match before paging, `index` names what served the query,
     `bookmark` is the moment it shows.
@@ -56,7 +63,8 @@ class Rows:
         self.bookmark = response.headers.get("SOW-Bookmark", "")
 
     async def chunks(self) -> AsyncIterator[list[bytes]]:
-        """The rows in groups, as they come off the network."""
+        """The rows in lists, as many at a time as came off the network together; raises
+        Disconnected when the connection breaks before the last."""
         rest: list[bytes] = []
         while data := await self._read():
             first, *others = data.split(b"\n")
@@ -77,13 +85,16 @@ class Rows:
                 yield row
 
     async def all(self) -> Answer:
-        """Everything, decoded."""
+        """Everything that was not read yet, decoded; raises Disconnected."""
         records = [msgspec.json.decode(row) async for row in self]
         return Answer(records, self.matches, self.index, self.bookmark)
 
 
 class Http:
-    """The HTTP side of one server."""
+    """The HTTP side of the server at `url`, for what has no method of its own (docs/http.md).
+
+    Every method raises Unreachable and Disconnected, and what the server answers as an error.
+    """
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.url = url
@@ -100,7 +111,11 @@ class Http:
         body: bytes | None = None,
         content_type: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response that is no error; parameters that are None are left out."""
+        """A response that is no error (`async with`), its body not read yet.
+
+        `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
+        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is.
+        """
         params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
         headers = {"Accept": accept}
         if content_type is not None:
@@ -117,14 +132,17 @@ class Http:
     async def json(
         self, method: str, path: str, asked: Mapping[str, object] | None = None, **more: Any
     ) -> Any:
-        """The decoded answer of a request."""
+        """The decoded answer of a request; arguments are those of `request`."""
         async with self.request(method, path, asked, **more) as response:
             with reported(self.url):
                 return orjson.loads(await response.read())
 
     @asynccontextmanager
     async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
-        """A query answer that is read as it arrives."""
+        """A query answer that is read as it arrives (`async with`).
+
+        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        """
         async with self.request("GET", records_of(topic), asked, accept=LINES) as response:
             yield Rows(self.url, response)
 
@@ -140,7 +158,7 @@ def records_of(topic: str) -> str:
 
 
 def length_prefixed(bodies: list[bytes]) -> bytes:
-    """Bodies of any bytes in one request, each after its length."""
+    """Bodies of any bytes in one request, each after its length as 4 bytes, big-endian."""
     return b"".join([len(body).to_bytes(4, "big") + body for body in bodies])
 
 

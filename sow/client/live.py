@@ -23,7 +23,10 @@ Document = Any
 
 
 class Change(NamedTuple):
-    """What became of one record: no `old`, it is new; no `new`, it has left."""
+    """What became of one record: no `old`, it is new; no `new`, it has left.
+
+    `key` is as in the live view, `old` and `new` are documents.
+    """
 
     key: str
     old: Document | None
@@ -51,10 +54,11 @@ class LiveChanges:
 
 
 class Live(Mapping[str, Document]):
-    """Records by SowKey, current while the view is open (`async with`).
+    """Records by SowKey (decimal text), current while the view is open (`async with`).
 
     A SowKey is a record's within its topic. Over a pattern records are called by both:
-    ``/desk/1:4711``.
+    ``/desk/1:4711``. Entering it raises what the subscription is refused with. Documents are those
+    of `Message.document`; they are the view's own and not to be changed.
     """
 
     def __init__(self, subscription: Subscription, topic: str) -> None:
@@ -88,7 +92,7 @@ class Live(Mapping[str, Document]):
         return table_of(self.copy())
 
     def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame."""
+        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
         return to_pandas(self.to_arrow())
 
     # Following.
@@ -100,11 +104,15 @@ class Live(Mapping[str, Document]):
             raise self._failure
 
     def changes(self) -> "LiveChanges":
-        """Each change of a record, from what was last given of it to what holds now."""
+        """Each change of a record (`async for`), from what was last given of it to what holds now.
+
+        So a slow reader gets fewer changes and never wrong ones. Ends with the view; raises what
+        ended it if that was an error.
+        """
         return LiveChanges(self._next_change)
 
     async def change(self, timeout_s: float | None = None) -> Change:
-        """The next change of a record.
+        """The next change of a record; waits for `timeout_s` seconds, or as long as it takes.
 
         Raises TimeoutError when there is none in time, as often as one likes: what comes later is
         given later. Raises what ended the view, or Disconnected when it was closed.

@@ -40,7 +40,10 @@ class Message(msgspec.Struct, omit_defaults=True):
 
     @property
     def body(self) -> bytes:
-        """The record as it is stored: JSON text, or the bytes or text of another type."""
+        """The record as it is stored: JSON text, or the bytes or text of another type.
+
+        Empty for a message without a record.
+        """
         text = bytes(self.d)
         if self.enc == "base64":
             return base64.b64decode(msgspec.json.decode(text, type=str))
@@ -49,7 +52,10 @@ class Message(msgspec.Struct, omit_defaults=True):
         return text
 
     def document(self) -> Any:
-        """The record as Python objects: a dict for JSON, str or bytes for other types."""
+        """The record as Python objects: a dict for JSON, str or bytes for other types.
+
+        Raises msgspec.DecodeError for a message without a record.
+        """
         if self.enc == "base64":
             return self.body
         return msgspec.json.decode(self.d)
@@ -87,5 +93,6 @@ LINES = msgspec.json.Decoder(Line)
 
 
 def read_lines(frame: bytes | str) -> list[Line]:
-    """The lines of one frame."""
+    """The lines of one frame, in order; raises msgspec.DecodeError for what is no line of a
+    server's."""
     return LINES.decode_lines(frame)

@@ -19,6 +19,8 @@ from sow.client.socket import Socket, framed
 from sow.errors import BadMessage, SowError
 
 WINDOW_FRAMES = 64
+"""Frames on their way unacknowledged: with the usual hundred messages in each enough to hide the
+time that a wait for the disk and the way there and back take, at any rate the server can store."""
 
 
 class Sent(NamedTuple):
@@ -30,7 +32,11 @@ class Sent(NamedTuple):
 
 
 class Publisher:
-    """Publishes to one topic over its own connection."""
+    """Publishes to one topic over its own connection, until `close` or the end of `async with`.
+
+    `window` is how many frames may be unacknowledged. At the end of `async with` everything is
+    waited for, unless that ends with an error.
+    """
 
     def __init__(self, socket: Socket, topic: str, window: int = WINDOW_FRAMES) -> None:
         self.topic = topic
@@ -57,18 +63,22 @@ class Publisher:
     ) -> None:
         """Send bodies as one frame, waiting while the window is full.
 
-        Bytes go as they are; documents are written as JSON, as by `Client.publish`.
+        Bytes go as they are; documents are written as JSON, as by `Client.publish`, whose `key`
+        and `expires_s` (seconds) these are. With `delta` each is merged into its record. A frame is
+        stored completely or not at all, and `send` does not wait for that.
 
-        With `delta` each is merged into its record.
-
-        Raises what an earlier frame failed with; a BadMessage's index then counts all messages
-        sent on this publisher.
+        Raises BadMessage for what has no body or has a line break in it, before it is sent; and
+        what an earlier frame failed with, after which nothing more is sent. A BadMessage's index
+        counts all messages sent on this publisher.
         """
         command = "delta_publish" if delta else "publish"
         await self._send(command, bodies, {"k": key, "x": expires_s})
 
     async def delete(self, bodies: Sequence[Document]) -> None:
-        """Delete the records that the key fields of these bodies name, in order with `send`."""
+        """Delete the records that the key fields of these bodies name, in order with `send`.
+
+        Raises what `send` raises. Records that are not there are no error.
+        """
         await self._send("sow_delete", bodies, {})
 
     async def _send(
@@ -100,7 +110,8 @@ class Publisher:
             raise
 
     async def drain(self) -> None:
-        """Wait until everything sent is durable; raises what any frame failed with."""
+        """Wait until everything sent is durable; raises what any frame failed with, or
+        Disconnected if the connection ended before all were acknowledged."""
         await self._until_below(1)
 
     async def _until_below(self, count: int) -> None:

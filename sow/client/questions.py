@@ -59,7 +59,7 @@ class SnapshotFocus(Focus, total=False):
 
 
 def parameters(asked: Mapping[str, object]) -> dict[str, object]:
-    """A selection or question as HTTP parameters: lists as comma text."""
+    """A selection or question as HTTP parameters: lists as comma text, the rest as it is."""
     found = dict(asked)
     for name in ("keys", "select"):
         if name in found:
@@ -70,7 +70,11 @@ def parameters(asked: Mapping[str, object]) -> dict[str, object]:
 def subscription(
     topic: str, focus: Mapping[str, object], snapshot: bool
 ) -> tuple[str, dict[str, object]]:
-    """A subscription's command and its fields."""
+    """A subscription's command and its fields (docs/websocket.md).
+
+    `focus` has the arguments of `Client.subscribe` by name; with `snapshot` the records as they
+    stand come first.
+    """
     given = dict(focus)
     command = "delta_subscribe" if given.pop("delta", False) else "subscribe"
     options = [flag for flag in FLAGS if given.pop(flag, False)]

@@ -9,14 +9,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 FACTOR = 2
+"""Each wait is so much longer than the last: a minute is a dozen attempts, not six hundred."""
 JITTER = 0.5
+"""So much of a wait is left to chance: the fewest that spreads many clients over the whole of it
+while each still waits for at least half."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Waits of `first_s`, doubling up to `longest_s`, for `give_up_s` in all; 0 does not retry.
 
-    Each wait is shortened by up to half, so that many clients do not come back at one moment.
+    All are seconds. Each wait is shortened by up to half, so that many clients do not come back at
+    one moment. The server keeps a session for a minute by default (`ReconnectTimeout`), so trying
+    for longer seldom takes one up. `sleep` waits for so many seconds, `chance` gives a number from
+    0 to 1.
     """
 
     first_s: float = 0.1
@@ -26,7 +32,8 @@ class Retry:
     chance: Callable[[], float] = random.random
 
     async def attempts(self) -> AsyncIterator[float]:
-        """One step for each attempt, after its wait; ends when it is time to give up."""
+        """One step for each attempt, after its wait: the seconds waited in all; ends when it is
+        time to give up."""
         wait_s, waited_s = self.first_s, 0.0
         while waited_s < self.give_up_s:
             pause_s = wait_s * (1 - JITTER * self.chance())

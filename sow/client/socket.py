@@ -12,7 +12,10 @@ from sow.client.failures import ClosedByServer, Disconnected, reported
 from sow.client.messages import Line, read_lines
 
 HEARTBEAT_S = 30.0
+"""How often the server is pinged: one that has gone without a word is noticed in half the minute
+after which it would close a silent connection itself."""
 CLOSE_S = 1.0
+"""How long a connection that was refused may take to say goodbye."""
 GIVEN_UP = 1008
 """The code of a WebSocket that the server closes because it has given the session up."""
 
@@ -41,9 +44,10 @@ class Socket:
         session: str | None = None,
         seen: int | None = None,
     ) -> "Socket":
-        """Log on under the client name `name`; raises Unreachable.
+        """Log on to the server at `url` under the client name `name`.
 
-        With `session`, take that one up after the `seen` lines that were read of it.
+        With `session`, take that one up after the `seen` lines that were read of it. Raises
+        Unreachable, Disconnected, and what the server refuses the logon with.
         """
         with reported(url):
             raw = await http.ws_connect(f"{url}/v1/ws", max_msg_size=0, heartbeat=HEARTBEAT_S)
@@ -71,19 +75,23 @@ class Socket:
         return str(next(self._numbers))
 
     async def send(self, frame: bytes) -> None:
-        """Send one frame; waits while the socket is full."""
+        """Send one frame; waits while the socket is full. Raises Disconnected."""
         with reported(self.url):
             await self._socket.send_bytes(frame)
 
     async def command(self, name: str, **fields: object) -> str:
-        """Send one command without bodies, fields that are None left out; returns its cid."""
+        """Send the command `name` with its fields, those that are None left out; returns its cid.
+
+        Raises Disconnected.
+        """
         cid = self.next_cid()
         given = {key: value for key, value in fields.items() if value is not None}
         await self.send(orjson.dumps({"c": name, "cid": cid, **given}))
         return cid
 
     async def receive(self) -> Sequence[Line]:
-        """The lines of the next frame; raises Disconnected when there will be none."""
+        """The lines of the next frame; raises Disconnected when there will be none, and
+        ClosedByServer if that is for good."""
         with reported(self.url):
             frame = await self._socket.receive()
         if frame.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):

@@ -63,7 +63,8 @@ class Subscription:
         """How often it could not be, and the subscription began anew."""
 
     async def open(self) -> None:
-        """Subscribe; raises SowError with the server's reason and detail."""
+        """Subscribe, unless that was done; raises what the server refuses it with (BadFilter,
+        UnknownTopic, ClientError), Unreachable and Disconnected."""
         if self._socket is None and not self._ended:
             await self._begin(await self._connect(), self._fields)
 
@@ -102,7 +103,12 @@ class Subscription:
         self._ready.append(line)
 
     async def batch(self) -> Sequence[Message]:
-        """Every message that has arrived, at least one; none when the subscription has ended."""
+        """Every message that has arrived, at least one, waiting for it if need be; none when the
+        subscription has ended.
+
+        Raises Disconnected when the connection broke and could not be made again in the time of
+        `Retry`, ClosedByServer when the server has given the session up, and what `open` raises.
+        """
         await self.open()
         while not self._ready and not self._ended:
             assert self._socket is not None
@@ -154,7 +160,7 @@ class Subscription:
             await self._ask(socket, self._fields)
 
     async def close(self) -> None:
-        """End the subscription and its connection."""
+        """End the subscription and its connection; what has arrived and was not read is lost."""
         self._ended = True
         socket, self._socket = self._socket, None
         if socket is not None:

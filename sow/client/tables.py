@@ -7,7 +7,8 @@ from sow.errors import ClientError
 
 
 def to_arrow(records: Sequence[Any]) -> Any:
-    """Documents as a pyarrow Table, a column for each field met in any of them.
+    """Documents as a pyarrow Table, a column for each field met in any of them; one that is no
+    object stands in the column ``value``.
 
     Its types are those of an answer in Arrow (`sow.messages.arrow`).
     """

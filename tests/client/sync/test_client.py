@@ -9,7 +9,7 @@ import pytest
 from sow.client import client as asynchronous
 from sow.client import http, live, publisher, subscription, sync
 from sow.client.sync import Client
-from sow.errors import BadMessage, ClientError, UnknownTopic
+from sow.errors import ClientError, UnknownTopic
 
 PAIRS = [
     (asynchronous.Client, sync.Client),
@@ -242,65 +242,6 @@ def test_a_refusal_is_raised_as_the_same_error(client):
         client.query("nope")
     with pytest.raises(UnknownTopic), client.rows("nope"):
         pass
-
-
-def test_rows_may_be_gone_through_without_a_context(client):
-    client.publish("orders", [{"id": 1}, {"id": 2}])
-    assert list(client.rows("orders", order_by="/id")) == [b'{"id":1}', b'{"id":2}']
-    rows = client.rows("orders", order_by="/id")
-    assert (rows.matches, next(iter(rows))) == (2, b'{"id":1}')
-    with pytest.raises(UnknownTopic):
-        list(client.rows("nope"))
-
-
-def test_a_number_that_json_does_not_have_is_refused_before_anything_is_sent(client, server):
-    bad = [{"id": 1}, {"id": 2, "legs": [{"px": float("nan")}]}]
-    with client.publisher("orders") as publisher:
-        for send in (
-            lambda: client.publish("orders", bad),
-            lambda: client.delta_publish("orders", bad),
-            lambda: publisher.send(bad),
-        ):
-            with pytest.raises(BadMessage, match=r"message 1: /legs\[0\]/px is NaN") as caught:
-                send()
-            assert caught.value.index == 1
-        assert publisher.sent == 0
-    assert server.records("orders") == []
-
-
-def test_messages_come_one_by_one_also_after_a_timeout(client):
-    client.publish("orders", {"id": 1})
-    with client.sow_and_subscribe("orders") as messages:
-        assert [messages.next(5).c for _ in range(3)] == ["group_begin", "sow", "group_end"]
-        client.publish("orders", {"id": 2})
-        assert next(messages).document() == {"id": 2}
-        for number in range(3, 6):
-            with pytest.raises(TimeoutError):
-                messages.next(0.01)
-            client.publish("orders", {"id": number})
-            assert messages.next(5).document() == {"id": number}
-
-
-def test_a_live_view_gives_changes_after_any_number_of_timeouts(client):
-    with client.live("orders") as live:
-        for number in range(3):
-            for _ in range(2):
-                with pytest.raises(TimeoutError):
-                    live.change(0.01)
-            client.publish("orders", {"id": number})
-            assert live.change(5).new == {"id": number}
-        assert len(live) == 3
-
-
-def test_a_live_view_may_be_gone_through_while_records_leave(client):
-    client.publish("orders", [{"id": number} for number in range(10)])
-    with client.live("orders") as live:
-        for _, record in live.items():
-            if record["id"] == 0:
-                client.delete("orders", filter="1=1")
-                while len(live):
-                    live.change(5)
-        assert list(live.values()) == []
 
 
 def test_a_closed_client_says_so(server):
