@@ -39,8 +39,11 @@ CONFIG = "demo.xml"
 FOLLOWED = "quotes-C"
 SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open", "bars")
 REFRESH_S = 1.0
+"""How often the figures are drawn: they are rates of a second."""
 ROWS = 8
+"""Quotes that are shown: with the figures they fit into a terminal of 24 lines."""
 RATE = 4000.0
+"""Messages a second: about what the recorded feed has in the median (docs/recorded-data.md)."""
 LOOPBACK = "127.0.0.1"
 """A demo is for whoever started it, wherever the file has the server listen."""
 

@@ -15,6 +15,7 @@ from sow.encodings import timestamp
 from sow.errors import SowError
 
 SLICE_S = 0.01
+"""How much of the market is published at once: so finely nobody can see that it comes in slices."""
 
 
 async def publish(url: str, rate: float, seed: int) -> None:

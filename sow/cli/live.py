@@ -19,6 +19,7 @@ from sow.client import Message
 from sow.delta import merged
 
 REFRESHES_PER_S = 8
+"""How often the table is drawn: as often as eyes can follow figures."""
 OTHER_LINES = 3
 """Heading, table header and the line that is left for the cursor."""
 

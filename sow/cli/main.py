@@ -15,6 +15,7 @@ from sow.cli.report import show_error
 from sow.errors import SowError
 
 INTERRUPTED = 130
+"""The exit code of what Ctrl-C has ended, as shells have it: 128 and the number of SIGINT."""
 
 COMMANDS = {
     "serve": "sow.cli.serve",

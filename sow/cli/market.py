@@ -14,13 +14,19 @@ import math
 import random
 
 SIGMA = 0.76
+"""Spread of the logarithm of the rate; this and the figures below are the recording's, as the head
+of this module says."""
 MEAN_FACTOR = math.exp(SIGMA**2 / 2)
 FACTOR_MAX = 7.8
 """The recording's busiest second over its median."""
 PERSISTENCE_S = 2.0
+"""How long a burst lasts."""
 SKEW = 0.8
+"""The power of the rank by which an instrument takes fewer updates than the busiest."""
 ORDER_SHARE = 0.25
+"""Of all messages; the rest are quotes. Chosen, as are those below: the recording has no orders."""
 TICK = 0.01
+"""The least step of a price."""
 SYMBOLS = tuple(
     f"{stem}{suffix}"
     for stem in ("AAPL", "MSFT", "NVDA", "AMZN", "META", "GOOG", "TSLA", "JPM", "XOM", "KO")
@@ -28,8 +34,11 @@ SYMBOLS = tuple(
 )
 ACCOUNTS = [b"a-%d" % number for number in range(1, 41)]
 OPEN_ORDERS_AT_START = 1_000
+"""So that the first queries find something."""
 OPEN_ORDERS_MAX = 5_000
+"""Beyond that orders only progress: a demo that runs for a week keeps its size."""
 PROGRESS_SHARE = 0.7
+"""Of the messages of orders; the rest open new ones, about as many as are filled or cancelled."""
 
 QUOTE = b'{"symbol":"%b","bid":%.2f,"bid_qty":%d,"ask":%.2f,"ask_qty":%d,"ts":"%b"}'
 ORDER = (

@@ -26,7 +26,9 @@ from sow.pipelines import Pipeline
 from sow.suggest import did_you_mean
 
 REFRESH_S = 0.5
+"""How often a run is asked how far it is: batches come once a second at most."""
 SAID_EVERY_S = 10.0
+"""How often that is said where there is no terminal, so that a log of a day can still be read."""
 ASIDE = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
 """How rows are called that `Conflate` has left out."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)

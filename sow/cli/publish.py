@@ -16,12 +16,14 @@ from sow.cli.options import json_option, run, url_option
 from sow.cli.reading import Places, chunks, documents, lines
 from sow.cli.report import counted
 from sow.client import Client, Publisher
+from sow.client.client import FRAME_MESSAGES
 from sow.client.http import topic_path
 from sow.errors import BadMessage, SowError, UnknownTopic
 
-FRAME_MESSAGES = 1000
 FRAME_BYTES = 1024**2
+"""Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
 BIG_BYTES = 8 * 1024**2
+"""A file from which on it is worth showing how far it is: shorter ones take less than a second."""
 BYTES_TYPES = frozenset({"binary", "bflat"})
 """Message types in which a line break is a byte like any other."""
 

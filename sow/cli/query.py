@@ -25,7 +25,10 @@ from sow.client import Client, Rows
 from sow.client.questions import Question
 
 TABLE_ROWS = 1000
+"""Records of a table when nobody says how many: more than anybody reads, and widths are known only
+once all of them are there."""
 PIPED_WIDTH = 10_000
+"""Characters of a line where no terminal says how wide it is: nothing is cut there."""
 
 
 @click.command()

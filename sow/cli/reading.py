@@ -18,7 +18,9 @@ import msgspec
 from sow.errors import BadMessage
 
 CHUNK_BYTES = 256 * 1024
+"""What is read at once: thousands of lines, and four times what a pipe holds."""
 QUEUED_CHUNKS = 8
+"""How far reading may be ahead of publishing: enough to keep both busy, two megabytes."""
 WHITESPACE = b" \t\r\n"
 
 

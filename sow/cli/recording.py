@@ -23,7 +23,10 @@ from sow.paths import parse_path
 from sow.suggest import did_you_mean
 
 BATCH_ROWS = 20_000
+"""Rows that are made into messages at once: calls over whole columns are worth it from thousands
+on, and so many take a few megabytes."""
 SEGMENT_ROWS_MAX = 1000
+"""Rows of one publish: a frame, which is stored completely or not at all."""
 WORD = re.compile(r"'[^']*'|\"[^\"]*\"|\[/[^\]]*\]|/\S+|[A-Za-z_]\w*")
 
 

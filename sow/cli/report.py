@@ -10,7 +10,8 @@ EXPRESSIONS = "sow.cli.expressions"
 """Keys of `click.Context.meta`: whether --json was given, and the expressions by what an error of
 theirs begins with, or "" for the filter, of which most errors are."""
 LINE_MAX = 76
-"""So much of a long line is shown, around the place that it is about."""
+"""So much of a long line is shown, around the place that it is about: it fits into a terminal of 80
+characters, behind the two by which it is indented."""
 
 
 def show_error(ctx: click.Context, error: SowError) -> None:

@@ -22,6 +22,7 @@ from sow.errors import ConfigError
 from sow.server.app import Server
 
 STOP_S_MAX = 5.0
+"""How long stopping may take: less than the ten seconds after which Docker kills a container."""
 
 Ready = Callable[[str], Mapping[str, list[str]]]
 """Given the server's address, says that it is ready; returns the commands to run beside it."""

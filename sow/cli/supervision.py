@@ -18,12 +18,17 @@ from pathlib import Path
 from typing import Any
 
 NICE = 10
+"""Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not
+starve."""
 PAUSE_S = 2.0
+"""Before the first new try of a pipeline that failed; each further one waits twice as long."""
 PAUSE_S_MAX = 60.0
+"""And no longer than that, so that a server that is back for a minute is noticed."""
 HEALTHY_S = 60.0
 """A run that lasted so long was no part of a series of failures."""
 STOP_S_MAX = 3.0
-"""Killing one loses nothing: a batch that was cut off is made again."""
+"""How long a pipeline may take to stop: within the time that `sow serve` has. Killing one loses
+nothing, since a batch that was cut off is made again."""
 
 Say = Callable[[str], None]
 

@@ -7,7 +7,7 @@ from sow.errors import NotAvailable
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def _later(name: str, purpose: str) -> click.Command:
+def _unavailable(name: str, purpose: str) -> click.Command:
     """A command that takes whatever it is given and says that it is not there."""
 
     def refuse() -> None:
@@ -25,7 +25,6 @@ def _later(name: str, purpose: str) -> click.Command:
     )
 
 
-top = _later("top", "Live rates, lag, conflation ratio and slow sessions")
-dump = _later("dump", "Write a topic's records to a file")
-load = _later("load", "Read a topic's records from a file")
-pipeline = _later("pipeline", "List and run Spark pipelines")
+top = _unavailable("top", "Live rates, lag, conflation ratio and slow sessions")
+dump = _unavailable("dump", "Write a topic's records to a file")
+load = _unavailable("load", "Read a topic's records from a file")

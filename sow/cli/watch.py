@@ -14,6 +14,7 @@ from sow.client import Client, Disconnected, Message, Subscription
 from sow.client.questions import LiveFocus
 
 SHOWN = frozenset({"sow", "p", "oof", "gap"})
+"""Kinds of messages that say something of records; the others say how the subscription goes."""
 ENCODER = msgspec.json.Encoder()
 
 

@@ -30,8 +30,10 @@ from sow.hosts import (
 )
 
 CONSOLE = "/"
+"""The path of the page that people open, also by a link on another site."""
 ECHO_MAX = 80
-"""Characters of a header that an answer repeats."""
+"""Characters of a header that an answer repeats: a name with its port fits, a flood of text that
+somebody has written there to be shown to others does not."""
 
 
 class UnknownHost(ClientError):

@@ -37,13 +37,17 @@ from sow.store.stored_definitions import kept_of
 log = logging.getLogger("sow")
 
 STOP_S_MAX = 2.0
+"""How long requests under way may take to end when the server stops: long enough for an answer that
+is being written, less than what those who stop it wait for before they kill it."""
 SESSION_NAME_BYTES = 16
 """128 random bits: more than can be guessed by all who may ask, for as long as they like."""
 ADDRESS_BYTES = 8190
-"""What a request's address may hold beside a filter."""
+"""What a request's address may hold beside a filter: what aiohttp and most proxies allow."""
 NOTABLY_FEWER = 0.9
-"""Connections that the system has files for, of those that are wanted, below which it is said."""
+"""Connections that the system has files for, of those that are wanted, below which it is said:
+the few that a server keeps for other files are nothing to warn of."""
 NEVER_S = 10 * 365 * 86_400.0
+"""Ten years, for a time that aiohttp wants to be told and that never comes."""
 GC_THRESHOLDS = (50_000, 20, 20)
 """Records hold no cycles, so looking for some after every 700 of them is wasted time."""
 

@@ -21,8 +21,12 @@ from sow.store.protocols import Checkpoint, Slice
 log = logging.getLogger("sow")
 
 CHECK_S = 1.0
+"""How often it is looked whether a topic has grown: at the highest rates `GROWTH_BYTES_MIN` takes
+about as long."""
 GROWTH_BYTES_MIN = 64 * 1024**2
+"""A log that is shorter is replayed in about a second, so no checkpoint is worth its writing."""
 SLICE_SLOTS = 1000
+"""Records that are copied at once: about a millisecond, then the loop has its turn."""
 
 
 class Checkpointer:

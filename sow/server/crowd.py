@@ -13,6 +13,8 @@ from sow.hosts import is_loopback
 from sow.server.forwarded import Proxies
 
 PER_ADDRESS = 1_000
+"""Connections of one address where the configuration says nothing: more than the programs of one
+machine need, a twentieth of what all may have."""
 
 
 class Crowd:

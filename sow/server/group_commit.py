@@ -24,10 +24,10 @@ log = logging.getLogger("sow")
 Result = TypeVar("Result")
 
 BEHIND_BYTES_MAX = 64 * 1024**2
-"""Not yet durable bytes beyond which publishers have to wait for the disk: a quarter of a second of
-a fast one, and little beside the records that they become."""
+"""Not yet durable bytes beyond which publishers have to wait for the disk: a second or less of what
+a usual one writes, and little beside the records that they become."""
 ROW_BYTES = 16
-"""What a record takes in the journal beside its body, about."""
+"""What a record takes in the journal beside its body, about: its length, number and time."""
 RETRY_S = 0.5
 """How long to wait before a disk that has refused is tried again: soon enough that nobody waits for
 it by hand, seldom enough that the log of the machine is not filled."""

@@ -13,7 +13,8 @@ from sow.frames import PIECE_BYTES, FrameLines
 from sow.wire import Refused, read_frame, read_lines
 
 TAKEN_BYTES_MAX = 2 * PIECE_BYTES
-"""Text that is read at once: some hundred messages, or a few thousand of the shortest commands."""
+"""Text that is read at once: some hundred messages, or a few thousand of the shortest commands,
+about what a turn carries out (`sow.server.incoming`)."""
 Commands = Iterator[Command | Refused]
 
 

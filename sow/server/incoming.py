@@ -18,7 +18,8 @@ from sow.wire import Refused
 
 TURN_S = 0.002
 """How long one client's commands may keep the loop, but for the end of the last one: a hundred busy
-clients then make each other wait for a fifth of a second, and a turn still carries out a frame."""
+clients then make each other wait for a fifth of a second, and a turn still carries out hundreds of
+messages, which share their cost."""
 INBOX_BYTES_MAX = 256 * 1024
 """So much is taken in before what came first is carried out: what one read of a socket gives."""
 LONG_FILTER_CHARS = 4 * 1024

@@ -11,7 +11,7 @@ from sow.errors import ClientError, clipped
 from sow.server.negotiation import UnsupportedMediaType
 
 STEP_BYTES = 256 * 1024
-"""Inflated in about a millisecond."""
+"""Inflated in about a millisecond; smaller steps cost more than they save."""
 GZIP_BITS, ZLIB_BITS, RAW_BITS = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 DEFLATED = 8
 """The method in the first byte of zlib's header; some send `deflate` without that header."""

@@ -20,12 +20,16 @@ from sow.budget import Budget, Holder
 from sow.server.patience import Patience
 
 TURN_S = 0.05
+"""How often those who wait are looked at: nobody notices a wait so short, and a look is cheap also
+where thousands wait."""
 PATIENCE_S = 2.0
-"""So long a favoured client may be silent while others wait for it."""
+"""So long a favoured client may be silent while others wait for it: a packet that was lost is sent
+again within a second, so one that says nothing for two is not on its way."""
 PIECE_BYTES = 256 * 1024
 """What asyncio reads at once, so what a reader may bring before it can be stopped."""
 FREE_BYTES = 4096
-"""Who holds no more is never stopped, so that small messages go on beside large ones."""
+"""Who holds no more is never stopped, so that small messages go on beside large ones: a page each,
+which for all connections that there may be is a third of the budget by default."""
 HEADER_BYTES = 14
 """A frame as large as allowed has a header beside, for which its client is not stopped."""
 STALLED = "others wait for room while this client is in the middle of a message and sends nothing"

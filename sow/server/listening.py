@@ -21,16 +21,21 @@ from sow.server.problems import raw_answer
 log = logging.getLogger("sow")
 
 BACKLOG = 1024
+"""Connections that the system keeps for us between two turns; it may cut this to its own limit."""
 ACCEPTED_AT_ONCE = 64
-"""Then what is connected already has its turn."""
+"""Then what is connected already has its turn: accepting so many takes a few milliseconds."""
 RETRY_S = 1.0
+"""How long to wait for a file to become free: clients wait longer than that to be let in."""
 TOLD_EVERY_S = 60.0
+"""How often that is said: an operator sees that it lasts, and the log is not filled with it."""
 LINGER_S = 1.0
+"""How long who is refused may take to read why: a round trip anywhere."""
 LINGERING_MAX = 8
-"""So many are left a moment to read why they were refused; their files are taken from a reserve."""
+"""So many are left a moment to read why they were refused; their files are taken from a reserve,
+`FILES_KEPT_MAX`, and whoever floods the server shall not use that up."""
 NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 FILES_KEPT_MAX = 512
-"""Files that are no connections: the store's, those of answers being made."""
+"""Files that are no connections: the store's, those of answers being made, a few for each topic."""
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:

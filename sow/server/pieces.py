@@ -15,7 +15,9 @@ import numpy as np
 from sow.errors import BadMessage, clipped
 
 PIECE_BYTES = 256 * 1024
+"""Cut and read in about a millisecond, so that others are served between two pieces."""
 LENGTH_BYTES = 4
+"""Of the length before each message of a request in frames (docs/http.md)."""
 FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TEXT = re.compile(rb"\S")
 _BACKSLASHES = re.compile(rb"\\+.?", re.S)

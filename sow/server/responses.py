@@ -9,7 +9,7 @@ from aiohttp import web
 
 JSON = "application/json"
 HEADER_CHARS_MAX = 1000
-"""Of a header's value; clients refuse a line of more than about 8,000."""
+"""Of a header's value: clients refuse a line of more than about 8,000."""
 PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")
 
 
