@@ -1,10 +1,11 @@
-"""The time tables in the documents are what happens."""
+"""The time tables in the documents are what happens, whichever engine conflates."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.core.harness import SparkWorld, World
 from tests.core.tables import play
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -17,6 +18,7 @@ TABLES = [
 ]
 
 
+@pytest.mark.parametrize("make", [World, SparkWorld], ids=["embedded", "spark"])
 @pytest.mark.parametrize("table", TABLES)
-def test_a_time_table_is_what_happens(table):
-    play(table)
+def test_a_time_table_is_what_happens(table, make):
+    play(table, make)

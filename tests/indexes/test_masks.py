@@ -1,4 +1,4 @@
-"""A judge against the filter itself, record by record."""
+"""Masks against the filter itself, record by record."""
 
 import json
 
