@@ -136,7 +136,9 @@ class LoggedTopic:
 class JournalSettings:
     """`<TransactionLog>`: where the journal lives and how much of it is kept.
 
-    Retention keeps at least what no checkpoint covers, whatever the limits say.
+    Retention keeps at least what no checkpoint covers, whatever the limits say. By default 4 GiB
+    are kept, some ten million changes of a few hundred bytes, and a consumer is waited for through
+    a week in which nobody looks after it.
     """
 
     directory: str = "journal"
@@ -151,6 +153,8 @@ class JournalSettings:
 class SessionSettings:
     """`<Sessions>`: the bounds of a session's outbox, and how long a dropped session is kept.
 
+    A queue holds the largest message that there may be, 16 MiB, and 10,000 small ones; a minute is
+    longer than a client that comes back takes to notice that its connection has gone.
     `conflates`: whether queues may be conflated unless a session is switched.
     `background_conflation_fraction`: how full a queue is when idle time is spent on conflating it.
     """
@@ -165,8 +169,9 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`<Limits>`: what a single client may ask of the server, and what all may (docs/limits.md).
+    """`<Limits>`: what a single client may ask of the server, and what all may.
 
+    Why each default is what it is stands in docs/limits.md, beside what is answered beyond it.
     `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
     of which loopback is free.
     """

@@ -18,8 +18,8 @@ from sow.expressions.nodes import Identifier, Node, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
-"""Of a filter, unless Limits/FilterSize says otherwise: thousands of keys in an IN. One of that
-length takes about a second to compile, beside the loop."""
+"""Of a filter, unless Limits/FilterSize says otherwise: thousands of keys in an IN. Reading and
+compiling takes some 5 ms a KiB (docs/limits.md)."""
 DEPTH_MAX = 200
 """Levels of a filter, unless Limits/FilterDepth says otherwise. More than any program writes, and
 below what Python's stack takes."""
