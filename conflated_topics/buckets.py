@@ -38,6 +38,7 @@ NEVER_US = -(2**63)
 COUNT = 32
 """Enough for as many cores, few enough for one: an idle bucket's turn takes about 1 ms."""
 COUNT_MAX = 4096
+"""Tasks that any cluster gives one stream; each bucket is a state that is read every time."""
 
 
 @dataclass(frozen=True)

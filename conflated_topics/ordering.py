@@ -32,6 +32,7 @@ from conflated_topics.specs import WINDOW_END, Spec
 MAGIC = b"CTRO"
 MAGIC_OF_EARLIER_RELEASES = b"CTRS"
 VERSION = 1
+"""Of the bytes of a state. It goes up when older releases cannot read them any more."""
 HEADER = struct.Struct("<4sHI")
 AGAIN = (
     "begin again with a new checkpoint (of a pipeline: remove its directory under pipelines in "

@@ -34,6 +34,7 @@ STATE = "state binary"
 OPERATION_COLUMNS = ("op", "_op")
 """The column that says what a row does: of rows as they are, and of typed ones."""
 BYTES_OF_A_PARTITION = 128 * 1024**2
+"""As Spark cuts files: a task holds its partition, several times over while it sorts."""
 NullKeys = Literal["refuse", "drop"]
 MAX_SKEW = "1h"
 """More than clocks differ by and zones are mistaken by, less than what is a mistake for sure."""

@@ -7,6 +7,7 @@ known to give it: by Spark for what a row says itself, and by the order of a str
 VERDICT = "__verdict"
 
 TAKEN = 0
+"""It takes part."""
 LATE = 1
 """Older than what was allowed to be late."""
 AHEAD = 2

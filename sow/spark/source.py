@@ -37,10 +37,21 @@ from sow.spark.writer import SowStreamWriter, SowWriter
 from sow.suggest import did_you_mean
 
 SAMPLE_ROWS = 1_000
+"""Records that are looked at for their fields: one request, answered in some milliseconds."""
 
 
 class SowDataSource(DataSource):
-    """`format("sow")`; the options are in docs/guide/spark.md."""
+    """`format("sow")`: topics as DataFrames, their logs as streams, and both to write to.
+
+    `options` are texts, as Spark hands them over; each, with its default and where it applies, is
+    in docs/guide/spark.md. Rows as they are have the columns `bookmark` (long), `topic`, `key` (the
+    SowKey, docs/semantics.md, Rule 5), `op`, `ts` (timestamp, UTC, microseconds) and `value` (the
+    body, as text). With a schema of the caller's its fields are read from the bodies by name, and
+    those columns are called `_bookmark`, `_key` and so on, where it asks for them.
+
+    Every method raises ClientError for an option that is not there, has a value that it cannot have
+    or means nothing where it is given, before anything is read or written.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -59,7 +70,12 @@ class SowDataSource(DataSource):
         return read_options(self._given, use)
 
     def schema(self) -> StructType | str:
-        """The columns where the user gives none."""
+        """The columns where the caller gives none: those of a row as it is, or some of them.
+
+        With `inferSchema` the fields of the first SAMPLE_ROWS records, in the types that the server
+        finds: this asks it. Raises ClientError for a column that is not there, and where there is
+        no record to look at.
+        """
         options = self._options
         if options.infer_schema:
             found = _inferred(options)
@@ -69,18 +85,29 @@ class SowDataSource(DataSource):
         return from_arrow_schema(_some(ROW, options.columns, "a row; give a schema for fields"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
+        """A batch read into `schema`: the records as of one moment, or a part of the log.
+
+        The log where `startingBookmark` is given. What is read is the same whatever the number of
+        tasks and however often one is run again.
+        """
         from_log = any_option(self._given, "startingBookmark") is not None
         options = self._for(LOG if from_log else RECORDS)
         kind = PushingReader if options.pushdown else SowReader
         return kind(options, _arrow(schema), from_log)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream read."""
+        """A stream read into `schema`: the log, batch by batch, each change once.
+
+        Offsets stand in Spark's checkpoint, and hold both ends of their batch.
+        """
         return SowStreamReader(self._for(STREAM), _arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
+        """A batch write, all of it or nothing; `overwrite` is refused with ClientError.
+
+        Rows have a column `value`, or columns of which each row becomes a document, and may have
+        `key` and `op`. They are staged by tasks and applied by the driver in one step.
+        """
         if overwrite:
             raise ClientError(
                 'a topic is not overwritten: write with .mode("append"), which replaces the '
@@ -93,7 +120,11 @@ class SowDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamWriter:
-        """A stream write."""
+        """A stream write, each batch exactly once; `overwrite`, of complete mode, is ignored.
+
+        The same as `writer`, under the writer's name and the number of the batch: one that comes
+        again after a failure is applied once.
+        """
         return SowStreamWriter(self._for(STREAM_WRITE))
 
 
