@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 SECOND_US = 1_000_000
+"""The unit of all times is the microsecond."""
 CORRECTED_EVERY_US = SECOND_US
 STEP_US = SECOND_US
 """So far apart, the wall clock has not drifted: somebody has set it."""

@@ -228,6 +228,7 @@ def authority(host: str, port: int) -> str:
 
 
 WRITER_KEPT_US = 30 * 86_400 * 1_000_000
+"""A writer that comes back within a month is known; what it sends again is applied once."""
 WRITES = Topic(
     name="/sow/commits",
     message_type="json",

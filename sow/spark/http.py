@@ -15,8 +15,11 @@ from urllib.parse import quote, urlencode, urlsplit
 from sow.errors import ClientError, SowError
 
 PAUSE_S = 0.2
+"""Before a request is tried again for the first time: a mere hiccup is over by then."""
 PAUSE_S_MAX = 5.0
+"""The pauses double up to here, so that many tasks do not storm a server that is coming up."""
 CONNECT_S = 30.0
+"""What an answer may take, beside what the caller allows for retries: a server may be busy."""
 AWAY = (502, 503, 504)
 ARROW = "application/vnd.apache.arrow.stream"
 

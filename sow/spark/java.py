@@ -22,6 +22,7 @@ from sow.errors import ClientError
 from sow.spark.cache import private_directory
 
 JAVA_MIN = 17
+"""What Spark 4 runs on."""
 MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 VERSION = re.compile(r'version "(\d+)')
 SHIM = """#!/usr/bin/env bash

@@ -50,6 +50,7 @@ BEGINNING = re.compile(r"(?![tfn])[A-Za-z_][A-Za-z0-9_ ]*\Z")
 ENDING = re.compile(r"[A-Za-z0-9_ ]*(?![el])[A-Za-z_]\Z")
 """The same for how other values end: with a digit, a bracket, true, false or null."""
 EXACT = 2**53
+"""Whole numbers below it are the same as a double, so that both sides compare the same."""
 
 
 def pushed(filters: Iterable[Filter], fields: pa.Schema) -> list[str]:

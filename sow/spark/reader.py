@@ -22,7 +22,9 @@ from sow.spark.rows import part_of_snapshot, range_of_log
 KEY = re.compile(r"[!-+\--~]+\Z")
 """A key as the server lists it: printable, without blanks and commas. No other can be there."""
 PARTS = 4
+"""Tasks of a small read, unless `partitions` says otherwise: a few cores may share it."""
 ROWS_OF_A_PART = 250_000
+"""A task holds its part, some hundred MB of usual records with what Arrow makes of them."""
 MEMBERS_MAX = 200
 """A client may have 250 snapshots."""
 

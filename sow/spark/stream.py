@@ -37,7 +37,10 @@ ROWS_OF_A_BATCH = 100_000
 """What a batch holds unless it is told: seconds of work, so that a stream that begins with a long
 log shows results soon, and what it writes holds the server up for no more than a tenth of one."""
 PARTS_MAX = 8
+"""Tasks of a batch, unless `partitions` says otherwise: more ask the server at once for little
+gain."""
 BOOKMARKS_OF_A_PART = 50_000
+"""A shorter range is read in less time than another task takes to start."""
 EMPTY_AFTER = 100_000
 """So many changes of other topics are worth a batch without rows, to have them behind."""
 

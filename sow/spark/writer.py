@@ -26,6 +26,7 @@ from sow.spark.http import ARROW, segment
 from sow.spark.options import Options
 
 CHUNK_BYTES_MAX = 16 * 1024**2
+"""Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 

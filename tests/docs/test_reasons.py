@@ -18,6 +18,8 @@ FOLDERS = (
     "sow/history",
     "sow/engine",
     "sow/requests",
+    "sow/spark",
+    "sow",
 )
 MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))]
 
