@@ -110,6 +110,15 @@ class ConflatedTopic(BackPressure):
 Definition = Topic | ConflatedTopic
 
 
+def is_persistent(definition: Definition) -> bool:
+    """Whether the topic's records are kept on disk, and each change of them in the log first.
+
+    The one place where this is decided. A conflated topic is not: it is made anew from what it
+    copies. The server's own topics are, though they take no numbers of the log.
+    """
+    return isinstance(definition, Topic) and definition.durability == "persistent"
+
+
 @dataclass(frozen=True, slots=True)
 class MessageTypeOptions:
     """A `<MessageType>` element: separators of the FIX family, as single bytes."""

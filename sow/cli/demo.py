@@ -30,7 +30,7 @@ from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.client import Client
 from sow.config import require
-from sow.engine.catalog import LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, SowError
 from sow.server.app import Server
 
@@ -222,10 +222,11 @@ class DemoScreen:
     def _measure(self, topic: LiveTopic, elapsed_s: float) -> Figures:
         name = topic.definition.name
         taken, given = topic.updates, topic.updates
-        pending = 0
-        if topic.copy is not None:
-            taken, given = topic.copy.conflation.updates_in, topic.copy.conflation.updates_out
-            pending = topic.copy.conflation.pending
+        pending, ratio = 0, 1.0
+        if isinstance(topic, CopyTopic):
+            conflation = topic.copy.conflation
+            taken, given = conflation.updates_in, conflation.updates_out
+            pending, ratio = conflation.pending, conflation.ratio
         before_in, before_out = self._before.get(name, (taken, given))
         self._before[name] = (taken, given)
         return Figures(
@@ -234,7 +235,7 @@ class DemoScreen:
             len(topic.records.table),
             (taken - before_in) / elapsed_s,
             (given - before_out) / elapsed_s,
-            topic.copy.conflation.ratio if topic.copy else 1.0,
+            ratio,
             pending,
         )
 

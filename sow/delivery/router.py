@@ -30,10 +30,6 @@ class Listener(Protocol):
         """When it next has something to do by itself, or None."""
         ...
 
-    def release(self, now_us: int) -> list[Batch]:
-        """Do what is due by now; returns what it changed."""
-        ...
-
 
 class Router:
     """Feeds and listeners of one topic."""

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sow.definitions import Topic
-from sow.engine.catalog import Catalog, LiveTopic
+from sow.engine.catalog import Catalog
+from sow.engine.live_topics import LiveTopic
 from sow.errors import Full
 from sow.store.memory import RECORD_BYTES, Table
 

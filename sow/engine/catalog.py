@@ -3,19 +3,27 @@
 A topic of the configuration is there from the start. One whose definition has a `Pattern` comes
 into being when it is first published to, and with it the conflated topics made from the pattern,
 named by their `TopicFormat`; exact names go first, then patterns in the order of the
-configuration. All of them are `LiveTopic`s: records, a router, and what hangs on them.
+configuration. All of them are live topics (`sow.engine.live_topics`).
 
-What is done to a topic's records is the engine's business.
+What is done to a topic's records is the engine's business. So is looking after topics that have
+come into being: whatever makes some returns them.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
-from sow import topic_patterns
-from sow.definitions import Configuration, ConflatedTopic, Definition, Topic
-from sow.delivery.router import Router
+from sow.definitions import (
+    Configuration,
+    ConflatedTopic,
+    Definition,
+    MessageTypeOptions,
+    Topic,
+)
+from sow.engine.ledger import Ledger
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.patterns import PatternTopic, copied_from, copy_name
 from sow.errors import (
     ClientError,
     ConfigError,
@@ -28,11 +36,10 @@ from sow.errors import (
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.messages import message_type
-from sow.store.memory import Table, Usage
+from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.protocols import Slice
 from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
-from sow.topic.expirations import Expirations
 from sow.topic.merging import make_merger
 from sow.topic.records import Records
 from sow.topic_patterns import topic_search
@@ -49,81 +56,14 @@ BELONGS = "\x1e"
 """Between a topic's name and an identity; a name holds no control characters."""
 
 
-@dataclass(slots=True, eq=False)
-class LiveTopic:
-    """A topic with everything that hangs on it; `copy` for a conflated one.
-
-    `pattern` is the pattern that the topic belongs to, if any.
-    """
-
-    records: Records
-    router: Router
-    definition: Definition
-    expirations: Expirations | None = None
-    copy: ConflatedCopy | None = None
-    pattern: "PatternTopic | None" = None
-    updates: int = 0
-    """Changes routed since the server started."""
-    is_system: bool = field(init=False)
-    """It is the server's own. Asked at every publish, so it is looked up once."""
-
-    def __post_init__(self) -> None:
-        self.is_system = isinstance(self.definition, Topic) and self.definition.system
-
-    @property
-    def stored_as(self) -> str:
-        """Whose checkpoint holds the records: the topics of a pattern share one."""
-        return self.definition.name if self.pattern is None else self.pattern.name
-
-    @property
-    def kind(self) -> str:
-        """What the outside calls this topic's kind."""
-        return "conflated" if self.copy else "topic"
-
-
-@dataclass(slots=True, eq=False)
-class PatternTopic:
-    """A definition that stands for many topics.
-
-    `matches` is None for a conflated topic over a pattern, its `underlying`; `followers` are those
-    made from this one, and `members` the topics that there are.
-    """
-
-    definition: Definition
-    matches: Search | None
-    underlying: "PatternTopic | None" = None
-    followers: list["PatternTopic"] = field(default_factory=list)
-    members: dict[str, LiveTopic] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The name of the definition, which is no topic's."""
-        return self.definition.name
-
-    def over(self, limit: int) -> tuple[list[LiveTopic], str]:
-        """The topics that are too many, and why: empty ones first, then those that came last."""
-        holds = {True: [], False: []}  # type: dict[bool, list[LiveTopic]]
-        for topic in self.members.values():
-            holds[len(topic.records.table) > 0].append(topic)
-        reason = f"Limits/PatternTopics of {limit} is less than the {len(holds[True])} there are"
-        return (holds[True] + holds[False])[limit:], reason
-
-    def may_hold(self, name: str) -> bool:
-        """Whether a topic of this name would be one of its topics."""
-        if self.underlying is None:
-            return self.matches is not None and self.matches(name)
-        source = copied_from(self.definition, name)
-        return source is not None and self.underlying.may_hold(source)
-
-
 class Catalog:
-    """All topics of one configuration. `on_new` hears of each topic that comes into being."""
+    """All topics of one configuration; what is published to them is written into `ledger`."""
 
     def __init__(
         self,
         configuration: Configuration,
         compile_filter: Callable[[str], Filter],
-        on_new: Callable[[LiveTopic], None],
+        ledger: Ledger,
     ) -> None:
         self.configuration = configuration
         self.usage = Usage()
@@ -131,37 +71,236 @@ class Catalog:
         self.topics: dict[str, LiveTopic] = {}
         self.patterns: dict[str, PatternTopic] = {}
         self._compile_filter = compile_filter
-        self._on_new = on_new
-        self.since_of: Callable[[str, str], int] = lambda _definition, _name: 0
-        """Up to where log entries of a topic do not count for a definition
-        (`sow.engine.restoration`)."""
+        self._ledger = ledger
+        self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
         for definition in configuration.topics:
             self.add(definition)
 
     def __iter__(self) -> Iterator[LiveTopic]:
         return iter(self.topics.values())
 
+    def adopt(self, configuration: Configuration) -> None:
+        """Go on under a configuration whose topics are there already."""
+        self.configuration = configuration
+
+    def count_from(self, since_of: Callable[[str, str], int]) -> None:
+        """Say up to where log entries do not count, for topics that there are and that will be.
+
+        `since_of` is asked with the name of a definition and of a topic, and gives the number of
+        the last entry that is another topic's, or of another time; 0 where all entries count.
+        """
+        self._since_of = since_of
+        for topic in self:
+            topic.records.begin_after(since_of(topic.stored_as, topic.name))
+
+    # Finding topics.
+
     def listed(self) -> Iterator[LiveTopic]:
         """All topics but the server's own."""
         return (topic for topic in self if not topic.is_system)
 
-    def add(self, definition: Definition) -> LiveTopic | None:
-        """A definition of the configuration, whose underlying topic is there already."""
+    def matching(self, search: Search) -> list[LiveTopic]:
+        """Topics whose names match, in the order they came into being."""
+        return [topic for topic in self.listed() if search(topic.name)]
+
+    def topic(self, name: str) -> LiveTopic:
+        """A topic by its exact name; raises UnknownTopic with the nearest one."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        if name in self.patterns:
+            raise InvalidTopic(
+                f"{name} is a pattern of topics; name one of its topics, or subscribe to a "
+                "regular expression of names"
+            )
+        some = [topic.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
+        raise UnknownTopic(f"no topic {shown(name)}{did_you_mean(clipped(name), some)}")
+
+    def account(self, definition: Topic) -> SourceTopic:
+        """One of the server's own topics, which is in every configuration that a server runs."""
+        topic = self.topic(definition.name)
+        assert isinstance(topic, SourceTopic)
+        return topic
+
+    def members(self, name: str) -> list[LiveTopic]:
+        """The topics of the definition of this name: one, or those of a pattern."""
+        pattern = self.patterns.get(name)
+        return [self.topics[name]] if pattern is None else list(pattern.members.values())
+
+    def pattern_of(self, topic: LiveTopic) -> PatternTopic | None:
+        """The pattern that a topic belongs to, if any."""
+        return self.patterns.get(topic.stored_as)
+
+    def with_copies(self, topic: LiveTopic) -> list[str]:
+        """The names of a topic and of all that copies it, copies of copies first."""
+        copies = [one for one in topic.router.listeners if isinstance(one, CopyTopic)]
+        names = [name for copy in copies for name in self.with_copies(copy)]
+        return [*names, topic.name]
+
+    def expected(self, name: str) -> LiveTopic:
+        """A topic by its exact name, or one that a pattern would make: that is not there yet."""
+        return self.topics.get(name) or self._of_pattern(name) or self.topic(name)
+
+    def publishable(self, name: str, deed: Deed = "publish to") -> SourceTopic:
+        """The topic to publish to: an exact name, or one that a pattern makes on `enter`.
+
+        `deed` is what is wanted, for the error that a topic raises which takes nothing.
+        """
+        return changeable(self.expected(name), deed)
+
+    def deletable(self, name: str) -> SourceTopic:
+        """The topic to delete records from, which must be there; raises ClientError."""
+        return changeable(self.topic(name), "delete from")
+
+    def placed(self, name: str) -> LiveTopic | None:
+        """The topic that takes in stored records of this name, made if a pattern wants it.
+
+        Raises ClientError with what speaks against it. The limit of a pattern is not asked: not
+        every topic that the log names holds records in the end.
+        """
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self._of_pattern(name, limited=False)
+            if topic is not None:
+                self.enter(topic)
+        return topic
+
+    # Topics that come into being.
+
+    def add(self, definition: Definition) -> list[LiveTopic]:
+        """Take in a definition of the configuration, whose underlying topic is there already.
+
+        Returns the topics that have come into being: one, or, for a conflated topic over a pattern,
+        one for each topic of it.
+        """
         if isinstance(definition, Topic):
             if definition.pattern is not None:
                 pattern = PatternTopic(definition, topic_search(definition.pattern))
                 self.patterns[definition.name] = pattern
-                return None
-        elif definition.underlying in self.patterns:
+                return []
+            return [self._enter(self._source(definition, definition.name))]
+        if definition.underlying in self.patterns:
             underlying = self.patterns[definition.underlying]
             pattern = self.patterns[definition.name] = PatternTopic(definition, None, underlying)
             underlying.followers.append(pattern)
-            for name in list(underlying.members):
-                self._add_follower(pattern, name)
-            return None
-        topic = self._make(definition)
-        self._enter(topic)
+            names = list(underlying.members)
+            return [new for name in names for new in self._add_follower(pattern, name)]
+        return [self._enter(self._copy(definition, definition.name))]
+
+    def enter(self, topic: SourceTopic) -> Collection[LiveTopic]:
+        """Let a topic of `publishable` be there, with the copies that its pattern wants.
+
+        Returns what has come into being; nothing if the topic is there already.
+        """
+        if topic.name in self.topics:
+            return ()
+        made = [self._enter(topic)]
+        for follower in self.patterns[topic.stored_as].followers:
+            made += self._add_follower(follower, topic.name)
+        return made
+
+    def _add_follower(self, pattern: PatternTopic, underlying: str) -> list[LiveTopic]:
+        assert isinstance(pattern.definition, ConflatedTopic)
+        name = copy_name(pattern.definition, underlying)
+        definition = replace(
+            pattern.definition, name=name, underlying=underlying, topic_format=None
+        )
+        made = [self._enter(self._copy(definition, pattern.name))]
+        for follower in pattern.followers:
+            made += self._add_follower(follower, name)
+        return made
+
+    def _enter(self, topic: LiveTopic) -> LiveTopic:
+        self.topics[topic.name] = topic
+        topic.records.begin_after(self._since_of(topic.stored_as, topic.name))
+        pattern = self.pattern_of(topic)
+        if pattern is not None:
+            pattern.members[topic.name] = topic
+        if isinstance(topic, CopyTopic):
+            self.topics[topic.underlying].router.listeners.append(topic)
         return topic
+
+    def _of_pattern(self, name: str, limited: bool = True) -> SourceTopic | None:
+        """A topic that is not there yet, if a pattern wants it; raises what speaks against it."""
+        for pattern in self.patterns.values():
+            if pattern.matches is None or not pattern.matches(name):
+                continue
+            if not name.isprintable() or len(name) > NAME_LENGTH_MAX:
+                raise ClientError(
+                    f"{name[:40]!r} cannot be a topic's name: use at most {NAME_LENGTH_MAX} "
+                    "characters, none of them a control character"
+                )
+            limit = self.configuration.limits.pattern_topics_max
+            if limited and len(pattern.members) >= limit:
+                raise TooLarge(
+                    f"pattern {pattern.name} has {limit} topics, as many as one may have; "
+                    f"{clipped(name)} was not made (Limits/PatternTopics)"
+                )
+            self._check_is_no_copy(name)
+            for taken in pattern.copies_of(name):
+                if taken in self.topics or taken in self.patterns:
+                    raise InvalidTopic(
+                        f"{clipped(name)} would have a copy {clipped(taken)}, which is a topic"
+                    )
+            assert isinstance(pattern.definition, Topic)
+            return self._source(replace(pattern.definition, name=name, pattern=None), pattern.name)
+        return None
+
+    def _check_is_no_copy(self, name: str) -> None:
+        """Names of copies are theirs, whether there is such a copy yet or not.
+
+        A topic that took one would keep for ever what it would be a copy of from being made.
+        """
+        for copies in self.patterns.values():
+            if copies.underlying is not None and copies.may_hold(name):
+                source = clipped(copied_from(copies.definition, name) or "")
+                raise InvalidTopic(
+                    f"{clipped(name)} is what the conflated topic {copies.name} calls its copy of "
+                    f"{source}; publish to {source}, or under another name"
+                )
+
+    def _source(self, definition: Topic, stored_as: str) -> SourceTopic:
+        usage = None if definition.system else self.usage
+        kind = message_type(definition.message_type, self._kinds())
+        records = Records(definition, kind, definition.keys, definition.domain, usage)
+        return SourceTopic(records, definition, stored_as, self._ledger)
+
+    def _copy(self, definition: ConflatedTopic, stored_as: str) -> CopyTopic:
+        kind = message_type(definition.message_type, self._kinds())
+        underlying = self.topics[definition.underlying].records
+        keys = tuple(map(str, underlying.keys))
+        records = Records(definition, kind, keys, underlying.domain, self.usage)
+        condition = None if definition.filter is None else self._compile_filter(definition.filter)
+        copy = ConflatedCopy(records, underlying, definition, condition)
+        return CopyTopic(definition, stored_as, copy)
+
+    def _kinds(self) -> dict[str, MessageTypeOptions]:
+        return {options.name: options for options in self.configuration.message_types}
+
+    # Topics that go.
+
+    def forget(self, topic: LiveTopic) -> None:
+        """Take out a topic that nothing copies any more."""
+        if isinstance(topic, CopyTopic):
+            self.topics[topic.underlying].router.listeners.remove(topic)
+            topic.copy.stop()
+        topic.records.table.forget()
+        del self.topics[topic.name]
+        pattern = self.pattern_of(topic)
+        if pattern is not None:
+            del pattern.members[topic.name]
+
+    def remove(self, name: str) -> None:
+        """Forget a conflated topic, or a pattern of them, that nothing copies."""
+        for topic in self.members(name):
+            self.forget(topic)
+        pattern = self.patterns.pop(name, None)
+        if pattern is not None:
+            for other in self.patterns.values():
+                if pattern in other.followers:
+                    other.followers.remove(pattern)
+
+    # Other configurations.
 
     def homeless(self, new: Configuration) -> dict[LiveTopic, str]:
         """Topics of patterns that have no place in another configuration, and why.
@@ -184,22 +323,11 @@ class Catalog:
                 copies = patterns[definition.name] = PatternTopic(definition, None, underlying)
                 names = [name for name in self.topics if copies.may_hold(name)]
             for topic in map(self.topics.__getitem__, names):
-                if topic.pattern is not None and topic.copy is None:
-                    name = topic.definition.name
-                    found[topic] = f"{name} is the name of a copy of {definition.name} now"
+                if isinstance(topic, SourceTopic) and self.pattern_of(topic) is not None:
+                    found[topic] = f"{topic.name} is the name of a copy of {definition.name} now"
         return found
 
-    def forget(self, topic: LiveTopic) -> None:
-        """Take out a topic of a pattern that nothing copies any more."""
-        name = topic.definition.name
-        assert topic.pattern is not None
-        if topic.copy is not None:
-            self.topics[topic.copy.underlying.name].router.listeners.remove(topic.copy)
-            topic.copy.stop()
-        topic.records.table.forget()
-        del self.topics[name], topic.pattern.members[name]
-
-    def check(
+    def check_definition(
         self,
         definition: Definition,
         is_new: bool = True,
@@ -209,21 +337,13 @@ class Catalog:
 
         `leaving` are topics that will have gone by then.
         """
-        kinds = {options.name: options for options in self.configuration.message_types}
-        make_merger(definition, message_type(definition.message_type, kinds))
+        make_merger(definition, message_type(definition.message_type, self._kinds()))
         if isinstance(definition, ConflatedTopic):
             if definition.filter is not None:
                 self._compile_filter(definition.filter)
             if is_new:
                 gone = {name for topic in leaving for name in self.with_copies(topic)}
                 self._check_names(definition, self.topics.keys() - gone)
-
-    def with_copies(self, topic: LiveTopic) -> list[str]:
-        """The names of a topic and of all that copies it, copies of copies first."""
-        heard_by = [one for one in topic.router.listeners if isinstance(one, ConflatedCopy)]
-        copies = [self.topics[one.copy.name] for one in heard_by]
-        names = [name for copy in copies for name in self.with_copies(copy)]
-        return [*names, topic.definition.name]
 
     def _check_names(self, definition: ConflatedTopic, names: Collection[str]) -> None:
         """Raise ConfigError if a conflated topic that is new would take one of these names."""
@@ -238,151 +358,6 @@ class Catalog:
                         f"{definition.name}: there is a topic {name} already, which is what the "
                         f"copy of {copied_from(definition, name)} would be called"
                     )
-
-    def members(self, name: str) -> list[LiveTopic]:
-        """The topics of a definition: one, or those of a pattern."""
-        pattern = self.patterns.get(name)
-        return [self.topics[name]] if pattern is None else list(pattern.members.values())
-
-    def remove(self, name: str) -> None:
-        """Forget a conflated topic, or a pattern of them, that nothing copies."""
-        for topic in self.members(name):
-            assert topic.copy is not None
-            underlying = self.topics[topic.copy.underlying.name]
-            underlying.router.listeners.remove(topic.copy)
-            topic.copy.stop()
-            topic.records.table.forget()
-            del self.topics[topic.definition.name]
-        pattern = self.patterns.pop(name, None)
-        if pattern is not None:
-            for other in self.patterns.values():
-                if pattern in other.followers:
-                    other.followers.remove(pattern)
-
-    def matching(self, search: Search) -> list[LiveTopic]:
-        """Topics whose names match, in the order they came into being."""
-        return [topic for topic in self.listed() if search(topic.definition.name)]
-
-    def topic(self, name: str) -> LiveTopic:
-        """A topic by its exact name; raises UnknownTopic with the nearest one."""
-        found = self.topics.get(name)
-        if found is not None:
-            return found
-        if name in self.patterns:
-            raise InvalidTopic(
-                f"{name} is a pattern of topics; name one of its topics, or subscribe to a "
-                "regular expression of names"
-            )
-        some = [topic.definition.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
-        raise UnknownTopic(f"no topic {shown(name)}{did_you_mean(clipped(name), some)}")
-
-    def expected(self, name: str) -> LiveTopic:
-        """A topic by its exact name, or one that a pattern would make: that is not there yet."""
-        return self.topics.get(name) or self._of_pattern(name) or self.topic(name)
-
-    def publishable(self, name: str, deed: Deed = "publish to") -> LiveTopic:
-        """The topic to publish to: an exact name, or one that a pattern makes on `enter`.
-
-        `deed` is what is wanted, for the error that a topic raises which takes nothing.
-        """
-        topic = self.expected(name)
-        check_changeable(topic, deed)
-        return topic
-
-    def deletable(self, name: str) -> LiveTopic:
-        """The topic to delete records from, which must be there; raises ClientError."""
-        topic = self.topic(name)
-        check_changeable(topic, "delete from")
-        return topic
-
-    def placed(self, name: str) -> LiveTopic | None:
-        """The topic that takes in stored records of this name, made if a pattern wants it.
-
-        Raises ClientError with what speaks against it. The limit of a pattern is not asked: not
-        every topic that the log names holds records in the end.
-        """
-        topic = self.topics.get(name)
-        if topic is None:
-            topic = self._of_pattern(name, limited=False)
-            if topic is not None:
-                self.enter(topic)
-        return topic
-
-    def _of_pattern(self, name: str, limited: bool = True) -> LiveTopic | None:
-        """A topic that is not there yet, if a pattern wants it; raises what speaks against it."""
-        for pattern in self.patterns.values():
-            if pattern.matches is None or not pattern.matches(name):
-                continue
-            if not name.isprintable() or len(name) > NAME_LENGTH_MAX:
-                raise ClientError(
-                    f"{name[:40]!r} cannot be a topic's name: use at most {NAME_LENGTH_MAX} "
-                    "characters, none of them a control character"
-                )
-            limit = self.configuration.limits.pattern_topics_max
-            if limited and len(pattern.members) >= limit:
-                raise TooLarge(
-                    f"pattern {pattern.name} has {limit} topics, as many as one may have; "
-                    f"{clipped(name)} was not made (Limits/PatternTopics)"
-                )
-            self._check_is_no_copy(name)
-            for taken in self._names_of_followers(pattern, name):
-                if taken in self.topics or taken in self.patterns:
-                    raise InvalidTopic(
-                        f"{clipped(name)} would have a copy {clipped(taken)}, which is a topic"
-                    )
-            assert isinstance(pattern.definition, Topic)
-            topic = self._make(replace(pattern.definition, name=name, pattern=None))
-            topic.pattern = pattern
-            return topic
-        return None
-
-    def _check_is_no_copy(self, name: str) -> None:
-        """Names of copies are theirs, whether there is such a copy yet or not.
-
-        A topic that took one would keep for ever what it would be a copy of from being made.
-        """
-        for copies in self.patterns.values():
-            if copies.underlying is not None and copies.may_hold(name):
-                source = clipped(copied_from(copies.definition, name) or "")
-                raise InvalidTopic(
-                    f"{clipped(name)} is what the conflated topic {copies.name} calls its copy of "
-                    f"{source}; publish to {source}, or under another name"
-                )
-
-    def _names_of_followers(self, pattern: PatternTopic, name: str) -> Iterator[str]:
-        for follower in pattern.followers:
-            copy = copy_name(follower.definition, name)
-            yield copy
-            yield from self._names_of_followers(follower, copy)
-
-    def enter(self, topic: LiveTopic) -> None:
-        """Let a topic of `publishable` be there, with the copies that its pattern wants."""
-        if topic.definition.name in self.topics:
-            return
-        self._enter(topic)
-        assert topic.pattern is not None
-        for follower in topic.pattern.followers:
-            self._add_follower(follower, topic.definition.name)
-
-    def _add_follower(self, pattern: PatternTopic, underlying: str) -> None:
-        assert isinstance(pattern.definition, ConflatedTopic)
-        name = copy_name(pattern.definition, underlying)
-        topic = self._make(
-            replace(pattern.definition, name=name, underlying=underlying, topic_format=None)
-        )
-        topic.pattern = pattern
-        self._enter(topic)
-        for follower in pattern.followers:
-            self._add_follower(follower, name)
-
-    def _enter(self, topic: LiveTopic) -> None:
-        self.topics[topic.definition.name] = topic
-        topic.records.since_seq = self.since_of(topic.stored_as, topic.definition.name)
-        if topic.pattern is not None:
-            topic.pattern.members[topic.definition.name] = topic
-        if topic.copy is not None:
-            self.topics[topic.copy.underlying.name].router.listeners.append(topic.copy)
-        self._on_new(topic)
 
     # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
     # identity.
@@ -402,40 +377,45 @@ class Catalog:
 
     def stored_bytes(self, stored_as: str) -> int:
         """Bytes of bodies that a checkpoint would hold."""
-        pattern = self.patterns.get(stored_as)
-        topics = [self.topics[stored_as]] if pattern is None else pattern.members.values()
-        return sum(topic.records.table.bytes for topic in topics)
+        return sum(topic.records.table.bytes for topic in self.members(stored_as))
 
-    def _make(self, definition: Definition) -> LiveTopic:
-        kinds = {options.name: options for options in self.configuration.message_types}
-        kind = message_type(definition.message_type, kinds)
-        if isinstance(definition, Topic):
-            usage = None if definition.system else self.usage
-            records = Records(definition, kind, definition.keys, definition.domain, usage)
-            topic = LiveTopic(records, Router(records), definition)
-            if definition.expires:
-                topic.expirations = Expirations(records.table)
-            return topic
-        underlying = self.topics[definition.underlying].records
-        keys = tuple(map(str, underlying.keys))
-        records = Records(definition, kind, keys, underlying.domain, self.usage)
-        condition = None if definition.filter is None else self._compile_filter(definition.filter)
-        copy = ConflatedCopy(records, underlying, definition, condition)
-        return LiveTopic(records, Router(records), definition, copy=copy)
+    def check(self) -> None:
+        """Assert what is always true of a catalog; takes time for every topic and record."""
+        tables = [topic.records.table for topic in self.listed()]
+        assert self.usage.bytes == sum(
+            table.bytes + RECORD_BYTES * len(table) for table in tables
+        ), "what all records take is counted wrongly"
+        for name, topic in self.topics.items():
+            assert topic.name == topic.definition.name == topic.records.definition.name == name
+            pattern = self.pattern_of(topic)
+            if pattern is not None:
+                assert pattern.members[name] is topic, f"its pattern does not know {name}"
+            if isinstance(topic, CopyTopic):
+                listeners = self.topics[topic.underlying].router.listeners
+                assert listeners.count(topic) == 1, f"{name} does not hear what it copies"
+            for listener in topic.router.listeners:
+                assert not isinstance(listener, CopyTopic) or self.topics[listener.name] is listener
+        for pattern in self.patterns.values():
+            for name, topic in pattern.members.items():
+                assert self.topics[name] is topic, f"{name} has gone, and its pattern has it still"
+            for follower in pattern.followers:
+                assert self.patterns[follower.name] is follower
+                assert len(follower.members) == len(pattern.members)
 
 
-def check_changeable(topic: LiveTopic, deed: Deed) -> None:
-    """Raise InvalidTopic for a topic whose records clients do not change."""
-    name = topic.definition.name
+def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
+    """A topic whose records clients may change; raises InvalidTopic for any other."""
     if topic.is_system:
         raise InvalidTopic(
-            f"{name} is the server's own account, which only the server keeps; you cannot {deed} it"
+            f"{topic.name} is the server's own account, which only the server keeps; you cannot "
+            f"{deed} it"
         )
-    if topic.copy is not None:
-        underlying = topic.copy.underlying.name
+    if isinstance(topic, CopyTopic):
         raise InvalidTopic(
-            f"{name} is a conflated topic, a copy of {underlying}; {deed} {underlying}"
+            f"{topic.name} is a conflated topic, a copy of {topic.underlying}; {deed} "
+            f"{topic.underlying}"
         )
+    return topic
 
 
 def _slices(table: Table, count: int) -> Iterator[Slice]:
@@ -443,15 +423,3 @@ def _slices(table: Table, count: int) -> Iterator[Slice]:
     while start < len(table.bodies):
         yield table.slice(start, count)
         start += count
-
-
-def copy_name(definition: Definition, underlying: str) -> str:
-    """What the conflated topic of one topic of a pattern is called."""
-    assert isinstance(definition, ConflatedTopic)
-    return topic_patterns.copy_name(definition.topic_format or "%n", underlying)
-
-
-def copied_from(definition: Definition, copy: str) -> str | None:
-    """The topic whose copy by this definition has the name `copy`; None if it is no copy's."""
-    assert isinstance(definition, ConflatedTopic)
-    return topic_patterns.copied_from(definition.topic_format or "%n", copy)

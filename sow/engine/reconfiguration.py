@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition
-from sow.engine.catalog import LiveTopic, PatternTopic, copy_name
 from sow.engine.engine import Engine
+from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.patterns import PatternTopic, copy_name
 from sow.errors import ConfigError
-from sow.topic.queue_policy import QueuePolicy
 
 INDEXES = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE = frozenset(field.name for field in dataclasses.fields(BackPressure))
@@ -131,7 +131,7 @@ class Reconfiguration:
             )
             return
         if not self._refused:
-            self._engine.catalog.check(definition, leaving=self._leaving)
+            self._engine.catalog.check_definition(definition, leaving=self._leaving)
         yield ReconfigurationStep(
             f"conflated topic {definition.name} added",
             lambda now_us: self._engine.add_copies(definition, now_us),
@@ -149,7 +149,7 @@ class Reconfiguration:
         for name in sorted(fields - allowed):
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
         if fields & (BACK_PRESSURE | FILTER) and not self._refused:
-            self._engine.catalog.check(new, is_new=False)
+            self._engine.catalog.check_definition(new, is_new=False)
         for part, what, apply in (
             (INDEXES, "indexes", self._reindex),
             (BACK_PRESSURE, "back-pressure", self._refold),
@@ -175,49 +175,40 @@ class Reconfiguration:
         if pattern is None:
             apply(catalog.topics[definition.name], definition, now_us)
             return
-        pattern.definition = definition
+        pattern.redefine(definition)
         for topic in pattern.members.values():
             apply(topic, _of_member(definition, topic, pattern), now_us)
 
     @staticmethod
     def _reindex(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
-        topic.records.reindex(definition)
-        topic.definition = definition
+        topic.reindex(definition)
 
     @staticmethod
     def _resize(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
-        topic.records.definition = definition
-        topic.definition = definition
+        topic.redefine(definition)
 
     @staticmethod
     def _refold(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
-        topic.records.folding = QueuePolicy(definition, topic.records.message_type)
-        if topic.copy is not None:
-            topic.copy.remerge()
-        topic.definition = definition
+        topic.refold(definition)
 
     def _retime(self, topic: LiveTopic, definition: Definition, now_us: int) -> None:
-        assert topic.copy is not None
+        assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        topic.copy.retime(definition, now_us)
-        topic.definition = definition
-        self._engine.timers.note(topic.copy)
+        topic.retime(definition, now_us)
+        self._engine.timers.note(topic)
 
     def _refocus(self, topic: LiveTopic, definition: Definition, now_us: int) -> None:
-        assert topic.copy is not None
+        assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
         condition = None if definition.filter is None else self._engine.filter(definition.filter)
-        topic.copy.refocus(definition, condition, now_us)
-        topic.definition = definition
-        self._engine.timers.note(topic.copy)
+        topic.refocus(definition, condition, now_us)
+        self._engine.timers.note(topic)
 
 
 def _of_member(definition: Definition, topic: LiveTopic, pattern: PatternTopic) -> Definition:
     """A pattern's definition as it is for one of its topics."""
-    name = topic.definition.name
     if isinstance(definition, ConflatedTopic):
-        assert topic.copy is not None
-        underlying = topic.copy.underlying.name
-        assert copy_name(pattern.definition, underlying) == name
-        return replace(definition, name=name, underlying=underlying, topic_format=None)
-    return replace(definition, name=name, pattern=None)
+        assert isinstance(topic, CopyTopic)
+        assert copy_name(pattern.definition, topic.underlying) == topic.name
+        return replace(definition, name=topic.name, underlying=topic.underlying, topic_format=None)
+    return replace(definition, name=topic.name, pattern=None)

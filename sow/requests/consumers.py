@@ -58,7 +58,7 @@ class Consumers:
 
     def all(self) -> list[Consumer]:
         """Every consumer, by name."""
-        table = self._engine.topic(CONSUMERS.name).records.table
+        table = self._engine.catalog.account(CONSUMERS).records.table
         found = [
             (orjson.loads(table.bodies[slot] or b""), int(table.ts_us[slot]))
             for slot in table.slots.values()
@@ -87,7 +87,7 @@ class Consumers:
                 f"bookmark {bookmark} is not there yet; the newest is {self._engine.seq}",
                 reason="invalid bookmark",
             )
-        table = self._engine.topic(CONSUMERS.name).records.table
+        table = self._engine.catalog.account(CONSUMERS).records.table
         slot = table.slots.get(name)
         if slot is None and len(table) >= CONSUMERS_MAX:
             raise TooLarge(
@@ -112,8 +112,8 @@ class Consumers:
         renewed = slot is None or now_us - int(table.ts_us[slot]) >= RENEWED_US
         if slot is not None and table.bodies[slot] == body and not renewed:
             return bookmark
-        self._engine.check_removal([name])
-        topic = self._engine.topic(CONSUMERS.name)
+        self._engine.disk.check_removal([name])
+        topic = self._engine.catalog.account(CONSUMERS)
         self._engine.put(topic, topic.records.read([body]), now_us)
         return bookmark
 
@@ -135,8 +135,8 @@ class Consumers:
 
     def remove(self, name: str, now_us: int) -> None:
         """Keep nothing for a consumer any more; raises UnknownRecord."""
-        self._engine.check_removal([name])
-        topic = self._engine.topic(CONSUMERS.name)
+        self._engine.disk.check_removal([name])
+        topic = self._engine.catalog.account(CONSUMERS)
         if not self._engine.remove(topic, [name], "delete", now_us):
             raise UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")
 

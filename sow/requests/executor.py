@@ -18,8 +18,8 @@ from sow.commands import ACKS, COMMANDS, Command
 from sow.definitions import Configuration
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding, quoted, skip_lines
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import ClientError, SowError
 from sow.query import Query

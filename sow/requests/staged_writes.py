@@ -22,8 +22,8 @@ from conflated_topics import Removal
 from sow.changes import Reason
 from sow.definitions import WRITES, WRITES_BEFORE
 from sow.engine.capacity import Deed
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import BadMessage, ClientError, shown
 from sow.topic.records import CheckedMessages, Records
 
@@ -150,7 +150,7 @@ class StagedWrites:
     def topic(self, name: str) -> LiveTopic:
         """The topic that rows are for; raises ClientError if it takes none."""
         topic = self._engine.topics.get(name)
-        if topic is not None and topic.copy is not None and topic.copy.is_external:
+        if isinstance(topic, CopyTopic) and topic.copy.is_external:
             return topic
         return self._engine.catalog.publishable(name, "write to")
 
@@ -162,10 +162,11 @@ class StagedWrites:
         Steps that only remove, and `size_bytes` that are to be staged for them, may have the
         reserve; so may a conflated topic's, which are not logged.
         """
-        if topic.copy is None and any(step.operation not in DELETIONS for step in steps):
-            self._engine.check_room()
-        names = [name for step in steps for name in (*step.messages.names, *step.sow_keys)]
-        self._engine.check_reserve(lambda: size_bytes + ACCOUNT_BYTES + sum(map(len, names)))
+        adds = any(step.operation not in DELETIONS for step in steps)
+        if adds and isinstance(topic, SourceTopic):
+            self._engine.disk.check()
+        names = [name for step in steps for name in (*step.messages.identities, *step.sow_keys)]
+        self._engine.disk.check_reserve(lambda: size_bytes + ACCOUNT_BYTES + sum(map(len, names)))
 
     def read(self, topic: LiveTopic, rows: StagedRows) -> tuple[list[CommitStep], list[Rejected]]:
         """What rows do, and which of them are bad, and why; bad ones do nothing."""
@@ -186,7 +187,7 @@ class StagedWrites:
 
     def _step(self, topic: LiveTopic, run: StagedRows) -> CommitStep:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
-        if topic.copy is not None and run.stamps is None:
+        if isinstance(topic, CopyTopic) and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
         return read(topic.records, run)
 
@@ -212,9 +213,9 @@ class StagedWrites:
         return bookmark
 
     def _last(self, writer: str, topic: str) -> dict[str, Any] | None:
-        writes = self._engine.topic(WRITES.name).records
+        writes = self._engine.catalog.account(WRITES).records
         names = writes.identities_of([orjson.dumps({"writer": writer, "topic": topic})])
-        before = self._engine.topic(WRITES_BEFORE.name).records
+        before = self._engine.catalog.account(WRITES_BEFORE).records
         found: list[dict[str, Any]] = [
             orjson.loads(table.bodies[slot] or b"")
             for table, name in ((writes.table, names[0]), (before.table, writer))
@@ -231,11 +232,11 @@ class StagedWrites:
         """
         engine, topic = self._engine, self.topic(name)
         self.check_room(topic, steps)
-        if topic.copy is None and engine.capacity.bounds(topic):
+        if isinstance(topic, SourceTopic) and engine.capacity.bounds(topic):
             engine.capacity.check(topic, [self._deed(topic, step) for step in steps])
         rows = 0
         for step in steps:
-            if topic.copy is not None:
+            if isinstance(topic, CopyTopic):
                 rows += self._update_copy(topic, step)
                 continue
             if step.operation in DELETIONS:
@@ -243,8 +244,8 @@ class StagedWrites:
                 continue
             messages = step.messages
             if step.operation == "delta":
-                messages = engine.merge_deltas(topic, messages)
-            engine.put(topic, messages, now_us, engine.expiry_us(topic, None, now_us))
+                messages = topic.merged(messages)
+            engine.put(topic, messages, now_us, topic.expiry_us(None, now_us))
             rows += len(messages.bodies)
         bookmark = engine.seq
         account = {
@@ -254,12 +255,12 @@ class StagedWrites:
             "bookmark": str(bookmark),
             "rows": rows,
         }
-        writes = engine.topic(WRITES.name)
-        expires_us = engine.expiry_us(writes, None, now_us)
+        writes = engine.catalog.account(WRITES)
+        expires_us = writes.expiry_us(None, now_us)
         engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)
         return bookmark
 
-    def _update_copy(self, topic: LiveTopic, step: CommitStep) -> int:
+    def _update_copy(self, topic: CopyTopic, step: CommitStep) -> int:
         """What the engine of a conflated topic has released; it may hold some of it already."""
         assert step.rows is not None
         assert step.rows.stamps is not None
@@ -268,7 +269,7 @@ class StagedWrites:
             values = [
                 (body, *stamp) for body, stamp in zip(step.messages.bodies, stamps, strict=True)
             ]
-            updates = list(zip(step.messages.names, values, strict=True))
+            updates = list(zip(step.messages.identities, values, strict=True))
             self._engine.update_copy(topic, updates, ())
             return len(updates)
         removals = [
@@ -287,7 +288,7 @@ class StagedWrites:
         """What a step does to the room there is; a delta adds to its record no more than itself."""
         if step.operation in DELETIONS:
             return Deed(self._doomed(topic, step), None)
-        names, sizes = step.messages.names, list(map(len, step.messages.bodies))
+        names, sizes = step.messages.identities, list(map(len, step.messages.bodies))
         if step.operation == "delta":
             table = topic.records.table
             held = [table.slots.get(name) for name in names]
@@ -300,4 +301,4 @@ class StagedWrites:
     def _doomed(self, topic: LiveTopic, step: CommitStep) -> list[str]:
         table = topic.records.table
         slots = [slot for key in step.sow_keys if (slot := table.find(key)) is not None]
-        return step.messages.names + [table.identities[slot] or "" for slot in slots]
+        return step.messages.identities + [table.identities[slot] or "" for slot in slots]

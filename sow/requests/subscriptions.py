@@ -17,15 +17,14 @@ from typing import NamedTuple
 
 from sow import replies
 from sow.commands import ACKS, Command
-from sow.definitions import Topic
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feeds import Feed
 from sow.delivery.lines import FeedKey, Lines
 from sow.delivery.sessions import BACK_PRESSURE, Session
 from sow.delivery.strands import Strand
 from sow.encodings import Encoding
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
@@ -326,7 +325,7 @@ class Subscriptions:
                 continue
             if subscription.replay is None:
                 self._follow(subscription, topic)
-            elif is_logged(topic):
+            elif topic.is_logged:
                 # The replay will come to it, and is where the topic is heard until then.
                 self._make(subscription, topic)
 
@@ -654,7 +653,7 @@ class Subscriptions:
                 reason="invalid options",
             )
         for topic in topics:
-            if not is_logged(topic):
+            if not topic.is_logged:
                 raise ClientError(
                     f"topic {topic.definition.name} is not in the log; subscribe without bm",
                     reason="invalid topic",
@@ -752,13 +751,6 @@ def sow_keys(command: Command) -> tuple[str, ...] | None:
     if command.keys is not None:
         raise ClientError("give k or keys, not both")
     return tuple(comma_list(command.key))
-
-
-def is_logged(topic: LiveTopic) -> bool:
-    """Whether the log holds what is published to a topic."""
-    definition = topic.definition
-    stored = isinstance(definition, Topic) and definition.durability == "persistent"
-    return stored and not topic.is_system
 
 
 def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:

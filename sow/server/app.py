@@ -11,9 +11,9 @@ from aiohttp import web
 
 from sow.clock import Clock, SystemClock
 from sow.definitions import Configuration, Topic, authority, with_system_topics
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
-from sow.engine.restoration import Homeless
+from sow.engine.homeless import Homeless
+from sow.engine.live_topics import LiveTopic
 from sow.errors import ConfigError, StoreError
 from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer

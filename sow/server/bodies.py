@@ -73,7 +73,7 @@ class Reading:
         }
         return CheckedMessages(
             [body for read in self._read for body in read.bodies],
-            [name for read in self._read for name in read.names],
+            [name for read in self._read for name in read.identities],
             columns,
         )
 

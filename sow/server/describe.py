@@ -5,7 +5,8 @@ from typing import Any
 
 from sow.definitions import ConflatedTopic
 from sow.delivery.sessions import Session
-from sow.engine.catalog import LiveTopic, PatternTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.patterns import PatternTopic
 
 
 def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
@@ -22,16 +23,16 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
         "bytes": records.table.bytes,
         "subscriptions": sum(len(feed.members) for feed in topic.router.feeds()),
     }
-    if topic.pattern is not None:
-        described["of_pattern"] = topic.pattern.name
-    if isinstance(definition, ConflatedTopic) and topic.copy is not None:
-        conflation = topic.copy.conflation
+    if topic.stored_as != topic.name:
+        described["of_pattern"] = topic.stored_as
+    if isinstance(topic, CopyTopic):
+        copied, conflation = topic.definition, topic.copy.conflation
         oldest_us = conflation.oldest_us()
         described |= {
-            "underlying": definition.underlying,
-            "interval_ms": definition.interval_us / 1000,
-            "filter": definition.filter,
-            "engine": definition.engine,
+            "underlying": copied.underlying,
+            "interval_ms": copied.interval_us / 1000,
+            "filter": copied.filter,
+            "engine": copied.engine,
             "filled_bookmark": str(topic.copy.filled_seq),
             "pending": conflation.pending,
             "oldest_pending_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,

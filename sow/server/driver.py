@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from sow.clock import Clock
 from sow.delivery.sessions import Session
-from sow.engine.engine import Engine, Group
+from sow.engine.engine import Engine
+from sow.engine.ledger import Group
 from sow.errors import DiskFull, StoreError
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
@@ -139,7 +140,7 @@ class Driver:
         Rare, since the engine asks for room before it takes a message. Nobody who waits is
         acknowledged: requests fail, sessions with anything in these groups are ended.
         """
-        self.engine.failure = failure
+        self.engine.disk.fail(failure)
         # The open group too: what was taken a moment ago must not be acknowledged either.
         last = self.engine.flush()
         self._commit.keep(last.entries)
@@ -155,7 +156,7 @@ class Driver:
             self._release(group)
 
     def _recover(self) -> None:
-        self.engine.failure = None
+        self.engine.disk.recover()
 
     # Waiting.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sow.engine.engine import Group
+from sow.engine.ledger import Group
 from sow.errors import DiskFull, SowError, StoreError, StoreFailing
 from sow.store.protocols import Journal, LogEntry
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from sow.commands import options_of
 from sow.definitions import without_system_topics
 from sow.delivery.sessions import Session
-from sow.engine.catalog import LiveTopic
+from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
 from sow.history.snapshot import CHUNK_ROWS, Snapshot

@@ -14,15 +14,14 @@ import orjson
 from aiohttp import web
 
 from sow.encodings import timestamp
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
+from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.log_rows import Extent, LogRows, extent, log_rows
 from sow.lists import comma_list
 from sow.requests.consumers import Consumers
-from sow.requests.subscriptions import is_logged
 from sow.server.arrow import ARROW, Stream, of_log
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
@@ -152,13 +151,13 @@ class LogDoor:
         logged: Topics = {}
         for topic in found:
             definition = topic.definition
-            if is_logged(topic):
+            if topic.is_logged:
                 logged[definition.name] = topic.records
             elif must_be_logged and names is not None:
-                raise InvalidTopic(
-                    f"topic {definition.name} has no log"
-                    + (f"; read the log of {topic.copy.underlying.name}" if topic.copy else "")
-                )
+                instead = ""
+                if isinstance(topic, CopyTopic):
+                    instead = f"; read the log of {topic.underlying}"
+                raise InvalidTopic(f"topic {definition.name} has no log{instead}")
         return logged
 
     def _named(self, name: str) -> list[LiveTopic]:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from sow.budget import Budget
 from sow.definitions import CONSUMERS
 from sow.engine.capacity import records_max
-from sow.engine.catalog import LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.requests.consumers import Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
@@ -65,7 +65,7 @@ class EngineCollector(Collector):
             "sow_conflated_pending", "Keys that wait for their release.", labels=["topic"]
         )
         for name, topic in self._topics_by_name():
-            if topic.copy is not None:
+            if isinstance(topic, CopyTopic):
                 taken.add_metric([name], topic.copy.conflation.updates_in)
                 given.add_metric([name], topic.copy.conflation.updates_out)
                 pending.add_metric([name], topic.copy.conflation.pending)

@@ -23,7 +23,7 @@ import orjson
 
 from sow.definitions import Configuration
 from sow.engine.engine import Engine
-from sow.engine.restoration import Homeless
+from sow.engine.homeless import Homeless
 from sow.errors import Damaged, StoreError
 from sow.store.checkpoint import LmdbCheckpoint, held_in
 from sow.store.directory import DataDirectory

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from aiohttp import web
 
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
 from sow.errors import Busy, ClientError, TooLarge, UnknownRecord, shown
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
@@ -34,7 +34,6 @@ from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import as_of
 from sow.lists import comma_list
 from sow.query import Query
-from sow.requests.subscriptions import is_logged
 from sow.server.arrow import ARROW, of_snapshot, write_stream
 from sow.server.driver import Driver
 from sow.server.gate import client_address
@@ -171,7 +170,7 @@ class SnapshotDoor:
         self, name: str, moment: str, condition: Filter | None, keys: tuple[str, ...] | None
     ) -> tuple[Snapshot, int]:
         topic, journal = self._engine.topic(name), self._driver.journal
-        if not is_logged(topic):
+        if not topic.is_logged:
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
         topic.records.check_filter(condition)
         table = topic.records.table

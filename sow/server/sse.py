@@ -16,7 +16,6 @@ from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
 from sow.options import read_value
 from sow.requests.executor import Executor
-from sow.requests.subscriptions import is_logged
 from sow.server.connection import Connection
 from sow.server.connections import watched
 from sow.server.driver import Driver
@@ -92,7 +91,7 @@ class EventDoor:
         """Where a client that reconnects has got to, if the log can make up for what it missed;
         if not, a fresh snapshot has to."""
         engine = self._executor.engine
-        if is_logged(engine.topic(request.match_info["topic"])):
+        if engine.topic(request.match_info["topic"]).is_logged:
             with contextlib.suppress(ClientError):
                 parse_bookmark(last, self._driver.journal, engine.seq)
                 return last

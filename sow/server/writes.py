@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from sow.engine.catalog import LiveTopic
 from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.requests.staged_writes import CommitStep, Rejected, StagedWrites
 from sow.server.arrow import ARROW, read_rows, without_rows

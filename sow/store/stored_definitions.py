@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
-from sow.definitions import Configuration, Definition, MessageTypeOptions, Topic
+from sow.definitions import Configuration, Definition, MessageTypeOptions, Topic, is_persistent
 
 
 def file_name(topic: Topic) -> str:
@@ -91,9 +91,7 @@ def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> S
 def persistent_topics(configuration: Configuration) -> list[Topic]:
     """The definitions whose records are kept on disk."""
     return [
-        topic
-        for topic in configuration.topics
-        if isinstance(topic, Topic) and topic.durability == "persistent"
+        topic for topic in configuration.topics if isinstance(topic, Topic) and is_persistent(topic)
     ]
 
 
@@ -129,3 +127,10 @@ class Past:
     is_known: bool = True
     names: Names = ()
     eras: tuple[Era, ...] = ()
+
+
+def past_of(configuration: Configuration) -> Past:
+    """The past of a directory that was always written for this configuration."""
+    topics = persistent_topics(configuration)
+    kept = tuple(kept_of(topic, configuration) for topic in topics)
+    return Past(kept, names=names_of(configuration.topics))

@@ -32,7 +32,6 @@ class ConflatedCopy:
     ) -> None:
         self.copy = copy
         self.underlying = underlying
-        self.definition = definition
         self.condition = condition
         self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
         self.conflation: FocusedConflator[str, CopyUpdate] = FocusedConflator(
@@ -175,21 +174,17 @@ class ConflatedCopy:
 
     def retime(self, definition: definitions.ConflatedTopic, now_us: int) -> None:
         """Go on with another interval or schedule; what waits begins a window of the new kind."""
-        self.definition = definition
         self.conflation.reschedule(self._schedule(definition), now_us)
 
     def remerge(self) -> None:
         """Go on as the copy's folding has it now."""
         self.conflation.remerge(self._merge_or_none())
 
-    def refocus(
-        self, definition: definitions.ConflatedTopic, condition: Filter | None, now_us: int
-    ) -> None:
+    def refocus(self, condition: Filter | None, now_us: int) -> None:
         """Go on with another filter: what enters or leaves the copy by it does so in a window.
 
         What counts is what the copy will hold once everything that waits has been released.
         """
-        self.definition = definition
         self.stop()
         if condition is not None:
             self.underlying.watch(condition.paths)

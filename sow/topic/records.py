@@ -34,7 +34,7 @@ class CheckedMessages(NamedTuple):
     """Messages that were found good: their bodies, whose records they are, fields read."""
 
     bodies: list[bytes]
-    names: list[str]
+    identities: list[str]
     columns: Columns
 
 
@@ -83,10 +83,21 @@ class Records:
             tuple(map(parse_path, definition.indexes)),
         )
 
-    def reindex(self, definition: Definition) -> None:
-        """Go on with other indexes, filled from the records that are there."""
-        old, self.indexes = self.indexes, self._make_indexes(definition)
+    def redefine(self, definition: Definition) -> None:
+        """Go on under another definition; `reindex` and `refold` do what it says of those."""
         self.definition = definition
+
+    def refold(self) -> None:
+        """Go on with the queue policy that the definition has now."""
+        self.folding = QueuePolicy(self.definition, self.message_type)
+
+    def begin_after(self, seq: int) -> None:
+        """Log entries of the topic's name up to `seq` are not its own."""
+        self.since_seq = seq
+
+    def reindex(self) -> None:
+        """Go on with the indexes that the definition has now, filled from the records there are."""
+        old, self.indexes = self.indexes, self._make_indexes(self.definition)
         self.watch(self.indexes.watched)
         self.unwatch(old.watched)
         slots = self.table.live().tolist()
@@ -265,6 +276,14 @@ class Records:
             [partings[name] for name in gone] if partings else None,
         )  # fmt: skip
         return self.batch(changes, {})
+
+    def discard(self, identities: Iterable[str]) -> None:
+        """Remove records without a word; for a table that is being rebuilt."""
+        self.indexes.drop(self.table.drop(identities)[1])
+
+    def clear(self) -> None:
+        """Remove all records without a word; for a table that is being rebuilt."""
+        self.discard(list(self.table.slots))
 
     def batch(self, changes: Changes, columns: Columns) -> Batch:
         """Changes of this topic, to be routed; `columns` are fields of the new states."""

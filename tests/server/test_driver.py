@@ -74,14 +74,18 @@ async def test_who_waits_is_told_what_the_disk_said_and_reading_goes_on():
     say(world, session, b'{"c":"publish","t":"orders","d":{"id":1},"cid":"1","a":"persisted"}')
     with pytest.raises(DiskFull):
         await world.driver.durable()
-    assert world.driver.refusal == world.engine.failure.reason == "disk full"
+    assert world.driver.refusal == world.engine.disk.failure.reason == "disk full"
     with pytest.raises(DiskFull):
         await world.driver.durable()
     assert session.ended == "disk full"
     assert b"persisted" not in b"".join(said)
     while world.driver.failure is not None:
         await asyncio.sleep(0.1)
-    assert (world.engine.failure, world.driver.refusal, world.journal.last_seq) == (None, None, 1)
+    assert (world.engine.disk.failure, world.driver.refusal, world.journal.last_seq) == (
+        None,
+        None,
+        1,
+    )
     await world.driver.close()
 
 

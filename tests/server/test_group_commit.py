@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from sow.engine.engine import Group
+from sow.engine.ledger import Group
 from sow.errors import DiskFull, StoreError
 from sow.server.group_commit import RETRY_S, ROW_BYTES, GroupCommit, stored_bytes
 from sow.store.protocols import LogEntry

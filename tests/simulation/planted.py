@@ -236,9 +236,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a restart forgets the newest time of the log",
-        "sow/engine/engine.py",
-        "            self._moment(entry.ts_us)\n            restoration.replay(entry)\n",
-        "            restoration.replay(entry)\n",
+        "sow/engine/restart.py",
+        "        ledger.moment(entry.ts_us)\n        restoration.replay(entry)\n",
+        "        restoration.replay(entry)\n",
     ),
     Mutation(
         "a folded line carries the bookmark of its newest change",
@@ -293,8 +293,8 @@ MUTATIONS = (
     Mutation(
         "a copy that is added later is not told",
         "sow/engine/engine.py",
-        "for batch in topic.copy.fill(self.seq):\n                self._route(topic, batch)",
-        "topic.copy.fill(self.seq)",
+        "for batch in topic.fill(self.seq):\n                self._route(topic, batch)",
+        "topic.fill(self.seq)",
     ),
     Mutation(
         "who follows a pattern misses the topics that come later",
@@ -317,14 +317,14 @@ MUTATIONS = (
     Mutation(
         "a delete in the log is passed over at a restart",
         "sow/engine/restoration.py",
-        "records.indexes.drop(records.table.drop(names)[1])",
+        "records.discard(identities)",
         "pass",
     ),
     Mutation(
         "what came after a checkpoint is passed over for records that it holds",
         "sow/engine/restoration.py",
-        "(slot := found(name)) is None or table.seqs[slot] < entry.seq + at",
-        "found(name) is None",
+        "(slot := found(identity)) is None or table.seqs[slot] < entry.seq + at",
+        "found(identity) is None",
     ),
     Mutation(
         "an index keeps what was deleted",
@@ -334,7 +334,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a full disk takes messages",
-        "sow/engine/engine.py",
+        "sow/engine/disk_room.py",
         "        if not self._has_room():\n",
         "        if False:\n",
     ),

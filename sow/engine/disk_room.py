@@ -1,0 +1,74 @@
+"""Room on the disk: whether a change may be taken that will have to be stored.
+
+Asked before anything is changed. Messages need room on the disk as it is. What helps a full disk
+(removals make room, and so do consumers that come forward) may have the reserve that is kept for
+it. While the disk refuses to write, nothing is taken at all. How much there is says whoever has the
+disk; memory is bounded elsewhere (`sow.engine.capacity`).
+"""
+
+from collections.abc import Callable, Iterable
+
+from sow.engine.ledger import Ledger
+from sow.errors import DiskFull, StoreError
+
+
+class DiskRoom:
+    """The door before the disk.
+
+    `has_room` says whether the disk takes more, `takes` whether it takes so many bytes more out of
+    the reserve. `ledger` knows what is on its way there.
+    """
+
+    def __init__(
+        self, ledger: Ledger, has_room: Callable[[], bool], takes: Callable[[int], bool]
+    ) -> None:
+        self._ledger = ledger
+        self._has_room = has_room
+        self._takes = takes
+        self._failure: StoreError | None = None
+
+    @property
+    def failure(self) -> StoreError | None:
+        """What the disk said when it refused a write, until it takes one."""
+        return self._failure
+
+    def fail(self, failure: StoreError) -> None:
+        """The disk refuses to write: refuse all messages with this, deletes too."""
+        self._failure = failure
+
+    def recover(self) -> None:
+        """The disk takes messages again."""
+        self._failure = None
+
+    def check(self) -> None:
+        """Raise DiskFull if the disk takes no more messages, or what it says while it fails."""
+        if self._failure is not None:
+            self._check_failure()
+        if not self._has_room():
+            raise DiskFull("the disk is full; nothing was stored, reads are still served")
+
+    def check_reserve(self, size_bytes: Callable[[], int]) -> None:
+        """Raise DiskFull if not even the reserve has room for so much.
+
+        The size is asked for only when the disk is full.
+        """
+        self._check_failure()
+        if self._has_room():
+            return
+        on_the_way = sum(entry.size_bytes() for entry in self._ledger.in_flight())
+        if not self._takes(on_the_way + size_bytes()):
+            raise DiskFull(
+                "the disk is full, and so is its reserve: nothing was changed; free some space, "
+                "or delete less at once"
+            )
+
+    def check_removal(self, identities: Iterable[str]) -> None:
+        """Raise DiskFull if these records cannot be removed any more."""
+        self.check_reserve(
+            lambda: sum(len(identity.encode(errors="replace")) for identity in identities)
+        )
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            # Raised many times: it would gather everybody's traceback.
+            raise self._failure.with_traceback(None)

@@ -1,0 +1,77 @@
+"""The ledger: what is done to records, in order, until it is durable.
+
+Every change is given a moment that never lies before the last one, and the next numbers of the log;
+an entry of it goes into the open *group*. A group is closed by a flush and handed to whoever stores
+it; until it is released, its entries are on their way. The ledger knows nothing of topics or of who
+is told, and stores nothing.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sow.delivery.sessions import Session
+from sow.store.protocols import LogEntry
+
+
+@dataclass(slots=True)
+class Group:
+    """What one flush hands over: store `entries`, then write to `sessions`, in this order."""
+
+    number: int
+    entries: list[LogEntry] = field(default_factory=list)
+    sessions: dict[Session, None] = field(default_factory=dict)
+
+
+class Ledger:
+    """Numbers, moments and groups of one engine. All times in microseconds."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        """The newest number that was given."""
+        self.now_us = 0
+        self.released = 0
+        """The newest group that is durable."""
+        self.open = Group(1)
+        self._in_flight: deque[Group] = deque()
+
+    def moment(self, now_us: int) -> int:
+        """When something happens: the times of the log never go back, whatever a clock does."""
+        self.now_us = max(self.now_us, now_us)
+        return self.now_us
+
+    def numbers(self, count: int, account: bool) -> Sequence[int]:
+        """Numbers for changes. The server's own accounts take none: they bear the last one."""
+        if account:
+            return [self.seq] * count
+        seqs = range(self.seq + 1, self.seq + 1 + count)
+        self.seq += count
+        return seqs
+
+    def begin_after(self, seq: int) -> None:
+        """Go on with the numbers after `seq`, which a restart has found to be the last."""
+        self.seq = seq
+
+    def write(self, entry: LogEntry) -> None:
+        """Have an entry stored with the open group."""
+        self.open.entries.append(entry)
+
+    def close(self) -> Group:
+        """Close the open group and begin another one; returns the closed one."""
+        group = self.open
+        self.open = Group(group.number + 1)
+        if group.entries:
+            self._in_flight.append(group)
+        return group
+
+    def release(self, group: Group) -> None:
+        """A group is durable, and so are all before it."""
+        assert group.number == self.released + 1
+        self.released = group.number
+        if self._in_flight and self._in_flight[0] is group:
+            self._in_flight.popleft()
+
+    def in_flight(self) -> Iterator[LogEntry]:
+        """Log entries that are not known to be durable yet, in order; no accounts."""
+        for group in (*self._in_flight, self.open):
+            yield from (entry for entry in group.entries if not entry.account)

@@ -1,0 +1,262 @@
+"""Live topics: a topic at work, with everything that hangs on it.
+
+There are two kinds. A *source* is what clients publish to: its changes are numbered and logged, and
+its records may expire. A *copy* is a conflated topic: it changes as its conflation releases what it
+has heard of another topic. Each knows when it next has something to do by itself (`due_us`) and
+does it (`work`). Both answer with batches; who is told of them is the engine's business.
+"""
+
+from collections.abc import Sequence
+
+from conflated_topics import Removal
+from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
+from sow.delivery.router import Router
+from sow.engine.ledger import Ledger
+from sow.errors import ClientError
+from sow.expressions import Filter
+from sow.store.protocols import LogEntry, Op
+from sow.topic.batch import Batch
+from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
+from sow.topic.expirations import Expirations
+from sow.topic.records import CheckedMessages, Records
+
+LIFETIME_S_MAX = 1e9
+"""Some thirty years; a client that means for ever gives no lifetime."""
+
+
+class LiveTopicBase:
+    """What sources and copies have in common.
+
+    `stored_as` says whose checkpoint holds the records: the topics of a pattern share one.
+    """
+
+    __slots__ = (
+        "definition",
+        "is_logged",
+        "is_system",
+        "records",
+        "router",
+        "stored_as",
+        "updates",
+    )
+
+    def __init__(self, records: Records, definition: Definition, stored_as: str) -> None:
+        self.records = records
+        self.router = Router(records)
+        self.definition = definition
+        self.stored_as = stored_as
+        self.updates = 0
+        """Changes routed since the server started."""
+        self.is_system = isinstance(definition, Topic) and definition.system
+        """It is the server's own. Asked at every publish, so it is looked up once."""
+        self.is_logged = is_persistent(definition) and not self.is_system
+        """Whether the log holds what is published to it."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.records.name
+
+    def redefine(self, definition: Definition) -> None:
+        """Go on under a definition that differs in what is looked up when it is needed."""
+        self.definition = definition
+        self.records.redefine(definition)
+
+    def reindex(self, definition: Definition) -> None:
+        """Go on with the indexes of another definition."""
+        self.redefine(definition)
+        self.records.reindex()
+
+    def refold(self, definition: Definition) -> None:
+        """Go on with the queue policy of another definition."""
+        self.redefine(definition)
+        self.records.refold()
+
+    def emptied(self, seq: int, now_us: int) -> Batch | None:
+        """Take all records out of a topic that is going, unlogged; None if there were none."""
+        return self.records.drop(
+            list(self.records.table.slots),
+            "deleted",
+            lambda count: ([seq] * count, [now_us] * count),
+        )
+
+
+class SourceTopic(LiveTopicBase):
+    """A topic that clients publish to. Its changes are written into `ledger`."""
+
+    __slots__ = ("_is_stored", "_ledger", "expirations")
+
+    definition: Topic
+    kind = "topic"
+    """What the outside calls topics of this kind."""
+
+    def __init__(self, records: Records, definition: Topic, stored_as: str, ledger: Ledger) -> None:
+        super().__init__(records, definition, stored_as)
+        self.expirations = Expirations(records.table) if definition.expires else None
+        self._is_stored = is_persistent(definition)
+        self._ledger = ledger
+
+    # Changes.
+
+    def expiry_us(self, expires_s: float | None, now_us: int) -> int:
+        """When what is published now expires, 0 for never.
+
+        `expires_s` is what the client has asked for, None for the topic's own lifetime. Raises
+        ClientError for a lifetime that is none, or of records that are kept for ever.
+        """
+        if expires_s is None:
+            lifetime_us = self.definition.expiration_us
+            return now_us + lifetime_us if lifetime_us else 0
+        if not self.definition.expires:
+            raise ClientError(
+                f"topic {self.name} keeps records for ever; "
+                "set its Expiration to enabled before giving messages a lifetime"
+            )
+        if not 0 < expires_s <= LIFETIME_S_MAX:
+            raise ClientError(f"expiration is {expires_s}; it must be seconds, above 0 up to 1e9")
+        return now_us + int(expires_s * 1e6)
+
+    def merged(self, messages: CheckedMessages) -> CheckedMessages:
+        """What the records become when these deltas are merged into them; changes nothing."""
+        if not self.records.retains:
+            return messages
+        bodies = self.records.merge_deltas(
+            messages.identities, messages.bodies, self.definition.delta_null
+        )
+        return CheckedMessages(bodies, messages.identities, {})
+
+    def put(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Batch:
+        """Number, log and store messages that were found good; `expires_us` 0 is never."""
+        bodies, identities, columns = messages
+        seqs = self._ledger.numbers(len(bodies), self.is_system)
+        if self._is_stored:
+            # Where identities follow from the bodies, the log need not hold them, too.
+            known = identities if self.is_system or not self.records.keys else None
+            self._log("publish", seqs, now_us, known, bodies, expires_us)
+        else:
+            self._log("publish", seqs, now_us, None, [b""] * len(bodies), expires_us)
+        stamps = [now_us] * len(bodies)
+        batch = self.records.put(identities, bodies, columns, seqs, stamps, expires_us)
+        if self.expirations is not None:
+            self.expirations.add(identities, expires_us)
+        return batch
+
+    def remove(self, identities: Sequence[str], op: Op, now_us: int) -> Batch | None:
+        """Number, log and carry out the removal of records; None if none of them is there."""
+        table = self.records.table
+        identities = [identity for identity in dict.fromkeys(identities) if identity in table]
+
+        def stamp(count: int) -> tuple[Sequence[int], Sequence[int]]:
+            seqs = self._ledger.numbers(count, self.is_system)
+            self._log(op, seqs, now_us, identities, (), 0)
+            return seqs, [now_us] * count
+
+        return self.records.drop(identities, "expired" if op == "expire" else "deleted", stamp)
+
+    def _log(
+        self,
+        op: Op,
+        seqs: Sequence[int],
+        now_us: int,
+        identities: Sequence[str] | None,
+        bodies: Sequence[bytes],
+        expires_us: int,
+    ) -> None:
+        first = seqs[0] if seqs else self._ledger.seq + 1
+        self._ledger.write(
+            LogEntry(op, self.name, first, now_us, identities, bodies, expires_us, self.is_system)
+        )
+
+    # What falls due.
+
+    @property
+    def falls_due(self) -> bool:
+        """Whether it ever has something to do by itself."""
+        return self.expirations is not None
+
+    def due_us(self) -> int | None:
+        """When `work` next has something to do: a record may expire."""
+        return None if self.expirations is None else self.expirations.due_us()
+
+    def work(self, now_us: int) -> list[Batch]:
+        """Remove the records whose time has come."""
+        expired = [] if self.expirations is None else self.expirations.take(now_us)
+        batch = self.remove(expired, "expire", now_us) if expired else None
+        return [] if batch is None else [batch]
+
+    def restore_expirations(self) -> None:
+        """Take over the expiries that the restored records have."""
+        if self.expirations is not None:
+            self.expirations.restore(self.records.table.slots)
+
+
+class CopyTopic(LiveTopicBase):
+    """A conflated topic; `copy` is what conflates."""
+
+    __slots__ = ("copy",)
+
+    definition: ConflatedTopic
+    kind = "conflated"
+    """What the outside calls topics of this kind."""
+
+    def __init__(self, definition: ConflatedTopic, stored_as: str, copy: ConflatedCopy) -> None:
+        super().__init__(copy.copy, definition, stored_as)
+        self.copy = copy
+
+    @property
+    def underlying(self) -> str:
+        """The name of the topic that is copied."""
+        return self.copy.underlying.name
+
+    # Live changes of the configuration.
+
+    def refold(self, definition: Definition) -> None:
+        """Go on with the queue policy of another definition; windows merge by it, too."""
+        super().refold(definition)
+        self.copy.remerge()
+
+    def retime(self, definition: ConflatedTopic, now_us: int) -> None:
+        """Go on with another interval or schedule; what waits begins a window of the new kind."""
+        self.redefine(definition)
+        self.copy.retime(definition, now_us)
+
+    def refocus(self, definition: ConflatedTopic, condition: Filter | None, now_us: int) -> None:
+        """Go on with another filter, compiled to `condition`; what it lets in or out waits."""
+        self.redefine(definition)
+        self.copy.refocus(condition, now_us)
+
+    # Changes.
+
+    def hear(self, batch: Batch, now_us: int) -> None:
+        """Offer the underlying topic's changes to the conflation."""
+        self.copy.hear(batch, now_us)
+
+    def fill(self, seq: int) -> list[Batch]:
+        """Take over the underlying topic as it stands at `seq`."""
+        return self.copy.fill(seq)
+
+    def accept(
+        self,
+        updates: Sequence[tuple[str, CopyUpdate]],
+        removals: Sequence[Removal[str, CopyUpdate]],
+    ) -> list[Batch]:
+        """Apply what another engine has released."""
+        return self.copy.accept(updates, removals)
+
+    # What falls due.
+
+    @property
+    def falls_due(self) -> bool:
+        """Whether it ever has something to do by itself."""
+        return True
+
+    def due_us(self) -> int | None:
+        """When `work` next has something to do: a window ends."""
+        return self.copy.due_us()
+
+    def work(self, now_us: int) -> list[Batch]:
+        """Release what is due by now."""
+        return self.copy.release(now_us)
+
+
+LiveTopic = SourceTopic | CopyTopic

@@ -1,0 +1,72 @@
+"""Patterns: one definition that stands for many topics.
+
+A topic whose definition has a `Pattern` comes into being when it is first published to. A conflated
+topic over a pattern *follows* it: it has a copy of each of its topics, named by its `TopicFormat`.
+Here is which names a pattern claims and which topics it has; making them is the catalog's business.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sow import topic_patterns
+from sow.definitions import ConflatedTopic, Definition
+from sow.engine.live_topics import LiveTopic
+from sow.expressions.patterns import Search
+
+
+@dataclass(slots=True, eq=False)
+class PatternTopic:
+    """A definition that stands for many topics.
+
+    `matches` is None for a conflated topic over a pattern, its `underlying`; `followers` are those
+    made from this one, and `members` the topics that there are.
+    """
+
+    definition: Definition
+    matches: Search | None
+    underlying: "PatternTopic | None" = None
+    followers: list["PatternTopic"] = field(default_factory=list)
+    members: dict[str, LiveTopic] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the definition, which is no topic's."""
+        return self.definition.name
+
+    def redefine(self, definition: Definition) -> None:
+        """Go on under another definition of the same name."""
+        self.definition = definition
+
+    def over(self, limit: int) -> tuple[list[LiveTopic], str]:
+        """The topics that are too many, and why: empty ones first, then those that came last."""
+        holds = {True: [], False: []}  # type: dict[bool, list[LiveTopic]]
+        for topic in self.members.values():
+            holds[len(topic.records.table) > 0].append(topic)
+        reason = f"Limits/PatternTopics of {limit} is less than the {len(holds[True])} there are"
+        return (holds[True] + holds[False])[limit:], reason
+
+    def may_hold(self, name: str) -> bool:
+        """Whether a topic of this name would be one of its topics."""
+        if self.underlying is None:
+            return self.matches is not None and self.matches(name)
+        source = copied_from(self.definition, name)
+        return source is not None and self.underlying.may_hold(source)
+
+    def copies_of(self, name: str) -> Iterator[str]:
+        """The names of the copies, and copies of copies, that a topic of it would have."""
+        for follower in self.followers:
+            copy = copy_name(follower.definition, name)
+            yield copy
+            yield from follower.copies_of(copy)
+
+
+def copy_name(definition: Definition, underlying: str) -> str:
+    """What the conflated topic of one topic of a pattern is called."""
+    assert isinstance(definition, ConflatedTopic)
+    return topic_patterns.copy_name(definition.topic_format or "%n", underlying)
+
+
+def copied_from(definition: Definition, copy: str) -> str | None:
+    """The topic whose copy by this definition has the name `copy`; None if it is no copy's."""
+    assert isinstance(definition, ConflatedTopic)
+    return topic_patterns.copied_from(definition.topic_format or "%n", copy)
