@@ -27,20 +27,26 @@ LIFETIME_S_MAX = 1e9
 class LiveTopicBase:
     """What sources and copies have in common.
 
-    `stored_as` says whose checkpoint holds the records: the topics of a pattern share one.
+    `stored_as` says whose checkpoint holds the records: the topics of a pattern share one. What is
+    asked at every publish is looked up once, here.
     """
 
     __slots__ = (
         "definition",
+        "falls_due",
         "is_logged",
         "is_system",
+        "name",
         "records",
         "router",
         "stored_as",
         "updates",
     )
 
-    def __init__(self, records: Records, definition: Definition, stored_as: str) -> None:
+    def __init__(
+        self, records: Records, definition: Definition, stored_as: str, falls_due: bool
+    ) -> None:
+        self.name = definition.name
         self.records = records
         self.router = Router(records)
         self.definition = definition
@@ -48,14 +54,11 @@ class LiveTopicBase:
         self.updates = 0
         """Changes routed since the server started."""
         self.is_system = isinstance(definition, Topic) and definition.system
-        """It is the server's own. Asked at every publish, so it is looked up once."""
+        """It is the server's own."""
         self.is_logged = is_persistent(definition) and not self.is_system
         """Whether the log holds what is published to it."""
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self.records.name
+        self.falls_due = falls_due
+        """Whether it ever has something to do by itself."""
 
     def redefine(self, definition: Definition) -> None:
         """Go on under a definition that differs in what is looked up when it is needed."""
@@ -91,7 +94,7 @@ class SourceTopic(LiveTopicBase):
     """What the outside calls topics of this kind."""
 
     def __init__(self, records: Records, definition: Topic, stored_as: str, ledger: Ledger) -> None:
-        super().__init__(records, definition, stored_as)
+        super().__init__(records, definition, stored_as, definition.expires)
         self.expirations = Expirations(records.table) if definition.expires else None
         self._is_stored = is_persistent(definition)
         self._ledger = ledger
@@ -169,11 +172,6 @@ class SourceTopic(LiveTopicBase):
 
     # What falls due.
 
-    @property
-    def falls_due(self) -> bool:
-        """Whether it ever has something to do by itself."""
-        return self.expirations is not None
-
     def due_us(self) -> int | None:
         """When `work` next has something to do: a record may expire."""
         return None if self.expirations is None else self.expirations.due_us()
@@ -193,15 +191,18 @@ class SourceTopic(LiveTopicBase):
 class CopyTopic(LiveTopicBase):
     """A conflated topic; `copy` is what conflates."""
 
-    __slots__ = ("copy",)
+    __slots__ = ("copy", "hear")
 
     definition: ConflatedTopic
     kind = "conflated"
     """What the outside calls topics of this kind."""
 
     def __init__(self, definition: ConflatedTopic, stored_as: str, copy: ConflatedCopy) -> None:
-        super().__init__(copy.copy, definition, stored_as)
+        super().__init__(copy.copy, definition, stored_as, True)
         self.copy = copy
+        self.hear = copy.hear
+        """Offers the underlying topic's changes to the conflation. Called for every batch, so
+        without a step in between."""
 
     @property
     def underlying(self) -> str:
@@ -227,10 +228,6 @@ class CopyTopic(LiveTopicBase):
 
     # Changes.
 
-    def hear(self, batch: Batch, now_us: int) -> None:
-        """Offer the underlying topic's changes to the conflation."""
-        self.copy.hear(batch, now_us)
-
     def fill(self, seq: int) -> list[Batch]:
         """Take over the underlying topic as it stands at `seq`."""
         return self.copy.fill(seq)
@@ -244,11 +241,6 @@ class CopyTopic(LiveTopicBase):
         return self.copy.accept(updates, removals)
 
     # What falls due.
-
-    @property
-    def falls_due(self) -> bool:
-        """Whether it ever has something to do by itself."""
-        return True
 
     def due_us(self) -> int | None:
         """When `work` next has something to do: a window ends."""
