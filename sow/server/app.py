@@ -24,8 +24,9 @@ from sow.server.gate import Gate, machine_names
 from sow.server.group_commit import stored_bytes
 from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
-from sow.server.opening import Opening, removed_at, write_out
+from sow.server.opening import Opening
 from sow.server.problems import report
+from sow.server.removed import removed_at, write_out
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes

@@ -12,7 +12,8 @@ import pytest
 
 from sow.definitions import Configuration, Topic
 from sow.engine.engine import Engine
-from sow.server.opening import REMOVED, Opening
+from sow.server.opening import Opening
+from sow.server.removed import REMOVED
 from sow.store import repair
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 

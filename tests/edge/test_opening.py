@@ -26,7 +26,8 @@ from sow.definitions import (
 from sow.engine.engine import Engine
 from sow.errors import Damaged, InvalidTopic, StoreError, TooLarge
 from sow.history.log_rows import extent, log_rows
-from sow.server.opening import REMOVED, Opening
+from sow.server.opening import Opening
+from sow.server.removed import REMOVED
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from sow.store.repair import main as repair
 
@@ -744,7 +745,7 @@ def test_a_removal_that_was_interrupted_is_completed(live, monkeypatch):
     def kill(*_):
         raise Killed
 
-    monkeypatch.setattr("sow.server.opening._move", kill)
+    monkeypatch.setattr("sow.server.opening.move_file", kill)
     with pytest.raises(Killed), live(ORDERS, allow_loss=True):
         pass
     monkeypatch.undo()
