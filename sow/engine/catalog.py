@@ -386,6 +386,7 @@ class Catalog:
             table.bytes + RECORD_BYTES * len(table) for table in tables
         ), "what all records take is counted wrongly"
         for name, topic in self.topics.items():
+            topic.check()
             assert topic.name == topic.definition.name == topic.records.definition.name == name
             pattern = self.pattern_of(topic)
             if pattern is not None:

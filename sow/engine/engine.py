@@ -403,6 +403,13 @@ class Engine:
         """Log entries that are not known to be durable yet, in order; no accounts."""
         return self.ledger.in_flight()
 
+    def check(self) -> None:
+        """Assert what is always true of an engine and its parts, between two steps; reads all
+        records."""
+        self.ledger.check()
+        self.timers.check()
+        self.catalog.check()
+
     # Restart.
 
     def restore(

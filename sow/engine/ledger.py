@@ -9,6 +9,7 @@ is told, and stores nothing.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sow.delivery.sessions import Session
 from sow.store.protocols import LogEntry
@@ -70,6 +71,18 @@ class Ledger:
         self.released = group.number
         if self._in_flight and self._in_flight[0] is group:
             self._in_flight.popleft()
+
+    def check(self) -> None:
+        """Assert what is always true of a ledger."""
+        numbers = [group.number for group in (*self._in_flight, self.open)]
+        assert numbers == sorted(set(numbers))
+        assert numbers[0] > self.released
+        entries = [*self.in_flight()]
+        for entry, following in pairwise(entries):
+            assert entry.seq + len(entry) == following.seq, "the log would have a hole"
+            assert entry.ts_us <= following.ts_us
+        assert not entries or entries[-1].seq + len(entries[-1]) - 1 == self.seq
+        assert not entries or entries[-1].ts_us <= self.now_us
 
     def in_flight(self) -> Iterator[LogEntry]:
         """Log entries that are not known to be durable yet, in order; no accounts."""

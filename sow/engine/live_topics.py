@@ -75,6 +75,10 @@ class LiveTopicBase:
         self.redefine(definition)
         self.records.refold()
 
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        self.records.check()
+
     def emptied(self, seq: int, now_us: int) -> Batch | None:
         """Take all records out of a topic that is going, unlogged; None if there were none."""
         return self.records.drop(
@@ -169,6 +173,12 @@ class SourceTopic(LiveTopicBase):
         self._ledger.write(
             LogEntry(op, self.name, first, now_us, identities, bodies, expires_us, self.is_system)
         )
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        super().check()
+        if self.expirations is not None:
+            self.expirations.check()
 
     # What falls due.
 

@@ -60,6 +60,19 @@ class Timers:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
+    def check(self) -> None:
+        """Assert what is always true of timers; not while something that is due is being done."""
+        heap = {(due_us, item) for due_us, _, item in self._heap}
+        assert heap >= {(due_us, item) for item, due_us in self._noted.items()}, (
+            "lost from the heap"
+        )
+        assert self._noted.keys() <= self._added.keys()
+        for item in self._added:
+            due_us = item.due_us()
+            assert due_us is None or self._noted.get(item, due_us + 1) <= due_us, "due unnoticed"
+        for at in range(1, len(self._heap)):
+            assert self._heap[(at - 1) // 2] <= self._heap[at]
+
     def run(self, now_us: int) -> None:
         """Do what is due by now, each thing once: what is due again at once waits its turn."""
         done: list[Timed] = []

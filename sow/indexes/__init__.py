@@ -105,6 +105,18 @@ class Indexes:
             done += column.refresh(self.table.bodies, None if limit is None else limit - done)
         return done
 
+    def check(self) -> None:
+        """Assert that every index says of every record what its body says; reads all of them."""
+        bodies = self.table.bodies
+        slots = self.table.live()
+        values = dict(zip(self.watched, self.columns(self.watched, slots), strict=True))
+        for index in self.hashes:
+            index.check(slots.tolist(), [values[path] for path in index.paths])
+        for column in self._memos.values():
+            column.check(bodies)
+        if self.key is not None:
+            self.key.check()
+
     # What queries use.
 
     def memo(self, path: Path) -> MemoColumn:

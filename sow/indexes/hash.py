@@ -265,8 +265,24 @@ class HashIndex:
         codes = self.look_up(literals)
         return None if codes is None else self.slots(codes)
 
-    def check(self) -> None:
-        """Assert what is always true of an index."""
+    def check(self, slots: Sequence[int], columns: Sequence[Column]) -> None:
+        """Assert what is always true of an index of the records in `slots`, all there are.
+
+        `columns` are their values, one column for each path.
+        """
+        self._check_chains()
+        assert max(slots, default=NONE) < len(self._standing)
+        values = {
+            slot: tuple(map(_hashable, row))
+            for slot, row in zip(slots, zip(*columns, strict=True), strict=True)
+        }
+        for slot, code in enumerate(self._standing):
+            fields = values.get(slot, (None,))
+            key = fields[0] if self._single else fields
+            expected = NONE if None in fields else self._codes[key]
+            assert code == expected, f"slot {slot} stands under another value than its record has"
+
+    def _check_chains(self) -> None:
         assert len(self._standing) == len(self._filed) == len(self._next) == len(self._previous)
         waiting = set(self._moved)
         for slot, (filed, standing) in enumerate(zip(self._filed, self._standing, strict=True)):

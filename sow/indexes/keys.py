@@ -62,6 +62,16 @@ class KeyIndex:
         find = self._table.slots.get
         return list(unusual | {slot for name in names if (slot := find(name)) is not None})
 
+    def check(self) -> None:
+        """Assert that what is known of the records that are not noted is true."""
+        if self._unusual is None:
+            return
+        noted, names = set(self._dirty), self._table.identities
+        for slot, name in enumerate(names):
+            if slot not in noted:
+                unusual = name is not None and _is_unusual(name)
+                assert (slot in self._unusual) is unusual, f"slot {slot} is not what is known of it"
+
     def _unusual_slots(self) -> set[int]:
         """Slots of records of which a key text spells a number in an unusual way."""
         slots: Iterable[int] = self._dirty

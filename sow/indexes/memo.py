@@ -47,7 +47,7 @@ class MemoColumn:
         self.codes = np.zeros(0, np.int32)
         self.texts: list[str] = []
         self.counts = np.zeros(len(KINDS), np.int64)
-        """How many slots are of each kind."""
+        """How many slots are of each kind; of ABSENT it says nothing."""
         self._code_of: dict[str, int] = {}
         self._texts_max = TEXTS_SPARE
         self._dirty: list[int] = []
@@ -89,6 +89,28 @@ class MemoColumn:
         if len(self.texts) > self._texts_max:
             self._sweep()
         return len(noted)
+
+    def check(self, bodies: Bodies) -> None:
+        """Assert that the column holds what all records say that are not noted; `bodies` are all.
+
+        Works by reading them again.
+        """
+        counts = np.bincount(self.kinds, minlength=len(KINDS))
+        assert self.counts[NULL:].tolist() == counts[NULL:].tolist(), "kinds are counted wrongly"
+        assert [self._code_of[text] for text in self.texts] == list(range(len(self.texts)))
+        fresh = MemoColumn(self.path, self._decoder)
+        fresh.fill(bodies)
+        noted = set(self._dirty)
+        for slot in range(len(bodies)):
+            if slot not in noted:
+                assert self._value(slot) == fresh._value(slot), f"slot {slot} has another value"
+
+    def _value(self, slot: int) -> tuple[int, float | str | None]:
+        """What is held of a record, to compare it."""
+        kind = int(self.kinds[slot]) if slot < len(self.kinds) else ABSENT
+        if kind == NUMBER:
+            return kind, float(self.numbers[slot])
+        return kind, self.texts[self.codes[slot]] if kind == TEXT else None
 
     def _reserve(self, count: int) -> None:
         more = count - len(self.kinds)

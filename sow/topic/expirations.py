@@ -25,22 +25,22 @@ class Expirations:
         self._table = table
         self._heap: list[tuple[int, str]] = []
 
-    def add(self, names: Sequence[str], expires_us: int) -> None:
+    def add(self, identities: Sequence[str], expires_us: int) -> None:
         """These records, which the table has already, expire at `expires_us`; 0 is never."""
         if not expires_us:
             return
         if len(self._heap) > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)):
             self._heap = list({entry for entry in self._heap if self._holds(*entry)})
             heapq.heapify(self._heap)
-        for name in names:
-            heapq.heappush(self._heap, (expires_us, name))
+        for identity in identities:
+            heapq.heappush(self._heap, (expires_us, identity))
 
-    def restore(self, names: Iterable[str]) -> None:
+    def restore(self, identities: Iterable[str]) -> None:
         """Take over the expiries that a restored table holds."""
         expires_us = self._table.expires_us
         if expires_us is not None:
-            for name in names:
-                self.add((name,), int(expires_us[self._table.slots[name]]))
+            for identity in identities:
+                self.add((identity,), int(expires_us[self._table.slots[identity]]))
 
     def due_us(self) -> int | None:
         """When the next record may expire."""
@@ -50,12 +50,22 @@ class Expirations:
         """Records whose time has come."""
         expired: dict[str, None] = {}
         while self._heap and self._heap[0][0] <= now_us:
-            expires_us, name = heapq.heappop(self._heap)
-            if self._holds(expires_us, name):
-                expired[name] = None
+            expires_us, identity = heapq.heappop(self._heap)
+            if self._holds(expires_us, identity):
+                expired[identity] = None
         return list(expired)
 
-    def _holds(self, expires_us: int, name: str) -> bool:
-        slot = self._table.slots.get(name)
+    def check(self) -> None:
+        """Assert that every record of the table that expires is waited for."""
+        column = self._table.expires_us
+        waiting = set(self._heap)
+        for identity, slot in self._table.slots.items():
+            expires_us = 0 if column is None else int(column[slot])
+            assert not expires_us or (expires_us, identity) in waiting, f"{identity} never expires"
+        for at in range(1, len(self._heap)):
+            assert self._heap[(at - 1) // 2] <= self._heap[at]
+
+    def _holds(self, expires_us: int, identity: str) -> bool:
+        slot = self._table.slots.get(identity)
         column = self._table.expires_us
         return slot is not None and column is not None and int(column[slot]) == expires_us

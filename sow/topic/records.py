@@ -296,6 +296,18 @@ class Records:
         columns = self.decoder(paths).columns(bodies) if paths else []
         self.indexes.put(slots, dict(zip(paths, columns, strict=True)))
 
+    def check(self) -> None:
+        """Assert what is always true of records and what hangs on them; reads all of them."""
+        self.table.check()
+        self.indexes.check()
+        paths, _ = self._reader
+        assert set(paths) == {*self.keys, *self._watched}, "other fields are read than are wanted"
+        assert set(self.indexes.watched) <= self._watched.keys()
+        assert all(count > 0 for count in self._watched.values())
+        assert self.retains or not len(self.table)
+        for identity, slot in self.table.slots.items() if self.keys else ():
+            assert self.table.sow_key(slot) == str(sow_key(self.domain, identity))
+
     # SowKeys.
 
     def sow_keys(self, slots: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -44,6 +44,20 @@ def apply(index: HashIndex, records: dict[int, tuple], step: object) -> None:
             records.update({slot: tuple(values) for slot, *values in changes})
 
 
+def check(index: HashIndex, records: dict) -> None:
+    columns = [[values[at] for values in records.values()] for at in range(len(index.paths))]
+    index.check(list(records), columns)
+
+
+def test_a_record_under_another_value_than_its_own_is_found_out() -> None:
+    index = HashIndex((A,))
+    index.put([0, 1], [["x", "y"]])
+    check(index, {0: ("x",), 1: ("y",)})
+    for wrong in ({0: ("y",), 1: ("y",)}, {0: ("x",)}, {0: ("x",), 1: (None,)}):
+        with pytest.raises(AssertionError, match="stands under another value"):
+            check(index, wrong)
+
+
 def steps(*values: st.SearchStrategy) -> st.SearchStrategy:
     puts = st.lists(st.tuples(SLOTS, *values), min_size=1, max_size=8)
     drops = st.lists(SLOTS, min_size=1, max_size=4)
@@ -64,7 +78,7 @@ def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
     index, records = HashIndex((A,)), {}
     for step in changes:
         apply(index, records, step)
-        index.check()
+        check(index, records)
     for literal in LITERALS:
         assert found(index, literal) == equal_slots(records, (literal,)), literal
 
@@ -75,7 +89,7 @@ def test_two_fields_must_both_equal_theirs(changes: list, second: object) -> Non
     index, records = HashIndex((A, B)), {}
     for step in changes:
         apply(index, records, step)
-        index.check()
+        check(index, records)
     for literal in LITERALS:
         assert found(index, literal, second) == equal_slots(records, (literal, second))
 
@@ -104,7 +118,7 @@ def test_a_value_that_returns_to_where_it_was_needs_no_move() -> None:
     index.refresh()
     index.put([0, 0], [["y", "x"]])
     index.refresh()
-    index.check()
+    check(index, {0: ("x",)})
     assert (found(index, "x"), found(index, "y")) == ([0], [])
 
 

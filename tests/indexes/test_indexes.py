@@ -73,3 +73,16 @@ def test_records_in_used_slots_are_found_as_what_they_are(refreshed: bool) -> No
     if refreshed:
         topic.indexes.refresh()
     assert (topic.found("/a = 'old'"), topic.found("/a = 'new'")) == ([2], [3])
+
+
+def test_every_index_is_told_of_what_changes() -> None:
+    topic = Topic("/a", keys="/id", memos="/b")
+    topic.put({"id": "01", "a": 1, "b": 1}, {"id": "2", "a": 2, "b": 2})
+    assert topic.found("/id = 1") == ["01"]
+    topic.put({"id": "01", "a": 3, "b": "x"}, {"id": "02", "a": 4, "b": None})
+    topic.drop("2")
+    topic.indexes.check()
+    topic.indexes.refresh()
+    topic.indexes.check()
+    assert topic.found("/id = 2") == ["02"]
+    topic.indexes.check()

@@ -54,6 +54,7 @@ def test_no_record_whose_key_equals_the_literal_is_missed(steps: list) -> None:
             assert set(topic.equal(value)) <= set(topic.found(value))
         else:
             getattr(topic, what)(value)
+        topic.index.check()
     for value in VALUES:
         assert set(topic.equal(value)) <= set(topic.found(value))
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 SUITE_S_MAX = 300
 SUITE = (
     "tests/conflated_topics",
+    "tests/indexes",
     "tests/topic",
     "tests/delivery",
     "tests/history",
@@ -225,8 +226,8 @@ MUTATIONS = (
     Mutation(
         "a lifetime is noted for another time than the record says",
         "sow/topic/expirations.py",
-        "heapq.heappush(self._heap, (expires_us, name))",
-        "heapq.heappush(self._heap, (expires_us - 1, name))",
+        "heapq.heappush(self._heap, (expires_us, identity))",
+        "heapq.heappush(self._heap, (expires_us - 1, identity))",
     ),
     Mutation(
         "a corrected clock steps back",
@@ -343,6 +344,66 @@ MUTATIONS = (
         "sow/topic/merging.py",
         "return _like(one + other, current, new)",
         "return _like(other, current, new)",
+    ),
+    Mutation(
+        "a timer that is set earlier rings when it was set to before",
+        "sow/engine/timers.py",
+        "if noted is None or due_us < noted:",
+        "if noted is None:",
+    ),
+    Mutation(
+        "only the first record of a publish expires",
+        "sow/topic/expirations.py",
+        "        for identity in identities:\n            heapq.heappush",
+        "        for identity in identities[:1]:\n            heapq.heappush",
+    ),
+    Mutation(
+        "a record that changes stays under its old value in a hash index",
+        "sow/indexes/hash.py",
+        "            if standing[slot] != code:\n",
+        "            if standing[slot] == NONE:\n",
+    ),
+    Mutation(
+        "a column of values is not told of changes",
+        "sow/indexes/__init__.py",
+        "        for column in self._memos.values():\n            column.touch(slots)\n",
+        "",
+    ),
+    Mutation(
+        "the key index is not told of changes",
+        "sow/indexes/__init__.py",
+        "            self.key.touch(slots)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "fields are read for filters that have gone",
+        "sow/topic/records.py",
+        "        if len(self._watched) < known:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "what all records take is counted without those that go",
+        "sow/store/memory.py",
+        "self._usage.bytes -= shrunk + RECORD_BYTES * len(olds)",
+        "self._usage.bytes -= shrunk",
+    ),
+    Mutation(
+        "a table counts bytes that it has replaced",
+        "sow/store/memory.py",
+        "sum(map(len, bodies)) - sum([len(old) for old in olds if old])",
+        "sum(map(len, bodies))",
+    ),
+    Mutation(
+        "a conflated topic that is removed still hears",
+        "sow/engine/catalog.py",
+        "            self.topics[topic.underlying].router.listeners.remove(topic)\n",
+        "",
+    ),
+    Mutation(
+        "the log has a hole",
+        "sow/engine/ledger.py",
+        "self.seq += count",
+        "self.seq += count + (count > 1)",
     ),
 )
 
