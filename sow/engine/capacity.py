@@ -23,9 +23,9 @@ GONE = -1
 
 
 class Deed(NamedTuple):
-    """What is done to records of these names: stored with these sizes; None: removed."""
+    """What is done to records of these identities: stored with these sizes; None: removed."""
 
-    names: Sequence[str]
+    identities: Sequence[str]
     sizes: Sequence[int] | None
 
 
@@ -74,7 +74,7 @@ class Capacity:
         held = [one.records.table for one in (topic, *copies) if one.records.retains]
         if not held:
             return
-        count = sum(len(deed.names) for deed in deeds if deed.sizes)
+        count = sum(len(deed.identities) for deed in deeds if deed.sizes)
         size = sum(sum(deed.sizes) for deed in deeds if deed.sizes) + RECORD_BYTES * count
         room = None if limit is None else limit - self.used_bytes
         table = topic.records.table
@@ -108,12 +108,12 @@ def growth(table: Table, deeds: Sequence[Deed]) -> tuple[int, int]:
     after: dict[str, int] = {}
     for deed in deeds:
         if deed.sizes is None:
-            after |= dict.fromkeys(deed.names, GONE)
+            after |= dict.fromkeys(deed.identities, GONE)
         else:
-            after |= zip(deed.names, deed.sizes, strict=True)
+            after |= zip(deed.identities, deed.sizes, strict=True)
     records = grown = 0
-    for name, size in after.items():
-        slot = table.slots.get(name)
+    for identity, size in after.items():
+        slot = table.slots.get(identity)
         if slot is not None:
             records -= 1
             grown -= len(table.bodies[slot] or b"") + RECORD_BYTES

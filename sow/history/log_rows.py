@@ -111,10 +111,10 @@ def _rows(
     topic: Records, sow_keys: SowKeys | None, entry: LogEntry, start: int, stop: int
 ) -> LogRows:
     bodies = entry.bodies[start:stop]
-    names = (
+    identities = (
         topic.identities_of(bodies) if entry.identities is None else entry.identities[start:stop]
     )
-    keys = list(names) if sow_keys is None else [sow_keys[name] for name in names]
+    keys = list(identities) if sow_keys is None else [sow_keys[identity] for identity in identities]
     seqs = range(entry.seq + start, entry.seq + stop)
     return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
 

@@ -39,12 +39,12 @@ class Snapshot:
         """The records in these slots as they are now."""
         table = topic.table
         slots = list(slots)
-        names = [table.identities[slot] or "" for slot in slots]
+        identities = [table.identities[slot] or "" for slot in slots]
         return cls(
             topic,
-            names,
+            identities,
             [table.bodies[slot] or b"" for slot in slots],
-            table.sow_keys(slots, names) if with_keys else [],
+            table.sow_keys(slots, identities) if with_keys else [],
             table.seqs[slots].tolist() if with_keys else [],
             table.ts_us[slots].tolist() if with_keys else [],
         )
@@ -52,9 +52,11 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def without(self, names: Collection[str]) -> "Snapshot":
+    def without(self, identities: Collection[str]) -> "Snapshot":
         """The rows of all other records."""
-        return self.at([at for at, name in enumerate(self.identities) if name not in names])
+        return self.at(
+            [at for at, identity in enumerate(self.identities) if identity not in identities]
+        )
 
     def first(self, count: int) -> "Snapshot":
         """The first rows."""

@@ -36,25 +36,25 @@ def as_of(
             if entry.seq > bookmark:
                 break
             if entry.topic == records.name and entry.seq > records.since_seq:
-                for at, name in enumerate(_names(now, entry)):
-                    if name in later and entry.seq + at <= bookmark:
-                        before = states.get(name)
+                for at, identity in enumerate(_identities_in(now, entry)):
+                    if identity in later and entry.seq + at <= bookmark:
+                        before = states.get(identity)
                         size_bytes -= len(before[0]) if before is not None else 0
                         if entry.op != "publish":
-                            states[name] = None
+                            states[identity] = None
                             continue
-                        states[name] = entry.bodies[at], entry.seq + at, entry.ts_us
+                        states[identity] = entry.bodies[at], entry.seq + at, entry.ts_us
                         size_bytes += len(entry.bodies[at])
                         _check_size(size_bytes, bytes_max)
     if journal.first_seq > 1:
         _check_known(now, bookmark, later, states, born)
     then = now.without(later)
-    for name, state in sorted(
-        ((name, state) for name, state in states.items() if state is not None),
+    for identity, state in sorted(
+        ((identity, state) for identity, state in states.items() if state is not None),
         key=lambda item: item[1][1],
     ):
-        then.identities.append(name)
-        then.sow_keys.append(_key(now, name))
+        then.identities.append(identity)
+        then.sow_keys.append(_key(now, identity))
         then.bodies.append(state[0])
         then.seqs.append(state[1])
         then.ts_us.append(state[2])
@@ -76,9 +76,9 @@ def _changed(now: Snapshot, bookmark: int, newest: int, journal: Journal) -> dic
         if entry.seq > newest:
             break
         if entry.topic == now.topic.name and entry.seq > now.topic.since_seq:
-            for at, name in enumerate(_names(now, entry)):
+            for at, identity in enumerate(_identities_in(now, entry)):
                 if bookmark < entry.seq + at <= newest:
-                    changed[name] = changed.get(name, True) and entry.op == "publish"
+                    changed[identity] = changed.get(identity, True) and entry.op == "publish"
     return changed
 
 
@@ -90,22 +90,22 @@ def _check_known(
     born: Mapping[str, int],
 ) -> None:
     """Every changed record must be known, or known not to have been there yet."""
-    for name, only_published in later.items():
-        is_new = only_published and born.get(name, 0) > bookmark
-        if name not in states and not is_new:
+    for identity, only_published in later.items():
+        is_new = only_published and born.get(identity, 0) > bookmark
+        if identity not in states and not is_new:
             raise ClientError(
-                f"record {_key(now, name)} has changed since bookmark {bookmark}, and "
+                f"record {_key(now, identity)} has changed since bookmark {bookmark}, and "
                 "the log no longer says what it was; choose a later bookmark, or keep more of the "
                 "log (TransactionLog/RetentionSize)",
                 reason="invalid bookmark",
             )
 
 
-def _names(now: Snapshot, entry: LogEntry) -> list[str]:
+def _identities_in(now: Snapshot, entry: LogEntry) -> list[str]:
     if entry.identities is not None:
         return list(entry.identities)
     return now.topic.identities_of(entry.bodies)
 
 
-def _key(now: Snapshot, name: str) -> str:
-    return str(sow_key(now.topic.domain, name)) if now.topic.keys else name
+def _key(now: Snapshot, identity: str) -> str:
+    return str(sow_key(now.topic.domain, identity)) if now.topic.keys else identity

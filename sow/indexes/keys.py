@@ -58,18 +58,18 @@ class KeyIndex:
         combinations = list(product(*fields))
         if not combinations:
             return []
-        names = identities(self.paths, list(zip(*combinations, strict=True)))
+        wanted = identities(self.paths, list(zip(*combinations, strict=True)))
         find = self._table.slots.get
-        return list(unusual | {slot for name in names if (slot := find(name)) is not None})
+        return list(unusual | {slot for identity in wanted if (slot := find(identity)) is not None})
 
     def check(self) -> None:
         """Assert that what is known of the records that are not noted is true."""
         if self._unusual is None:
             return
-        noted, names = set(self._dirty), self._table.identities
-        for slot, name in enumerate(names):
+        noted = set(self._dirty)
+        for slot, identity in enumerate(self._table.identities):
             if slot not in noted:
-                unusual = name is not None and _is_unusual(name)
+                unusual = identity is not None and _is_unusual(identity)
                 assert (slot in self._unusual) is unusual, f"slot {slot} is not what is known of it"
 
     def _unusual_slots(self) -> set[int]:
@@ -77,10 +77,9 @@ class KeyIndex:
         slots: Iterable[int] = self._dirty
         if self._unusual is None:
             self._unusual, slots = set(), self._table.slots.values()
-        names = self._table.identities
         for slot in slots:
-            name = names[slot]
-            if name is not None and _is_unusual(name):
+            identity = self._table.identities[slot]
+            if identity is not None and _is_unusual(identity):
                 self._unusual.add(slot)
             else:
                 self._unusual.discard(slot)

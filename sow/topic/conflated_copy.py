@@ -84,8 +84,8 @@ class ConflatedCopy:
     def fill(self, seq: int) -> list[Batch]:
         """Take over the underlying topic as it stands; returns it as changes of the copy."""
         self.filled_seq = seq
-        names, updates = self._wanted()
-        return [self._put(names, updates)] if names else []
+        identities, updates = self._wanted()
+        return [self._put(identities, updates)] if identities else []
 
     def _wanted(self) -> tuple[list[str], list[CopyUpdate]]:
         """The records of the underlying topic that pass the filter."""
@@ -115,14 +115,16 @@ class ConflatedCopy:
         removals: Sequence[Removal[str, CopyUpdate]],
     ) -> list[Batch]:
         """Apply what another engine has released; nothing older than what the copy holds."""
-        updates = [(name, update) for name, update in updates if self._is_newer(name, update)]
+        updates = [
+            (identity, update) for identity, update in updates if self._is_newer(identity, update)
+        ]
         removals = [one for one in removals if self._is_newer(one.key, one.value)]
         self.conflation.updates_out += len(updates) + len(removals)
         self.conflation.releases += 1
         return self._apply(updates, removals)
 
-    def _is_newer(self, name: str, update: CopyUpdate) -> bool:
-        slot = self.copy.table.slots.get(name)
+    def _is_newer(self, identity: str, update: CopyUpdate) -> bool:
+        slot = self.copy.table.slots.get(identity)
         held_seq = self.filled_seq if slot is None else int(self.copy.table.seqs[slot])
         return update[1] > max(held_seq, self.filled_seq)
 
@@ -133,16 +135,18 @@ class ConflatedCopy:
     ) -> list[Batch]:
         batches: list[Batch] = []
         if updates:
-            batches.append(self._put([name for name, _ in updates], [u for _, u in updates]))
+            batches.append(
+                self._put([identity for identity, _ in updates], [u for _, u in updates])
+            )
         for reason in REASONS:
             leaving = [removal for removal in removals if removal.reason == reason]
             if leaving:
                 batches += self._drop(leaving, reason)
         return batches
 
-    def _put(self, names: Sequence[str], updates: Sequence[CopyUpdate]) -> Batch:
+    def _put(self, identities: Sequence[str], updates: Sequence[CopyUpdate]) -> Batch:
         bodies, seqs, ts_us = zip(*updates, strict=True)
-        return self.copy.put(names, list(map(self._as_held, bodies)), {}, seqs, ts_us)
+        return self.copy.put(identities, list(map(self._as_held, bodies)), {}, seqs, ts_us)
 
     def _as_held(self, body: bytes) -> bytes:
         """A message as it stands in the copy."""
@@ -190,16 +194,16 @@ class ConflatedCopy:
             self.underlying.watch(condition.paths)
         self.condition = condition
         wanted = dict(zip(*self._wanted(), strict=True))
-        entering = [name for name in wanted if not self.conflation.will_hold(name)]
-        self.conflation.offer(entering, [wanted[name] for name in entering], now_us, None)
+        entering = [identity for identity in wanted if not self.conflation.will_hold(identity)]
+        self.conflation.offer(entering, [wanted[identity] for identity in entering], now_us, None)
         table = self.underlying.table
         there = dict.fromkeys((*self.copy.table.slots, *self.conflation.waiting()))
-        for name in there:
+        for identity in there:
             # What has left the underlying topic is leaving the copy already.
-            slot = None if name in wanted else table.slots.get(name)
+            slot = None if identity in wanted else table.slots.get(identity)
             if slot is not None:
                 now = (table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot]))
-                self.conflation.remove((name,), (now,), "match", now_us)
+                self.conflation.remove((identity,), (now,), "match", now_us)
 
     def stop(self) -> None:
         """Let the underlying topic forget what this copy wanted of it."""

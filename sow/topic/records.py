@@ -158,12 +158,12 @@ class Records:
         stored, read = reader.read(bodies)
         columns = dict(zip(paths, read, strict=True))
         if explicit_keys is None:
-            names = identities(self.keys, [columns[path] for path in self.keys])
+            found = identities(self.keys, [columns[path] for path in self.keys])
         else:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
-            names = [check_explicit_key(key) for key in explicit_keys]
-        return CheckedMessages(stored, names, columns)
+            found = [check_explicit_key(key) for key in explicit_keys]
+        return CheckedMessages(stored, found, columns)
 
     def _key_mistake(self) -> ClientError:
         if self.keys:
@@ -208,7 +208,7 @@ class Records:
         return read
 
     def merge_deltas(
-        self, names: Sequence[str], deltas: Sequence[bytes], nulls: Nulls
+        self, identities: Sequence[str], deltas: Sequence[bytes], nulls: Nulls
     ) -> list[bytes]:
         """What records become when deltas are merged into them, one after the other.
 
@@ -220,17 +220,17 @@ class Records:
             return list(deltas)
         bodies: list[bytes] = []
         newest: dict[str, Document] = {}
-        for name, delta in zip(names, deltas, strict=True):
-            document = newest[name] if name in newest else self._stored_document(name)
+        for identity, delta in zip(identities, deltas, strict=True):
+            document = newest[identity] if identity in newest else self._stored_document(identity)
             parsed = kind.parse(delta)
             assert isinstance(parsed, dict)
-            result = newest[name] = merged(document or {}, parsed, nulls)
+            result = newest[identity] = merged(document or {}, parsed, nulls)
             # Where the delta is the whole record, the bytes that came are the record.
             bodies.append(delta if document is None and result == parsed else kind.encode(result))
         return bodies
 
-    def _stored_document(self, name: str) -> Document | None:
-        slot = self.table.slots.get(name)
+    def _stored_document(self, identity: str) -> Document | None:
+        slot = self.table.slots.get(identity)
         if slot is None:
             return None
         document = self.message_type.parse(self.table.bodies[slot] or b"")
@@ -241,7 +241,7 @@ class Records:
 
     def put(
         self,
-        names: Sequence[str],
+        identities: Sequence[str],
         bodies: Sequence[bytes],
         columns: Columns,
         seqs: Sequence[int],
@@ -251,29 +251,31 @@ class Records:
         """Insert or replace records; a topic that retains nothing only passes them on."""
         if not self.retains:
             nothing = [None] * len(bodies)
-            return self.batch(Changes(self.name, names, (), nothing, bodies, seqs, ts_us), columns)
-        slots, olds = self.table.put(names, bodies, seqs, ts_us, expires_us)
-        changes = Changes(self.name, names, slots, olds, bodies, seqs, ts_us)
+            return self.batch(
+                Changes(self.name, identities, (), nothing, bodies, seqs, ts_us), columns
+            )
+        slots, olds = self.table.put(identities, bodies, seqs, ts_us, expires_us)
+        changes = Changes(self.name, identities, slots, olds, bodies, seqs, ts_us)
         batch = self.batch(changes, columns)
         self.indexes.put(slots, {path: batch.column(path) for path in self.indexes.watched})
         return batch
 
     def drop(
         self,
-        names: Iterable[str],
+        identities: Iterable[str],
         reason: Reason,
         stamp: Callable[[int], tuple[Sequence[int], Sequence[int]]],
         partings: dict[str, bytes] | None = None,
     ) -> Batch | None:
         """Remove the records that are there; `stamp(n)` gives n sequence numbers and times."""
-        gone, slots, olds = self.table.drop(names)
+        gone, slots, olds = self.table.drop(identities)
         if not gone:
             return None
         self.indexes.drop(slots)
         seqs, ts_us = stamp(len(gone))
         changes = Changes(
             self.name, gone, slots, olds, None, seqs, ts_us, reason,
-            [partings[name] for name in gone] if partings else None,
+            [partings[identity] for identity in gone] if partings else None,
         )  # fmt: skip
         return self.batch(changes, {})
 
@@ -310,15 +312,15 @@ class Records:
 
     # SowKeys.
 
-    def sow_keys(self, slots: Sequence[int], names: Sequence[str]) -> list[str]:
+    def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:
         """SowKeys of records that are, or were until now, in these slots."""
-        if len(slots) == len(names):
-            return self.table.sow_keys(slots, names)
-        return list(map(self.sow_key_of, names))
+        if len(slots) == len(identities):
+            return self.table.sow_keys(slots, identities)
+        return list(map(self.sow_key_of, identities))
 
-    def sow_key_of(self, name: str) -> str:
+    def sow_key_of(self, identity: str) -> str:
         """The SowKey of an identity, whether there is such a record or not."""
         if not self.keys:
-            return name
-        slot = self.table.slots.get(name)
-        return str(sow_key(self.domain, name)) if slot is None else self.table.sow_key(slot)
+            return identity
+        slot = self.table.slots.get(identity)
+        return str(sow_key(self.domain, identity)) if slot is None else self.table.sow_key(slot)

@@ -208,8 +208,8 @@ MUTATIONS = (
     Mutation(
         "a deleted record comes back with a delta publish",
         "sow/topic/records.py",
-        "        slot = self.table.slots.get(name)\n        if slot is None:\n",
-        "        slot = self.table.slots.get(name, 0)\n        if not self.table.bodies:\n",
+        "        slot = self.table.slots.get(identity)\n        if slot is None:\n",
+        "        slot = self.table.slots.get(identity, 0)\n        if not self.table.bodies:\n",
     ),
     Mutation(
         "a replay begins one change too late",
@@ -276,8 +276,8 @@ MUTATIONS = (
     Mutation(
         "another filter looks past what is about to leave",
         "sow/topic/conflated_copy.py",
-        "if not self.conflation.will_hold(name)]",
-        "if name not in self.copy.table]",
+        "if not self.conflation.will_hold(identity)]",
+        "if identity not in self.copy.table]",
     ),
     Mutation(
         "another filter looks past what is about to enter",
