@@ -129,7 +129,7 @@ class Catalog:
 
     def pattern_of(self, topic: LiveTopic) -> PatternTopic | None:
         """The pattern that a topic belongs to, if any."""
-        return self.patterns.get(topic.stored_as)
+        return None if topic.pattern is None else self.patterns[topic.pattern]
 
     def with_copies(self, topic: LiveTopic) -> list[str]:
         """The names of a topic and of all that copies it, copies of copies first."""
@@ -178,14 +178,14 @@ class Catalog:
                 pattern = PatternTopic(definition, topic_search(definition.pattern))
                 self.patterns[definition.name] = pattern
                 return []
-            return [self._enter(self._source(definition, definition.name))]
+            return [self._enter(self._source(definition))]
         if definition.underlying in self.patterns:
             underlying = self.patterns[definition.underlying]
             pattern = self.patterns[definition.name] = PatternTopic(definition, None, underlying)
             underlying.followers.append(pattern)
             names = list(underlying.members)
             return [new for name in names for new in self._add_follower(pattern, name)]
-        return [self._enter(self._copy(definition, definition.name))]
+        return [self._enter(self._copy(definition))]
 
     def enter(self, topic: SourceTopic) -> Collection[LiveTopic]:
         """Let a topic of `publishable` be there, with the copies that its pattern wants.
@@ -195,7 +195,8 @@ class Catalog:
         if topic.name in self.topics:
             return ()
         made = [self._enter(topic)]
-        for follower in self.patterns[topic.stored_as].followers:
+        pattern = self.pattern_of(topic)
+        for follower in pattern.followers if pattern is not None else ():
             made += self._add_follower(follower, topic.name)
         return made
 
@@ -259,20 +260,20 @@ class Catalog:
                     f"{source}; publish to {source}, or under another name"
                 )
 
-    def _source(self, definition: Topic, stored_as: str) -> SourceTopic:
+    def _source(self, definition: Topic, pattern: str | None = None) -> SourceTopic:
         usage = None if definition.system else self.usage
         kind = message_type(definition.message_type, self._kinds())
         records = Records(definition, kind, definition.keys, definition.domain, usage)
-        return SourceTopic(records, definition, stored_as, self._ledger)
+        return SourceTopic(records, definition, pattern, self._ledger)
 
-    def _copy(self, definition: ConflatedTopic, stored_as: str) -> CopyTopic:
+    def _copy(self, definition: ConflatedTopic, pattern: str | None = None) -> CopyTopic:
         kind = message_type(definition.message_type, self._kinds())
         underlying = self.topics[definition.underlying].records
         keys = tuple(map(str, underlying.keys))
         records = Records(definition, kind, keys, underlying.domain, self.usage)
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
-        return CopyTopic(definition, stored_as, copy)
+        return CopyTopic(definition, pattern, copy)
 
     def _kinds(self) -> dict[str, MessageTypeOptions]:
         return {options.name: options for options in self.configuration.message_types}

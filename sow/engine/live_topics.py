@@ -27,8 +27,8 @@ LIFETIME_S_MAX = 1e9
 class LiveTopicBase:
     """What sources and copies have in common.
 
-    `stored_as` says whose checkpoint holds the records: the topics of a pattern share one. What is
-    asked at every publish is looked up once, here.
+    `pattern` is the name of the pattern that the topic belongs to, if any. What is asked at every
+    publish is looked up once, here.
     """
 
     __slots__ = (
@@ -37,6 +37,7 @@ class LiveTopicBase:
         "is_logged",
         "is_system",
         "name",
+        "pattern",
         "records",
         "router",
         "stored_as",
@@ -44,13 +45,15 @@ class LiveTopicBase:
     )
 
     def __init__(
-        self, records: Records, definition: Definition, stored_as: str, falls_due: bool
+        self, records: Records, definition: Definition, pattern: str | None, falls_due: bool
     ) -> None:
         self.name = definition.name
         self.records = records
         self.router = Router(records)
         self.definition = definition
-        self.stored_as = stored_as
+        self.pattern = pattern
+        self.stored_as = pattern or definition.name
+        """Whose checkpoint holds the records: the topics of a pattern share one."""
         self.updates = 0
         """Changes routed since the server started."""
         self.is_system = isinstance(definition, Topic) and definition.system
@@ -97,8 +100,10 @@ class SourceTopic(LiveTopicBase):
     kind = "topic"
     """What the outside calls topics of this kind."""
 
-    def __init__(self, records: Records, definition: Topic, stored_as: str, ledger: Ledger) -> None:
-        super().__init__(records, definition, stored_as, definition.expires)
+    def __init__(
+        self, records: Records, definition: Topic, pattern: str | None, ledger: Ledger
+    ) -> None:
+        super().__init__(records, definition, pattern, definition.expires)
         self.expirations = Expirations(records.table) if definition.expires else None
         self._is_stored = is_persistent(definition)
         self._ledger = ledger
@@ -207,8 +212,10 @@ class CopyTopic(LiveTopicBase):
     kind = "conflated"
     """What the outside calls topics of this kind."""
 
-    def __init__(self, definition: ConflatedTopic, stored_as: str, copy: ConflatedCopy) -> None:
-        super().__init__(copy.copy, definition, stored_as, True)
+    def __init__(
+        self, definition: ConflatedTopic, pattern: str | None, copy: ConflatedCopy
+    ) -> None:
+        super().__init__(copy.copy, definition, pattern, True)
         self.copy = copy
         self.hear = copy.hear
         """Offers the underlying topic's changes to the conflation. Called for every batch, so

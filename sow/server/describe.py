@@ -23,8 +23,8 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
         "bytes": records.table.bytes,
         "subscriptions": sum(len(feed.members) for feed in topic.router.feeds()),
     }
-    if topic.stored_as != topic.name:
-        described["of_pattern"] = topic.stored_as
+    if topic.pattern is not None:
+        described["of_pattern"] = topic.pattern
     if isinstance(topic, CopyTopic):
         copied, conflation = topic.definition, topic.copy.conflation
         oldest_us = conflation.oldest_us()
