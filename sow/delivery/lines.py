@@ -182,7 +182,7 @@ class Delivery:
         "_keyed",
         "_parts",
         "_rendered",
-        "messages",
+        "message_count",
         "name",
         "policy",
     )
@@ -191,7 +191,7 @@ class Delivery:
         self, name: str, encoding: Encoding, rendered: list[bytes], parts: list[Part]
     ) -> None:
         self.name = name
-        self.messages = len(rendered)
+        self.message_count = len(rendered)
         self.policy: Policy = parts[0][0].queue_policy.policy if parts else "always"
         self._encoding = encoding
         self._rendered = rendered

@@ -24,29 +24,29 @@ class Recovery:
         self._messages_max = settings.recovery_messages_max
         self._bytes_max = settings.queue_bytes_max
         self._frames: deque[tuple[Pulled, int]] = deque()
-        self._messages = 0
+        self._message_count = 0
         self._bytes = 0
         self.sent = 0
 
     def restart(self) -> None:
         """The session has just been named: the next line is the first."""
         self._frames.clear()
-        self._messages = self._bytes = self.sent = 0
+        self._message_count = self._bytes = self.sent = 0
 
     def add(self, pulled: Pulled, now_us: int) -> None:
         """A frame was handed to the socket."""
-        self.sent += pulled.messages
+        self.sent += pulled.message_count
         self._frames.append((pulled, now_us))
-        self._messages += pulled.messages
+        self._message_count += pulled.message_count
         self._bytes += len(pulled.frame)
         frames = self._frames
         while len(frames) > 1 and (
-            self._messages - frames[0][0].messages >= self._messages_max
+            self._message_count - frames[0][0].message_count >= self._messages_max
             or self._bytes > self._bytes_max
             or frames[0][1] < now_us - AGE_US_MAX
         ):
             old, _ = frames.popleft()
-            self._messages -= old.messages
+            self._message_count -= old.message_count
             self._bytes -= len(old.frame)
 
     def after(self, seen: int, skip: Skip) -> list[Pulled] | None:
@@ -55,21 +55,21 @@ class Recovery:
         `seen` is at most `sent`, and not below 0. `skip(frame, n)` is the frame without its first
         n lines. Afterwards `sent` is `seen`.
         """
-        first = self.sent - self._messages
+        first = self.sent - self._message_count
         if seen < first:
             return None
         frames: list[Pulled] = []
         for pulled, _ in self._frames:
             known = max(0, seen - first)
-            if known < pulled.messages:
+            if known < pulled.message_count:
                 frames.append(_rest(pulled, known, skip) if known else pulled)
-            first += pulled.messages
+            first += pulled.message_count
         self._frames.clear()
-        self._messages = self._bytes = 0
+        self._message_count = self._bytes = 0
         self.sent = seen
         return frames
 
 
 def _rest(pulled: Pulled, known: int, skip: Skip) -> Pulled:
     """A frame without the lines that are known already."""
-    return Pulled(skip(pulled.frame, known), pulled.messages - known, pulled.since_us)
+    return Pulled(skip(pulled.frame, known), pulled.message_count - known, pulled.since_us)

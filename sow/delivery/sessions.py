@@ -198,7 +198,7 @@ class Session:
         pulled = self.outbox.pull(released)
         if pulled is None:
             return None
-        if self.named and pulled.messages:
+        if self.named and pulled.message_count:
             self.recovery.add(pulled, now_us)
         return pulled.frame
 
@@ -250,7 +250,7 @@ class Session:
             self.dropped += self.outbox.drop(given_up)
         if self.conflates:
             self.outbox.conflate()
-        self._folded_to = (self.outbox.messages, self.outbox.bytes)
+        self._folded_to = (self.outbox.message_count, self.outbox.bytes)
         self._tell(now_us)
 
     def wants_folding(self) -> bool:
@@ -261,9 +261,10 @@ class Session:
     def _worth_folding(self) -> bool:
         if self._folded_to is None:
             return True
-        messages, size = self._folded_to
+        message_count, size = self._folded_to
         return (
-            self.outbox.messages - messages > AGAIN_FRACTION * self.settings.queue_messages_max
+            self.outbox.message_count - message_count
+            > AGAIN_FRACTION * self.settings.queue_messages_max
             or self.outbox.bytes - size > AGAIN_FRACTION * self.settings.queue_bytes_max
         )
 

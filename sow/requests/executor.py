@@ -121,7 +121,7 @@ class Executor:
         box = session.outbox
         self.notice(
             f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
-            f"{box.messages} messages, {box.bytes} bytes waited"
+            f"{box.message_count} messages, {box.bytes} bytes waited"
         )
 
     def drop(self, session: Session, now_us: int) -> bool:

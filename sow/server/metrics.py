@@ -126,7 +126,7 @@ class EngineCollector(Collector):
         yield GaugeMetricFamily(
             "sow_queue_messages",
             "Messages waiting in outboxes.",
-            sum(session.outbox.messages for session in sessions),
+            sum(session.outbox.message_count for session in sessions),
         )
         yield GaugeMetricFamily(
             "sow_queue_bytes",

@@ -287,6 +287,11 @@ class Client:
     def subscriptions(self):
         return self.world.executor.subscriptions.of(self.session)
 
+    @property
+    def first_frame(self):
+        """The frame that waits at the head of its outbox."""
+        return self.session.outbox.entries[0].frame
+
     def say(self, **header):
         """Send one line; returns the lines that came back, its acks among them."""
         return self.send(json.dumps(header).encode())

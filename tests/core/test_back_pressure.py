@@ -135,7 +135,7 @@ def test_a_dropped_session_is_conflated_by_the_same_rules():
     world.executor.drop(client.session, world.now)
     for px in range(50):
         world.publish("t", {"id": 1, "px": px})
-    assert client.session.outbox.messages < 12
+    assert client.session.outbox.message_count < 12
     world.publish("t", *({"id": number} for number in range(20)))
     assert client.session.id not in world.executor.sessions, "without a socket no patience"
 
@@ -154,7 +154,7 @@ def test_background_conflation_begins_before_the_queue_is_full():
     client = slow(world)
     for px in range(6):
         world.publish("t", {"id": 1, "px": px})
-    assert client.session.outbox.messages == 6
+    assert client.session.outbox.message_count == 6
     assert world.executor.conflate_in_background(world.now) is False
     assert short(client.lines()) == [("p", {"id": 1, "px": 5})]
 
@@ -204,7 +204,7 @@ def test_always_keeps_one_update_of_each_record_however_empty_the_queue():
     for px in range(5):
         world.publish("t", {"id": 1, "px": px}, {"id": 2, "px": px})
         world.check()
-    assert client.session.outbox.messages == 2
+    assert client.session.outbox.message_count == 2
     assert client.data() == [("p", {"id": 1, "px": 4}), ("p", {"id": 2, "px": 4})]
 
 
@@ -226,7 +226,7 @@ def test_a_batch_is_folded_for_some_sessions_and_not_for_others_and_both_forms_a
     for client in clients[2:]:
         client.session.allow_folding(False)
     world.publish("t", {"id": 1, "px": 1}, {"id": 1, "px": 2})
-    frames = [client.session.outbox._waiting[0].frame for client in clients]
+    frames = [client.first_frame for client in clients]
     assert frames[0] is frames[1]
     assert frames[2] is frames[3]
     assert [client.session.outbox.folded for client in clients] == [1, 1, 0, 0]
@@ -242,7 +242,7 @@ def test_a_session_can_be_switched_while_updates_wait():
         world.check()
         if px == 3:
             # What was folded before is one update; what came while it was off is all there.
-            assert client.session.outbox.messages == 5
+            assert client.session.outbox.message_count == 5
     assert client.data() == [("p", {"id": 1, "px": 11})]
 
 
@@ -252,7 +252,7 @@ def test_what_comes_and_goes_within_a_batch_is_nothing_to_a_session_that_conflat
     client.lines()
     world.engine.publish("t", [b'{"id":1}'], world.now)
     world.delete("t", "/id = 1")
-    assert client.session.outbox.messages == 0
+    assert client.session.outbox.message_count == 0
     assert client.lines() == []
 
 
@@ -277,12 +277,12 @@ def test_what_is_folded_as_it_is_queued_costs_the_same_however_much_waits():
         world.publish("t", {"id": number})
     world.publish("a", {"id": 0})
     outbox = client.session.outbox
-    outbox._waiting = waiting = Counted(outbox._waiting)
+    outbox.entries = waiting = Counted(outbox.entries)
     for number in range(50):
         world.publish("a", {"id": number % 5})
-    assert outbox._waiting is waiting
+    assert outbox.entries is waiting
     assert waiting.walks == 0
-    assert outbox.messages == 105
+    assert outbox.message_count == 105
 
 
 def test_a_session_that_was_switched_off_is_not_conflated():
@@ -466,7 +466,7 @@ def test_of_a_record_waits_one_message_that_is_its_newest_state_once_it_is_durab
     for px in range(20):
         world.publish("t", {"id": 1, "px": px}, {"id": 2, "px": px})
         world.check()
-        assert client.session.outbox.messages == 2
+        assert client.session.outbox.message_count == 2
     world.catch_up()
     assert client.data() == [("p", {"id": 1, "px": 19}), ("p", {"id": 2, "px": 19})]
     assert client.session.outbox.folded == 38
@@ -515,7 +515,7 @@ def test_a_record_that_comes_and_goes_behind_its_older_state_leaves_one_entry():
         world.delete("t", "/id = 1")
         world.publish("t", {"id": 1, "n": n})
         world.check()
-        assert client.session.outbox.messages == 1
+        assert client.session.outbox.message_count == 1
     world.delete("t", "/id = 1")
     world.catch_up()
     assert client.data() == []
@@ -526,7 +526,7 @@ def test_what_matches_is_one_message_of_whichever_record_it_is():
     for n in range(20):
         world.publish("t", {"id": n % 3, "sym": "A", "n": n})
         world.check()
-        assert client.session.outbox.messages == 1
+        assert client.session.outbox.message_count == 1
     world.catch_up()
     assert client.data()[-1] == ("p", {"id": 1, "sym": "A", "n": 19})
 

@@ -107,7 +107,7 @@ def test_equal_conflated_subscriptions_share_one_feed_and_one_frame(world):
     assert len(names) == 1
     world.publish("orders", {"id": 1})
     world.advance(2 * SECOND)
-    frames = [client.session.outbox._waiting[0].frame for client in clients]
+    frames = [client.first_frame for client in clients]
     assert frames[0] is frames[1] is frames[2]
 
 
@@ -203,7 +203,7 @@ def test_auto_gives_a_client_that_does_not_the_newest_once_it_reads(world, clien
     client.say(c="subscribe", t="orders", opts="conflation=auto")
     for px in range(50):
         world.publish("orders", {"id": px % 2, "px": px})
-    assert client.session.outbox.messages == 1
+    assert client.session.outbox.message_count == 1
     first, *rest = client.data()
     assert first == ("p", {"id": 0, "px": 0})
     assert sorted(document["px"] for _, document in rest) == [48, 49]

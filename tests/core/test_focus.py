@@ -47,7 +47,7 @@ def test_sessions_that_begin_together_share_a_feed_that_keeps_account(world):
         client.say(c="subscribe", t="orders", opts="oof")
     assert len(list(world.engine.topics["orders"].router.feeds())) == 1
     world.publish("orders", {"id": 1})
-    frames = [client.session.outbox._waiting[0].frame for client in clients]
+    frames = [client.first_frame for client in clients]
     assert frames[0] is frames[1] is frames[2]
 
 

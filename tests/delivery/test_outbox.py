@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sow.definitions import SessionSettings, Topic
 from sow.delivery import outbox
+from sow.delivery.queued import QueuedDelivery, QueuedUpdate
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from tests.core.harness import SlowDisk, World
 
@@ -300,9 +301,9 @@ def test_the_queue_holds_what_a_naive_one_does(acts, placement, match):
 def waiting(box):
     """The documents of the updates that wait."""
     updates = []
-    for entry in box._waiting:
-        if entry.delivery is not None:
+    for entry in box.entries:
+        if isinstance(entry, QueuedDelivery):
             updates += [update for _, _, update in entry.delivery.keyed()]
-        elif entry.update is not None:
+        elif isinstance(entry, QueuedUpdate) and entry.lives:
             updates.append(entry.update)
     return [json.loads(update.new) for update in updates]

@@ -160,7 +160,9 @@ def test_what_is_published_during_a_replay_comes_once_and_in_order(world, client
     world.publish("orders", {"id": 5000})
     frames = [frame[4:]]
     world.publish("orders", {"id": 5001})
-    assert session.outbox.messages == 0, "what is live waits in the log until the replay is there"
+    assert session.outbox.message_count == 0, (
+        "what is live waits in the log until the replay is there"
+    )
     lines = [line for frame in frames for line in frame.split(b"\n")]
     assert len(lines) + len(ids(client.lines())) == 5002
 

@@ -93,7 +93,7 @@ def test_equal_subscriptions_share_the_bytes_of_their_frames(world):
     for client in (first, second):
         client.say(c="subscribe", t="orders", filter="/px > 1")
     world.publish("orders", {"id": 1, "px": 5})
-    assert first.session.outbox._waiting[0].frame is second.session.outbox._waiting[0].frame
+    assert first.first_frame is second.first_frame
 
 
 def test_the_same_subscription_twice_in_a_session_has_two_names(world, client):
@@ -146,7 +146,7 @@ def test_a_large_snapshot_is_made_as_it_is_pulled(world, client):
     client.session.outbox.pull(0)
     lines = client.say(c="sow_and_subscribe", t="orders")
     assert [d["id"] for _, d in short(lines)] == list(range(1700))
-    assert frames.messages == 0
+    assert frames.message_count == 0
 
 
 def test_a_large_snapshot_is_of_one_moment(world):
@@ -297,7 +297,7 @@ def test_a_client_that_does_not_read_for_a_second_is_told_why_and_others_do_not_
         heard += len(lively.data())
     (line,) = stuck.lines()
     assert (line["c"], heard) == ("close", 30)
-    assert stuck.session.outbox.messages == 0
+    assert stuck.session.outbox.message_count == 0
     world.check()
 
 

@@ -99,21 +99,21 @@ MUTATIONS = (
     ),
     Mutation(
         "bytes of a rewritten update are counted wrongly",
-        "sow/delivery/outbox.py",
-        "self.bytes += len(line) - len(entry.frame)",
-        "self.bytes += len(line)",
+        "sow/delivery/queue.py",
+        "        self.bytes -= len(entry.frame)\n        entry.rewrite",
+        "        entry.rewrite",
     ),
     Mutation(
         "a replaced update goes to the end",
-        "sow/delivery/outbox.py",
+        "sow/delivery/folding.py",
         "(starved or not lines.queue_policy.appends):",
         "starved:",
     ),
     Mutation(
         "topics with the policy off are folded too",
         "sow/delivery/outbox.py",
-        'self._spread_all(lambda entry: entry.policy != "off")',
-        "self._spread_all(lambda _entry: True)",
+        'self._folding.spread_all(lambda entry: entry.policy != "off")',
+        "self._folding.spread_all(lambda _entry: True)",
     ),
     Mutation(
         "later updates are folded in front of a new snapshot",
@@ -123,15 +123,15 @@ MUTATIONS = (
     ),
     Mutation(
         "a record that matches something else now goes backwards",
-        "sow/delivery/outbox.py",
+        "sow/delivery/folding.py",
         "        overtakes = last > current.number\n",
         "        overtakes = False\n",
     ),
     Mutation(
         "an update is folded into one that stands behind it",
-        "sow/delivery/outbox.py",
-        "                entry.membership.restart()\n        for entry in self._take_all():",
-        "                pass\n        for entry in self._take_all():",
+        "sow/delivery/folding.py",
+        "                entry.membership.restart()\n",
+        "                pass\n",
     ),
     Mutation(
         "who hears of leavings has one record's update stand for another's",
@@ -148,8 +148,8 @@ MUTATIONS = (
     Mutation(
         "sessions that are not conflated get what was folded for others",
         "sow/delivery/outbox.py",
-        "if eager and conflates:",
-        "if eager:",
+        "            if conflates:\n",
+        "            if True:\n",
     ),
     Mutation(
         "a message that was merged counts as one again",

@@ -10,8 +10,8 @@ BOUNDS = {
     ("sow.history.snapshot:CHUNK_ROWS", "sow.requests.subscriptions:CHUNK_ROWS"): (2, 3, 1000),
     ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 500),
-    ("sow.delivery.outbox:DEAD_MIN",): (0, 3, 64),
-    ("sow.delivery.outbox:DISPLACEMENTS_MAX",): (0, 2, 8),
+    ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
+    ("sow.delivery.folding:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
     ("sow.engine.engine:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
 }

@@ -1,0 +1,161 @@
+"""Folding: how what waits in a queue becomes less, one update at a time.
+
+Frames are taken apart into single updates, and those that match become one
+(`sow.topic.queue_policy`), within a *membership*: a session that unsubscribes and comes back begins
+another, so that nothing is moved in front of its new snapshot. An update is taken to an earlier one
+that waits, or to the end, and never in front of another one of the same record: a record does not
+go backwards.
+
+While there is always a commit group on its way to the disk, a record that changes all the time
+would never leave if each change were folded into the one that waits. So an update is not folded
+into one that is on its way, but gets an entry of its own, into which all that follow are folded.
+There are two of a place at most, a *pair*: the older leaves as soon as the disk has it. If it only
+waits for the client, both become one again.
+"""
+
+from collections.abc import Callable
+
+from sow.delivery.lines import Delivery, FoldPlace, Lines
+from sow.delivery.queue import Queue
+from sow.delivery.queued import Foldable, Membership, QueuedDelivery, QueuedUpdate
+from sow.topic.queue_policy import DISPLACEMENTS_MAX
+from sow.topic.updates import Update
+
+
+class Folding:
+    """Folds what waits in `queue`; `released` says up to which group everything is durable."""
+
+    def __init__(self, queue: Queue, released: Callable[[], int]) -> None:
+        self._queue = queue
+        self._released = released
+
+    # Deliveries.
+
+    def spread_all(self, wanted: Callable[[QueuedDelivery], bool]) -> None:
+        """Turn shared frames into single updates, and fold these into what stands before them."""
+        for entry in self._queue:
+            if isinstance(entry, Foldable):
+                entry.membership.restart()
+        for entry in self._queue.take_all():
+            if isinstance(entry, QueuedDelivery) and wanted(entry):
+                entry.membership.remove(entry.delivery)
+                self.spread(entry.membership, entry.delivery, entry.group, entry.since_us)
+            elif entry.lives:
+                # What was folded before only has to stay where it is, and to be found.
+                self._queue.append(entry)
+                if isinstance(entry, QueuedUpdate):
+                    entry.membership.enter(entry)
+                    self._reunite(entry)
+                elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
+                    # It stays as it is, and nothing that comes after it may go before it.
+                    entry.membership.close_places()
+
+    def spread(self, membership: Membership, delivery: Delivery, group: int, since_us: int) -> None:
+        """Queue the updates of a delivery, or let what waits take them in."""
+        for lines, place, update in delivery.keyed():
+            self._fold(membership, lines, place, update, group, since_us)
+
+    # One update.
+
+    def _fold(
+        self,
+        membership: Membership,
+        lines: Lines,
+        place: FoldPlace,
+        update: Update,
+        group: int,
+        since_us: int,
+    ) -> None:
+        """Queue an update, or let an earlier one that matches take it in."""
+
+        def entry(says: Update = update, moved: int = 0) -> QueuedUpdate:
+            return QueuedUpdate(membership, lines, place, says, group, since_us, moved)
+
+        current = membership.newest.get(place)
+        if current is not None:
+            current = self._reunite(current)
+        if current is None:
+            self._enter(entry())
+            return
+        older, last = current.older, membership.last(lines, update)
+        overtakes = last > current.number
+        if older is None and self._released() < current.group < group:
+            self._enter_behind(entry(), current, overtakes)
+            return
+        folded = lines.fold(current.update, update)
+        if folded == "kept current":
+            return
+        starved = current.moved >= DISPLACEMENTS_MAX
+        apart = current.apart or (older is not None and older.number < last != current.number)
+        if not isinstance(folded, Update):
+            self._enter(entry())
+        elif folded.is_void:
+            membership.give_up(current)
+            self._queue.kill(current)
+        elif not overtakes and (starved or not lines.queue_policy.appends):
+            current.stand_apart(apart)
+            self._rewrite(current, folded, group)
+        elif starved:
+            self._enter(entry())
+        else:
+            self._queue.kill(current)
+            # Its place is that of what it took in, and so is its bookmark.
+            moved = entry(folded._replace(first_seq=update.first_seq), current.moved + 1)
+            self._enter_behind(moved, older, apart)
+
+    def _enter(self, entry: QueuedUpdate) -> None:
+        self._queue.append(entry)
+        entry.membership.enter(entry)
+
+    def _rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
+        self._queue.rewrite(entry, update, group)
+        entry.membership.reach(entry)
+
+    # Pairs.
+
+    def _enter_behind(self, entry: QueuedUpdate, older: QueuedUpdate | None, apart: bool) -> None:
+        """Queue an update as the newer one of a pair; `apart`: between the two stands another one
+        of its record, which it must not get in front of."""
+        if older is not None:
+            entry.stand_apart(apart)
+            self._queue.pair(older, entry)
+        self._enter(entry)
+
+    def _reunite(self, newer: QueuedUpdate) -> QueuedUpdate | None:
+        """Fold a pair whose older one waits for nothing but the client; returns the newest of their
+        place, None if nothing is left to say of it."""
+        older = newer.older
+        if older is None or newer.apart or older.group > self._released():
+            return newer
+        membership, lines = newer.membership, newer.lines
+        folded = lines.fold(older.update, newer.update)
+        overtakes = membership.last(lines, newer.update) > newer.number
+        if folded == "kept both" or overtakes:
+            newer.stand_apart(True)
+            return newer
+        group = newer.group
+        membership.give_up(newer)
+        self._queue.kill(newer)
+        if isinstance(folded, Update):
+            if folded.is_void:
+                membership.give_up(older)
+                self._queue.kill(older)
+                return None
+            self._rewrite(older, folded, group)
+        return older
+
+    def complete(self, older: QueuedUpdate, released: int) -> None:
+        """Let an entry that leaves say what its pair says, if all of that is durable."""
+        if older.newer is not None and older.newer.group <= released:
+            self._reunite(older.newer)
+
+
+def folded_alone(delivery: Delivery) -> list[tuple[Lines, Update]]:
+    """What a queue in which nothing else waits makes of a delivery that it folds."""
+    queue = Queue()
+    Folding(queue, lambda: 0).spread(Membership(delivery.name), delivery, 0, 0)
+    return [
+        (entry.lines, entry.update)
+        for entry in queue
+        if isinstance(entry, QueuedUpdate) and entry.lives
+    ]

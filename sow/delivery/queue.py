@@ -1,0 +1,130 @@
+"""The queue of an outbox: entries in order, and exact counts of what they hold.
+
+What was folded away stays where it stands, as nothing, until it is at the head or most of the queue
+is such: taking single entries out of the middle would cost as much as the queue is long. Entries
+have waited the longer the nearer they are to the head. A pair counts as one message.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import pairwise
+
+from sow.delivery.queued import Queued, QueuedUpdate
+from sow.topic.updates import Update
+
+DEAD_MIN = 64
+"""Fewer than so many entries that were folded away are not worth a walk through the queue."""
+
+
+class Queue:
+    """Entries, their lines (`line_count`, of a pair both) and the bytes of their frames."""
+
+    def __init__(self) -> None:
+        self.entries: deque[Queued] = deque()
+        self._dead = 0
+        self._pairs = 0
+        self.line_count = 0
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return len(self.entries) > self._dead
+
+    def __iter__(self) -> Iterator[Queued]:
+        return iter(self.entries)
+
+    @property
+    def message_count(self) -> int:
+        """The lines that wait, of a pair the newer one alone."""
+        return self.line_count - self._pairs
+
+    def oldest_us(self) -> int | None:
+        """Since when the head of the queue has waited; nothing has waited longer."""
+        return next((entry.since_us for entry in self.entries if entry.lives), None)
+
+    # In and out.
+
+    def append(self, entry: Queued) -> None:
+        """Put an entry at the end."""
+        entries = self.entries
+        if entries and entry.since_us < entries[-1].since_us:
+            entry.wait_after(entries[-1])
+        entries.append(entry)
+        self.line_count += entry.message_count
+        self.bytes += len(entry.frame)
+
+    def prepend(self, entry: Queued) -> None:
+        """Put an entry before all others."""
+        oldest_us = self.oldest_us()
+        if oldest_us is not None:
+            entry.wait_before(oldest_us)
+        self.entries.appendleft(entry)
+        self.line_count += entry.message_count
+        self.bytes += len(entry.frame)
+
+    def pop(self) -> None:
+        """Take the first entry out."""
+        entry = self.entries.popleft()
+        self._dead -= not entry.lives
+        self.line_count -= entry.message_count
+        self.bytes -= len(entry.frame)
+
+    def take_all(self) -> deque[Queued]:
+        """All entries, out of the queue and its counts, to be put back one by one."""
+        entries, self.entries = self.entries, deque()
+        self.line_count = self.bytes = self._dead = 0
+        return entries
+
+    def clear(self) -> None:
+        """Drop all that waits."""
+        self.entries.clear()
+        self.line_count = self.bytes = self._dead = self._pairs = 0
+
+    # Entries that wait.
+
+    def reframe(self, entry: Queued, frame: bytes) -> None:
+        """Have an entry say something else."""
+        self.bytes += len(frame) - len(entry.frame)
+        entry.reframe(frame)
+
+    def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
+        """Have a single update say another one, which was said in `group`."""
+        self.bytes -= len(entry.frame)
+        entry.rewrite(update, group)
+        self.bytes += len(entry.frame)
+
+    def kill(self, entry: QueuedUpdate) -> None:
+        """Another entry says what this one said."""
+        self.part(entry)
+        self.line_count -= entry.message_count
+        self.bytes -= len(entry.frame)
+        self._dead += 1
+        entry.fold_away()
+
+    def pair(self, older: QueuedUpdate, newer: QueuedUpdate) -> None:
+        """Two single updates of a place count as one message."""
+        newer.follow(older)
+        self._pairs += 1
+
+    def part(self, entry: QueuedUpdate) -> None:
+        """A single update is no part of a pair any more, if it was."""
+        self._pairs -= entry.part()
+
+    def bury(self, always: bool = False) -> None:
+        """Take out what was folded away, once it is most of the queue."""
+        if always or (self._dead > DEAD_MIN and 2 * self._dead > len(self.entries)):
+            self.entries = deque(entry for entry in self.entries if entry.lives)
+            self._dead = 0
+
+    def check(self) -> None:
+        """Assert what everything above relies on."""
+        entries, living = list(self.entries), [e for e in self.entries if e.lives]
+        singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
+        assert self.line_count == sum(entry.message_count for entry in entries)
+        assert self.bytes == sum(len(entry.frame) for entry in entries)
+        assert self._dead == len(entries) - len(living)
+        pairs = [(e.older, e) for e in singles if e.older is not None]
+        assert self._pairs == len(pairs) == sum(e.newer is not None for e in singles)
+        assert all(older.newer is newer and older.lives for older, newer in pairs)
+        assert all(older.number < newer.number for older, newer in pairs)
+        assert all(older.place == newer.place and older.older is None for older, newer in pairs)
+        assert all(one.since_us <= other.since_us for one, other in pairwise(living))
