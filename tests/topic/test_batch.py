@@ -1,0 +1,107 @@
+"""A batch: what can be worked out of changes, and that it is worked out once."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.changes import Changes
+from sow.expressions import compile_filter
+from sow.paths import parse_path
+from sow.topic.rendering import Shape
+from tests.topic.making import body, changed, put, records
+
+PX = parse_path("/px")
+ABOVE = compile_filter("/px > 3")
+prices = st.none() | st.integers(0, 6)
+
+
+def both(old, new):
+    """A change of record 1's price; an old price of None: it is new."""
+    return (None if old is None else {"id": 1, "px": old}), {"id": 1, "px": new}
+
+
+@given(st.lists(st.tuples(prices, st.integers(0, 6)), min_size=1, max_size=4))
+def test_focus_is_told_of_the_whole_batch_as_of_one_record(steps):
+    batch = changed(records(), *(both(old, new) for old, new in steps))
+    for condition in (ABOVE, None):
+        was = [old is not None and (condition is None or old > 3) for old, _ in steps]
+        is_now = [condition is None or new > 3 for _, new in steps]
+        assert list(batch.old_focus(condition)) == was
+        assert list(batch.new_focus(condition)) == is_now
+        for at in range(len(steps)):
+            assert batch.was_in_focus(condition, at) == was[at]
+            assert batch.is_in_focus(condition, at) == is_now[at]
+    assert batch.column(PX) == [new for _, new in steps]
+    assert batch.old_column(PX) == [old for old, _ in steps]
+
+
+def gone(target, *olds, reason="deleted", partings=None):
+    names = [str(at) for at in range(len(olds))]
+    changes = Changes(
+        target.name,
+        names,
+        (),
+        olds,
+        None,
+        range(1, 1 + len(olds)),
+        [0] * len(olds),
+        reason,
+        partings,
+    )
+    return target.batch(changes, {})
+
+
+def test_what_has_left_is_in_nobodys_focus():
+    batch = gone(records(), body(id=1, px=5))
+    assert list(batch.new_focus(None)) == [False]
+    assert not batch.is_in_focus(ABOVE, 0)
+    assert batch.was_in_focus(ABOVE, 0)
+
+
+def test_an_oof_carries_what_made_the_record_leave():
+    old, new = body(id=1, px=5), body(id=1, px=1)
+    assert gone(records(), old).parting(0) == old
+    assert gone(records(), old, reason="match", partings=[new]).parting(0) == new
+    assert gone(records(), None).parting(0) == b""
+    assert changed(records(), ({"id": 1, "px": 5}, {"id": 1, "px": 1})).parting(0) == new
+
+
+def test_a_delta_is_of_what_is_shown():
+    batch = changed(records(), ({"id": 1, "a": 1, "b": 1}, {"id": 1, "a": 2, "b": 1}))
+    assert batch.delta(Shape(), 0) == {"a": 2}
+    assert batch.delta(Shape(select=("/b",)), 0) == {}
+    assert batch.is_empty(Shape(select=("/b",)), 0)
+    assert not batch.is_empty(Shape(), 0)
+
+
+def test_a_new_record_and_one_that_lost_a_field_are_told_whole():
+    batch = changed(records(), (None, {"id": 1}), ({"id": 2, "a": 1}, {"id": 2}))
+    assert batch.delta(Shape(), 0) is None
+    assert batch.delta(Shape(), 1) is None
+    assert not batch.is_empty(Shape(), 0)
+
+
+def test_equal_bytes_are_nothing_new_whatever_their_type():
+    same = changed(records(), ({"id": 1}, {"id": 1}))
+    assert same.is_empty(Shape(), 0)
+
+
+def test_lines_are_made_once_for_all_who_share_their_shape():
+    batch = put(records(), {"id": 1}, {"id": 2})
+    tails = batch.tails("p", Shape())
+    assert batch.tails("p", Shape()) is tails
+    assert batch.tail("p", Shape(), 1) is tails[1]
+    assert batch.tails("p", Shape(timestamps=True)) != tails
+
+
+def test_one_line_of_many_is_the_line_that_all_would_give():
+    for kind in ("p", "oof"):
+        few, all_of_them = (put(records(), {"id": 1}, {"id": 2}) for _ in range(2))
+        assert few.tail(kind, Shape(), 1) == all_of_them.tails(kind, Shape())[1]
+
+
+def test_a_line_has_key_bookmark_and_body():
+    batch = put(records(), {"id": 1, "px": 5}, seq=7)
+    line = json.loads(b"{" + batch.tails("p", Shape())[0].lstrip(b","))
+    assert line == {"k": batch.keys()[0], "bm": "7", "d": {"id": 1, "px": 5}}

@@ -1,0 +1,147 @@
+"""A conflated copy: what it takes over, when it changes, and what it says of what leaves."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.definitions import ConflatedTopic, Merge
+from sow.expressions import compile_filter
+from sow.topic.conflated_copy import ConflatedCopy
+from tests.topic.making import held, put, records
+
+SECOND = 1_000_000
+COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
+
+
+class Both:
+    """A topic and its copy, under a clock moved by hand."""
+
+    def __init__(self, definition=COPY, condition=None):
+        self.source = records()
+        self.target = records(definition, keys=("/id",))
+        compiled = compile_filter(condition) if condition else None
+        self.copy = ConflatedCopy(self.target, self.source, definition, compiled)
+        self.seq = 0
+
+    def put(self, now_us, *documents):
+        self.copy.hear(put(self.source, *documents, seq=self.seq + 1, ts_us=now_us), now_us)
+        self.seq += len(documents)
+
+    def drop(self, now_us, *ids):
+        names = self.source.identities_of([json.dumps({"id": id_}).encode() for id_ in ids])
+        batch = self.source.drop(names, "deleted", lambda n: (range(99, 99 + n), [now_us] * n))
+        if batch is not None:
+            self.copy.hear(batch, now_us)
+
+    def release(self, now_us):
+        """What the copy says: (documents that came, reason for those that left)."""
+        return [
+            batch.changes.reason or [json.loads(new) for new in batch.changes.news]
+            for batch in self.copy.release(now_us)
+        ]
+
+
+def test_nothing_is_said_before_the_interval_is_over_and_then_the_last():
+    both = Both()
+    both.put(0, {"id": 1, "v": 1})
+    both.put(400_000, {"id": 1, "v": 2})
+    assert both.release(SECOND - 1) == []
+    assert both.copy.due_us() == SECOND
+    assert both.release(SECOND) == [[{"id": 1, "v": 2}]]
+    assert held(both.target) == [{"id": 1, "v": 2}]
+    assert both.copy.due_us() is None
+
+
+def test_a_record_that_came_and_went_within_a_window_was_never_there():
+    both = Both()
+    both.put(0, {"id": 1})
+    both.drop(1, 1)
+    assert both.release(SECOND) == []
+    assert held(both.target) == []
+
+
+def test_what_no_longer_passes_leaves_with_the_state_that_made_it():
+    both = Both(condition="/v > 1")
+    both.put(0, {"id": 1, "v": 2})
+    both.release(SECOND)
+    both.put(SECOND, {"id": 1, "v": 0})
+    (batch,) = both.copy.release(2 * SECOND)
+    assert batch.changes.reason == "match"
+    assert json.loads(batch.parting(0)) == {"id": 1, "v": 0}
+    assert held(both.target) == []
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 5), st.integers(1, SECOND)),
+    max_size=12,
+)
+
+
+@given(steps, st.sampled_from(["per-key", "tick"]), st.sampled_from([None, "/v > 2"]))
+def test_one_quiet_interval_later_a_copy_is_what_passes_of_the_original(log, schedule, condition):
+    both, now = Both(replace(COPY, schedule=schedule), condition), 0
+    for id_, value, pause in log:
+        now += pause
+        if value is None:
+            both.drop(now, id_)
+        else:
+            both.put(now, {"id": id_, "v": value})
+        both.release(now)
+    both.release(now + 2 * SECOND)
+    wanted = [one for one in held(both.source) if condition is None or one["v"] > 2]
+    by_id = lambda one: one["id"]  # noqa: E731
+    assert sorted(held(both.target), key=by_id) == sorted(wanted, key=by_id)
+    both.target.table.check()
+
+
+def test_a_copy_is_filled_at_once_with_what_there_is():
+    both = Both(condition="/v > 1")
+    put(both.source, {"id": 1, "v": 1}, {"id": 2, "v": 2})
+    (batch,) = both.copy.fill(seq=2)
+    assert [json.loads(new) for new in batch.changes.news] == [{"id": 2, "v": 2}]
+    assert both.copy.filled_seq == 2
+    assert Both().copy.fill(seq=0) == []
+
+
+def test_updates_of_a_window_are_merged():
+    both = Both(replace(COPY, merges=(Merge("/n", "count"), Merge("/v", "sum"))))
+    for value in (1, 2, 4):
+        both.put(0, {"id": 1, "v": value})
+    assert both.release(SECOND) == [[{"id": 1, "v": 7, "n": 3}]]
+
+
+def test_fields_are_computed_for_what_enters():
+    both = Both(replace(COPY, enrichment=("/v * 2 AS /twice",)))
+    both.put(0, {"id": 1, "v": 3})
+    assert both.release(SECOND) == [[{"id": 1, "v": 3, "twice": 6}]]
+
+
+def test_what_another_engine_releases_is_taken_only_if_it_is_newer():
+    both = Both(replace(COPY, engine="spark"))
+    both.put(0, {"id": 1})
+    assert both.copy.due_us() is None
+    both.copy.filled_seq = 3
+    accepted = both.copy.accept([("a", (b'{"id":"a"}', 3, 0)), ("b", (b'{"id":"b"}', 4, 0))], [])
+    assert [batch.changes.identities for batch in accepted] == [("b",)] or [
+        list(batch.changes.identities) for batch in accepted
+    ] == [["b"]]
+    assert both.copy.accept([("b", (b'{"id":"b","old":1}', 4, 0))], []) == []
+
+
+def test_a_copy_that_stops_wants_no_fields_any_more():
+    both = Both(condition="/v > 1")
+    path = compile_filter("/v > 1").paths[0]
+    assert path in both.source.read([b'{"id":1}']).columns
+    both.copy.stop()
+    assert path not in both.source.read([b'{"id":1}']).columns
+
+
+@pytest.mark.parametrize(("interval_us", "due_us"), [(2 * SECOND, 2_500_000), (100_000, 600_000)])
+def test_what_waits_goes_on_in_a_window_of_the_new_interval(interval_us, due_us):
+    both = Both()
+    both.put(0, {"id": 1})
+    both.copy.retime(replace(COPY, interval_us=interval_us), 500_000)
+    assert both.copy.due_us() == due_us

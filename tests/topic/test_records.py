@@ -1,0 +1,150 @@
+"""Records: bodies checked and named, put and dropped, and the changes that come of it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.definitions import ConflatedTopic, Topic
+from sow.errors import BadFilter, BadMessage, ClientError, TooLarge
+from sow.expressions import compile_filter
+from sow.keys import sow_key
+from sow.topic import records as module
+from tests.topic.making import ORDERS, body, held, put, records
+
+KEYLESS = Topic("blobs", "json")
+
+
+def test_bodies_are_named_by_their_key_fields_and_changes_nothing():
+    target = records()
+    _, identities, _ = target.read([body(id=1), body(id="1"), body(id=2)])
+    assert identities[0] == identities[1] != identities[2]
+    assert len(target.table) == 0
+
+
+def test_the_first_bad_body_of_a_batch_is_named():
+    with pytest.raises(BadMessage) as caught:
+        records().read([body(id=1), b"{", b"["])
+    assert caught.value.index == 1
+
+
+def test_a_topic_with_key_fields_takes_no_keys_and_one_without_takes_one_for_each():
+    with pytest.raises(ClientError, match="leave out k") as caught:
+        records().read([body(id=1)], ["1"])
+    assert caught.value.reason == "bad sow key"
+    with pytest.raises(ClientError, match="give the record's key as k"):
+        records(KEYLESS).read([body(id=1)])
+    with pytest.raises(ClientError, match="one message with each k"):
+        records(KEYLESS).read([body(id=1)], ["1", "2"])
+    assert records(KEYLESS).read([b"{}"], ["a"])[1] == ["a"]
+
+
+def test_a_put_tells_what_stood_there_before():
+    target = records()
+    first = put(target, {"id": 1, "v": 1}, {"id": 1, "v": 2})
+    second = put(target, {"id": 1, "v": 3}, {"id": 2, "v": 1}, seq=3)
+    assert first.changes.olds == [None, body(id=1, v=1)]
+    assert second.changes.olds == [body(id=1, v=2), None]
+    assert held(target) == [{"id": 1, "v": 3}, {"id": 2, "v": 1}]
+
+
+def test_a_topic_that_retains_nothing_only_passes_on():
+    target = records(replace(ORDERS, retain=False))
+    for _ in range(2):
+        batch = put(target, {"id": 1})
+        assert batch.changes.olds == [None]
+        assert batch.keys() == [str(sow_key("orders", batch.changes.identities[0]))]
+    assert len(target.table) == 0
+
+
+def test_a_drop_tells_of_those_that_were_there():
+    target = records()
+    one, other = put(target, {"id": 1}, {"id": 2}).changes.identities
+    batch = target.drop([other, "nobody"], "deleted", lambda n: (range(9, 9 + n), [5] * n))
+    assert batch.changes.identities == [other]
+    assert (batch.changes.news, batch.changes.reason) == (None, "deleted")
+    assert (list(batch.changes.seqs), batch.changes.ts_us) == ([9], [5])
+    assert target.drop([other], "deleted", lambda n: ([], [])) is None
+    assert held(target) == [{"id": 1}]
+    assert one in target.table
+
+
+def test_indexes_follow_the_records():
+    target = records()
+    names = put(target, {"id": 1, "symbol": "A"}, {"id": 2, "symbol": "B"}).changes.identities
+    put(target, {"id": 2, "symbol": "A"}, seq=3)
+    (index,) = target.indexes.hashes
+    index.check()
+    target.drop([names[0]], "deleted", lambda n: ([9], [0]))
+    index.check()
+    assert held(target) == [{"id": 2, "symbol": "A"}]
+
+
+def test_a_watched_field_is_read_as_messages_come_in():
+    target = records()
+    paths = compile_filter("/px > 3").paths
+    target.watch(paths)
+    target.watch(paths)
+    target.unwatch(paths)
+    assert put(target, {"id": 1, "px": 4}).column(paths[0]) == [4]
+    assert paths[0] in target.read([body(id=1, px=5)]).columns
+    target.unwatch(paths)
+    assert paths[0] not in target.read([body(id=1, px=5)]).columns
+
+
+def test_how_many_fields_filters_may_name_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "WATCHED_MAX", 2)
+    target = records()
+    target.watch(compile_filter("/a = 1").paths)
+    with pytest.raises(TooLarge, match="name fewer"):
+        target.check_watch(compile_filter("/b = 1 AND /c = 1"))
+    target.check_watch(compile_filter("/a = 2"))
+    target.check_watch(None)
+
+
+def test_messages_without_fields_cannot_be_filtered():
+    texts = records(Topic("texts", "string"))
+    texts.check_filter(None)
+    with pytest.raises(BadFilter, match="have no fields"):
+        texts.check_filter(compile_filter("/a = 1"))
+
+
+documents = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3) | st.none(), max_size=3)
+
+
+@given(documents, st.lists(documents, min_size=1, max_size=3))
+def test_deltas_are_merged_one_after_the_other(stored, deltas):
+    target = records()
+    put(target, {"id": 1, **stored})
+    name = put(target, {"id": 1, **stored}, seq=2).changes.identities[0]
+    bodies = [body(id=1, **delta) for delta in deltas]
+    merged = target.merge_deltas([name] * len(bodies), bodies, "set")
+    wanted = {"id": 1, **stored}
+    for delta, found in zip(deltas, merged, strict=True):
+        wanted |= delta
+        assert json.loads(found) == wanted
+
+
+def test_a_delta_of_nobody_is_the_record_byte_for_byte():
+    delta = b'{"id" : 1, "v":1.50}'
+    assert records().merge_deltas(["x"], [delta], "ignore") == [delta]
+    null = b'{"id":1,"v":null}'
+    assert json.loads(records().merge_deltas(["x"], [null], "ignore")[0]) == {"id": 1}
+
+
+def test_a_copy_has_the_keys_of_what_it_copies():
+    copy = records(ConflatedTopic("copy", "json", "orders"), keys=("/id",), domain="orders")
+    name = copy.identities_of([body(id=7)])[0]
+    assert copy.sow_key_of(name) == records().sow_key_of(name)
+    with pytest.raises(ClientError, match="name the records by keys or k"):
+        records(KEYLESS).identities_of([b"{}"])
+
+
+def test_bodies_of_lines_are_read_as_their_type_says():
+    assert records().from_line([b'{"id":1}']) == [b'{"id":1}']
+    assert records(Topic("texts", "string")).from_line([b'"a"']) == [b"a"]
+    with pytest.raises(BadMessage) as caught:
+        records(Topic("texts", "string")).from_line([b'"a"', b"1"])
+    assert caught.value.index == 1
