@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layers import LAYERS
+from tests.test_layers import table
 
 ROOT = Path(__file__).parents[2]
 HISTORY = ROOT / "CHANGELOG.md"  # says what was
@@ -62,14 +62,24 @@ def test_code_lines_are_those_that_do_something():
     )
 
 
-@pytest.mark.parametrize("layer", ["K", 0, 1, 2, 3])
-def test_a_layer_is_about_as_long_as_is_said(layer):
-    assert counted(*LAYERS[layer]) == pytest.approx(said(rf"\| {layer} \| ([\d,]+) \|"), rel=0.15)
+def core():
+    """The rooms below the edges, by floor: all of 3a to 3f are 3."""
+    floors = {}
+    for row in table():
+        floors.setdefault(row.floor[0], []).extend(row.rooms)
+    del floors["4"]
+    return floors
+
+
+@pytest.mark.parametrize("floor", core())
+def test_a_floor_is_about_as_long_as_is_said(floor):
+    found = counted(*core()[floor])
+    assert found == pytest.approx(said(rf"\| {floor} \| ([\d,]+) \|"), rel=0.15)
 
 
 def test_the_core_and_the_edges_are_about_as_long_as_is_said():
-    core = counted(*(name for layer in ("K", 0, 1, 2, 3) for name in LAYERS[layer]))
-    assert core == pytest.approx(said(r"It is ([\d,]+) lines of code"), rel=0.15)
+    found = counted(*(room for rooms in core().values() for room in rooms))
+    assert found == pytest.approx(said(r"It is ([\d,]+) lines of code"), rel=0.15)
     edges = counted("sow.server", "sow.client", "sow.spark", "sow.cli")
     assert edges == pytest.approx(said(r"the edges, ([\d,]+) more"), rel=0.15)
 
@@ -77,15 +87,23 @@ def test_the_core_and_the_edges_are_about_as_long_as_is_said():
 def spine():
     """The files that CONTRIBUTING.md wants read first."""
     folder = ""
-    for row in re.findall(r"^\d\. (.*?):", TEXT, re.M):
+    for row in re.findall(r"^\d\. (.*?):", TEXT, re.M | re.S):
         for name in re.findall(r"`([\w/]+\.py)`", row):
             folder = name.rpartition("/")[0] or folder
-            yield ROOT / folder / name.rpartition("/")[2]
+            yield f"{folder}/{name.rpartition('/')[2]}"
 
 
 def test_the_spine_is_about_as_long_as_is_said():
-    total = sum(code_lines(path.read_text()) for path in spine())
+    total = sum(code_lines((ROOT / name).read_text()) for name in spine())
     assert total == pytest.approx(said(r"about ([\d,]+) lines of code"), rel=0.15)
+
+
+def test_the_spine_is_the_reading_order_of_the_architecture():
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    order = re.findall(r"`([\w/]+\.py)`", re.search(r"\*\*Reading order:.*?\n\n", text, re.S)[0])
+    read = list(spine())
+    assert len(read) == len(order)
+    assert all(path.endswith(f"/{name}") for path, name in zip(read, order, strict=True))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -16,7 +16,6 @@ from sow.server.crowd import Crowd
 from sow.server.metrics import exposition
 from sow.server.routes import Doors, description, routes
 from tests.core.harness import ORDERS, SLOW, World
-from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -147,13 +146,6 @@ def test_the_description_tells_the_commands_and_options_of_a_line():
         name: set(kind.fields) for name, kind in COMMANDS.items()
     }
     assert described["x-options"].keys() == OPTIONS.keys()
-
-
-def test_the_table_of_layers_is_the_one_that_is_checked():
-    text = (DOCS / "ARCHITECTURE.md").read_text()
-    for layer, members in LAYERS.items():
-        (row,) = re.findall(rf"^\| {layer} \| ([^|]*)\|", text, re.M)
-        assert set(re.findall(r"`([\w.]+)`", row)) == set(members)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
