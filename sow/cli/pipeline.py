@@ -216,7 +216,9 @@ class PipelineScreen:
         """Take up what the query has done since."""
         is_new = False
         for progress in query.recentProgress:
-            if progress["batchId"] > self._batch:
+            # An idle query tells of the batch that is to come, too.
+            was_run = "addBatch" in progress["durationMs"]
+            if was_run and progress["batchId"] > self._batch:
                 self._batch, is_new = progress["batchId"], True
                 self._take(progress)
         if not is_new:

@@ -1,11 +1,13 @@
 """`sow pipeline` over a configuration; what it runs is tested in tests/spark."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
+from sow.cli.pipeline import PipelineScreen
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 CONFIG = f"""<SOWConfig><Name>t</Name>{MESSAGE_TYPES}<SOW>{TOPICS}
@@ -57,3 +59,30 @@ def test_a_misspelt_master_is_wrong_usage(config):
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert "did you mean local[2]?" in result.stderr
+
+
+def progress(batch, ran=True, **counts):
+    """What a query says of a batch, or of one that has not been run yet."""
+    aside = dict.fromkeys(("late", "ahead", "without_key"), 0) | counts
+    rows = {"sow_rows_in": {"rows": 5}, "sow_rows_out": {"rows": 2}, "sow_rows_aside": aside}
+    durations = {"addBatch": 7} if ran else {"latestOffset": 1}
+    return {"batchId": batch, "durationMs": durations, "observedMetrics": rows if ran else {}}
+
+
+def test_rows_are_counted_and_those_that_are_left_out_said_apart(capsys):
+    screen = PipelineScreen("slow", as_json=False)
+    seen = [progress(0), progress(1, ran=False)]
+    screen.show(SimpleNamespace(recentProgress=seen))
+    screen.show(SimpleNamespace(recentProgress=[*seen, progress(1, late=3, ahead=1)]))
+    screen.end()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("sow: pipeline slow: batch 1: 10 rows in, 4 out (2.5x)")
+    assert said.endswith(", 3 late, 1 ahead of the clock")
+
+
+def test_figures_as_json_have_all_counts(capsys):
+    screen = PipelineScreen("slow", as_json=True)
+    screen.show(SimpleNamespace(recentProgress=[progress(0, without_key=2)]))
+    screen.end()
+    said = json.loads(capsys.readouterr().out)
+    assert (said["late"], said["ahead"], said["without_key"]) == (0, 0, 2)
