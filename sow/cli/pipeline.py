@@ -197,7 +197,7 @@ class PipelineScreen:
         self._as_json = as_json
         self._live: Live | None = None
         self._batch = self._told = -1
-        self._rows_in = self._rows_out = 0
+        self._rows_in = self._rows_out = self._rows_per_s = 0
         self._aside = dict.fromkeys(ASIDE, 0)
         self._figures: dict[str, Any] = {}
         self._said_s = 0.0
@@ -243,7 +243,11 @@ class PipelineScreen:
 
     def _take(self, progress: Any) -> None:
         observed = progress.get("observedMetrics") or {}
-        self._rows_in += _rows(observed, "sow_rows_in")
+        rows_in = _rows(observed, "sow_rows_in")
+        self._rows_in += rows_in
+        if rows_in:
+            # The batch that ends a run over files has no rows, and so no rate.
+            self._rows_per_s = round(progress.get("processedRowsPerSecond") or 0.0)
         self._rows_out += _rows(observed, "sow_rows_out")
         for why in ASIDE:
             self._aside[why] += _rows(observed, "sow_rows_aside", why)
@@ -252,7 +256,7 @@ class PipelineScreen:
             "rows_in": self._rows_in,
             "rows_out": self._rows_out,
             **self._aside,
-            "rows_per_s": round(progress.get("processedRowsPerSecond") or 0.0),
+            "rows_per_s": self._rows_per_s,
             "lag": _lag(progress),
             "conflation_ratio": round(self._rows_in / max(1, self._rows_out), 2),
         }
