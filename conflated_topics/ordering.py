@@ -35,8 +35,8 @@ VERSION = 1
 """Of the bytes of a state. It goes up when older releases cannot read them any more."""
 HEADER = struct.Struct("<4sHI")
 AGAIN = (
-    "begin again with a new checkpoint (of a pipeline: remove its directory under pipelines in "
-    "the data directory)"
+    "begin again with a new checkpoint (of a pipeline: remove its Checkpoint, or its directory "
+    "under pipelines in the data directory)"
 )
 
 

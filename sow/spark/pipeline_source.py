@@ -46,15 +46,16 @@ class SourceRows:
                 files = self._spark.read.format(source.format).options(**given(source.options))
                 schema = files.load(path).schema
             reader = reader.option("path", _directory_of(path)).options(**_only(path))
-            if not takes_up:
-                reader = reader.option("pathGlobFilter", NO_FILE)
         if source.format == "sow":
             reader = reader.options(**self._options(ticks))
             if ticks and schema is not None and self._pipeline.sql is None:
                 schema = schema if "_op" in schema else f"{schema}, _op string"
         if schema is not None:
             reader = reader.schema(schema)
-        frame = _timed(reader.options(**given(source.options)).load(), source)
+        reader = reader.options(**given(source.options))
+        if source.is_files and not takes_up:
+            reader = reader.option("pathGlobFilter", NO_FILE)
+        frame = _timed(reader.load(), source)
         if source.watermark_us is not None:
             frame = frame.withWatermark(source.time, f"{source.watermark_us} microseconds")
         return frame

@@ -14,7 +14,8 @@ KAFKA = (
 OTHER_SOURCES = "sources in the checkpoint offsets and now there are"
 EARLIER_RELEASE = (
     "this checkpoint was begun by an earlier release, or without Conflate, and cannot be gone on "
-    "with; begin again by removing the pipeline's directory under pipelines in the data directory"
+    "with; begin again by removing it, which is the Checkpoint of the pipeline or its directory "
+    "under pipelines in the data directory"
 )
 
 
