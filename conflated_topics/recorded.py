@@ -1,6 +1,6 @@
 """Conflation of recorded logs: what a conflated topic would have said, a table at a time.
 
-The embedded `ConflatedTopic` folds each record as it comes; this folds millions at once and comes
+The embedded `FocusedConflator` folds each record as it comes; this folds millions at once and comes
 to the same windows and values, since both go by the records' own times. A log may come in any
 number of batches. What has to be known of earlier ones is the `State`: of every open window the
 row that it has been folded into, and which keys were handed on.

@@ -40,10 +40,13 @@ thousands of usual ones, or eight of the longest."""
 
 
 class Engine:
-    """All topics of one configuration.
+    """All topics of one configuration, their records, and who follows them.
 
     `has_room` says whether the disk takes more, `takes` whether it takes so many bytes more out of
-    the reserve that is kept for removals.
+    the reserve that is kept for removals; both are asked often and have to be cheap.
+
+    Times are microseconds since 1970 UTC. Where a caller's time goes back, the engine's does not:
+    it goes on from the newest one that it knows. To be used by one thread, but for `compiled`.
     """
 
     def __init__(
@@ -86,11 +89,11 @@ class Engine:
 
     @property
     def topics(self) -> dict[str, LiveTopic]:
-        """All topics by name."""
+        """All topics by name, those of patterns and their copies too. Only to be looked at."""
         return self.catalog.topics
 
     def topic(self, name: str) -> LiveTopic:
-        """A topic by its exact name; raises UnknownTopic with the nearest one."""
+        """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one."""
         return self.catalog.topic(name)
 
     def look_after_topic(self, topic: LiveTopic) -> None:
@@ -101,13 +104,22 @@ class Engine:
             listener(topic)
 
     def publishable(self, name: str) -> SourceTopic:
-        """The topic to publish to, which may not be there yet; raises ClientError, StoreError."""
+        """The topic to publish to under `name`; one of a Pattern may come into being by it.
+
+        Raises UnknownTopic; InvalidTopic for a copy (docs/semantics.md, Rule 4), or for a name that
+        belongs to one; TooLarge where a Pattern has as many topics as it may; DiskFull, and what
+        the disk said while it fails.
+        """
         topic = self.catalog.publishable(name)
         self.disk.check()
         return topic
 
     def filter(self, text: str) -> Filter:
-        """A compiled filter; the same text is compiled once. Raises BadFilter."""
+        """The filter that `text` says; the same text is compiled once.
+
+        Raises BadFilter with the position of the mistake, NotAvailable for what is not built, and
+        TooLarge over `Limits/FilterSize` or `FilterDepth` (docs/semantics.md, Rule 6).
+        """
         found = self._filters.get(text)
         if found is None:
             found = self.compiled(text)
@@ -117,7 +129,10 @@ class Engine:
         return found
 
     def compiled(self, text: str) -> Filter | ClientError:
-        """A filter made now, or what speaks against it; may run in a thread."""
+        """The filter that `text` says, made now, or the error that `filter` would raise.
+
+        May run in a thread: a long one takes up to seconds.
+        """
         limits = self.configuration.limits
         try:
             return compile_filter(
@@ -127,11 +142,11 @@ class Engine:
             return error
 
     def keep_filter(self, text: str, found: Filter | ClientError) -> None:
-        """Have at hand what `compiled` has made of a text."""
+        """Have at hand what `compiled` has made of `text`."""
         self._filters.keep(text, found, len(text))
 
     def has_filter(self, text: str) -> bool:
-        """Whether the filter need not be made any more."""
+        """Whether `filter` would answer at once, having the filter or its mistake at hand."""
         return self._filters.get(text) is not None
 
     # Changes from clients.
@@ -148,7 +163,14 @@ class Engine:
     ) -> int:
         """Store bodies as the current records of their keys: all of them or, on an error, none.
 
-        With `delta` each body is merged into its record. Returns the bookmark of the last one.
+        `bodies` are messages of the topic's type. `key` is the identity of the one body where the
+        topic has no key fields, and only there. `expires_s` is their lifetime in seconds, above 0
+        up to 1e9; None: the topic's. With `delta` each is merged into its record
+        (docs/semantics.md, Rule 8). Returns the bookmark of the last one.
+
+        Raises what `publishable` does; BadMessage with the index of the first body that is none, or
+        lacks a key (Rule 5); TooLarge over `Limits/MessageSize`; Full over `Limits/Memory` or
+        `MaxRecords`; ClientError where a lifetime has no place.
         """
         topic = self.publishable(name)
         self.check_sizes(bodies)
@@ -164,7 +186,7 @@ class Engine:
         expires_s: float | None = None,
         delta: bool = False,
     ) -> int:
-        """The same for messages that were read, and their sizes checked, before."""
+        """The same as `publish` for messages that were read, and their sizes checked, before."""
         return self._publish(self.publishable(name), messages, now_us, expires_s, delta)
 
     def _publish(
@@ -186,7 +208,10 @@ class Engine:
     def put(
         self, topic: SourceTopic, messages: CheckedMessages, now_us: int, expires_us: int = 0
     ) -> int:
-        """Store messages that were found good; returns the bookmark of the last one."""
+        """Store messages that were found good, and tell; returns the bookmark of the last one.
+
+        `expires_us` is the time at which they expire, as `SourceTopic.expiry_us` says; 0: never.
+        """
         now_us = self.ledger.moment(now_us)
         for new in self.catalog.enter(topic):
             self.look_after_topic(new)
@@ -197,7 +222,7 @@ class Engine:
         return self.ledger.seq
 
     def check_sizes(self, bodies: Sequence[bytes]) -> None:
-        """Raise TooLarge if one is over the limit."""
+        """Raise TooLarge if one of `bodies` is over `Limits/MessageSize`."""
         largest, limit = max(map(len, bodies), default=0), self.configuration.limits
         if largest > limit.message_bytes_max:
             raise TooLarge(
@@ -206,7 +231,11 @@ class Engine:
             )
 
     def delete(self, name: str, slots: Iterable[int], now_us: int) -> int:
-        """Remove the records in these slots of a topic; returns how many there were."""
+        """Remove the records in `slots` of the topic `name`; returns how many there were.
+
+        Slots are as `query` gives them; empty ones are passed over. Raises UnknownTopic,
+        InvalidTopic for a copy, DiskFull, and what the disk said while it fails.
+        """
         topic = self.catalog.deletable(name)
         held = topic.records.table.identities
         identities = [identity for slot in slots if (identity := held[slot]) is not None]
@@ -214,7 +243,10 @@ class Engine:
         return self.remove(topic, identities, "delete", now_us)
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
-        """Remove the records that are there of these; returns how many there were."""
+        """Remove the records of these identities that are there; returns how many there were.
+
+        `op` says why: ``delete`` or ``expire``. Whether the disk has room was asked before.
+        """
         batch = topic.remove(identities, op, self.ledger.moment(now_us))
         if batch is None:
             return 0
@@ -234,15 +266,15 @@ class Engine:
     # Time.
 
     def due_us(self) -> int | None:
-        """When `advance` next has something to do."""
+        """The time at which `advance` next has something to do; None: nothing waits."""
         return self.timers.due_us()
 
     def reach(self, now_us: int) -> None:
-        """It is so late now; what is due is carried out by `advance`."""
+        """Know that it is `now_us`; what is due by then is carried out by `advance`."""
         self.ledger.moment(now_us)
 
     def advance(self, now_us: int) -> None:
-        """Carry out what is due: records expire, conflated updates are released."""
+        """Carry out what is due by `now_us`: records expire, conflated updates are released."""
         self.timers.run(self.ledger.moment(now_us))
 
     def _work(self, topic: LiveTopic, now_us: int) -> None:
@@ -256,7 +288,12 @@ class Engine:
         updates: Sequence[tuple[str, CopyUpdate]],
         removals: Sequence[Removal[str, CopyUpdate]],
     ) -> None:
-        """Change a conflated topic as the engine that conflates it says."""
+        """Change the conflated topic `topic` as the engine that conflates it says.
+
+        `updates` are identities with their new states, `removals` what leaves and why, each as of
+        the change of the underlying topic that it stands for: one that is older than what the copy
+        holds is passed over.
+        """
         for batch in topic.accept(updates, removals):
             self._route(topic, batch)
 
@@ -279,7 +316,10 @@ class Engine:
         self.catalog.adopt(configuration)
 
     def add_copies(self, definition: ConflatedTopic, now_us: int) -> None:
-        """A conflated topic more, or one for each topic of a pattern; each begins full."""
+        """A conflated topic more, or one for each topic of a pattern; each begins full.
+
+        That it is possible was found before (`sow.engine.reconfiguration`).
+        """
         self.ledger.moment(now_us)
         added = self.catalog.add(definition)
         for topic in added:
@@ -290,7 +330,10 @@ class Engine:
                 self._route(topic, batch)
 
     def remove_copies(self, name: str, end_topic: Callable[[LiveTopic], None]) -> None:
-        """A conflated topic less, or all those of a pattern."""
+        """The conflated topic `name` less, or all those of a pattern.
+
+        `end_topic` is called with each when its last lines have been said.
+        """
         for topic in self.catalog.members(name):
             self._leave(topic, end_topic)
         self.catalog.remove(name)
@@ -317,9 +360,10 @@ class Engine:
     # Queries.
 
     def query(self, name: str, query: Query) -> QueryAnswer:
-        """Which records a query names, as slots valid until the next change.
+        """Which records of the topic `name` a query names, as slots valid until the next change.
 
-        Raises ClientError where it asks for fields of messages that have none.
+        In the order that is asked for, else that of first publication (docs/semantics.md, Rule 9).
+        Raises UnknownTopic, and ClientError where it asks for fields of messages that have none.
         """
         records = self.topic(name).records
         records.check_filter(query.filter)
@@ -332,7 +376,7 @@ class Engine:
         return execute(records.indexes, query)
 
     def refresh_indexes(self, notes: int) -> bool:
-        """Bring indexes up to date by a bounded piece of work; True when there is more."""
+        """Bring indexes up to date, by about `notes` changes noted; True when there is more."""
         while self._untidy:
             topic = next(iter(self._untidy))
             notes -= topic.records.indexes.refresh(notes)
@@ -364,7 +408,7 @@ class Engine:
         return self.ledger.released
 
     def touch(self, session: Session) -> None:
-        """This session has something to write when the open group is released."""
+        """Have `session` handed over with the open group: it has something to write."""
         self.ledger.open.sessions[session] = None
 
     @property
@@ -379,14 +423,17 @@ class Engine:
         return bool(self._waiting or group.entries or group.sessions)
 
     def flush_strand(self, strand: Strand) -> None:
-        """Hand out what a strand has gathered; to be done whenever its members change."""
+        """Hand out what `strand` has gathered; to be done whenever its members change."""
         if strand.waiting:
             group = self.ledger.open
             strand.flush(group.number, self.now_us)
             group.sessions.update(strand.members)
 
     def flush(self) -> Group:
-        """Close the open group and hand it over."""
+        """Close the open group and hand it over, its strands handed out and its sessions sealed.
+
+        Entries of groups have to be stored in the order of their numbers; then `release` is called.
+        """
         for strand in self._waiting:
             self.flush_strand(strand)
         self._waiting.clear()
@@ -396,7 +443,7 @@ class Engine:
         return self.ledger.close()
 
     def release(self, group: Group) -> None:
-        """A group is durable: what was said in it may leave."""
+        """Know that `group` is durable, the next after the last one: what it says may leave."""
         self.ledger.release(group)
 
     def in_flight(self) -> Iterator[LogEntry]:

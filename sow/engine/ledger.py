@@ -17,7 +17,11 @@ from sow.store.protocols import LogEntry
 
 @dataclass(slots=True)
 class Group:
-    """What one flush hands over: store `entries`, then write to `sessions`, in this order."""
+    """What one flush hands over: store `entries`, then write to `sessions`, in this order.
+
+    `number` counts the flushes from 1. Frames that were made in a group carry its number, and a
+    session lets none go whose group has not been released.
+    """
 
     number: int
     entries: list[LogEntry] = field(default_factory=list)
