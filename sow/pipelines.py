@@ -4,8 +4,10 @@ Plain data like the topics' (`sow.definitions`); `sow.config` makes them and `so
 runs them.
 """
 
+import os.path
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 SourceFormat = Literal["parquet", "csv", "json", "kafka", "sow", "rate"]
 SinkFormat = Literal["parquet", "csv", "json"]
@@ -13,11 +15,26 @@ OutputMode = Literal["append", "update"]
 NullKeys = Literal["refuse", "drop"]
 FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
 
+TimeUnit = Literal["s", "ms", "us", "ns"]
+UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
+
 TRIGGER_US = 1_000_000
 """How often Spark makes a batch unless it is told: about the least that it holds with state."""
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 FILES = ("parquet", "csv", "json")
 TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
 """The columns that hold the time where the source itself says when."""
+
+
+def has_scheme(path: str) -> bool:
+    """Whether a path says itself where it is (`s3a://bucket/x`, `file:/x`), so that it is handed
+    on to Spark as it is."""
+    return SCHEME.match(path) is not None
+
+
+def located(path: str, directory: str) -> str:
+    """A path of a pipeline as Spark is told it: a relative one starts at `directory`."""
+    return path if has_scheme(path) else os.path.join(directory, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +47,15 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where rows come from. `schema` is Spark's DDL; `watermark_us` how late rows may come."""
+    """Where rows come from. `schema` is Spark's DDL; `watermark_us` how late rows may come;
+    `time_unit` what a time that is a number counts."""
 
     format: SourceFormat
     path: str | None = None
     topic: str | None = None
     schema: str | None = None
     time_column: str | None = None
+    time_unit: TimeUnit | None = None
     watermark_us: int | None = None
     options: tuple[Option, ...] = ()
 
@@ -80,7 +99,8 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One pipeline. `trigger_us` is how often a batch is made; None: once, all there is."""
+    """One pipeline. `trigger_us` is how often a batch is made; None: once, all there is.
+    `checkpoint` is where its state is, if that is not in the data directory."""
 
     name: str
     source: Source
@@ -89,6 +109,7 @@ class Pipeline:
     conflate: Conflate | None = None
     output_mode: OutputMode = "append"
     trigger_us: int | None = TRIGGER_US
+    checkpoint: str | None = None
     master: str = "local[2]"
     autostart: bool = False
     settings: tuple[Option, ...] = ()

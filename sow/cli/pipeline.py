@@ -176,6 +176,7 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
         listen()  # Spark has put its own in the place of one
         with screen.open():
             while not (wanted.is_set() or running.query.awaitTermination(REFRESH_S)):
+                running.keep()
                 screen.show(running.query)
             screen.show(running.query)
         screen.end()

@@ -2,7 +2,7 @@
 
 from sow.config import kinds
 from sow.config.element import Element
-from sow.pipelines import Conflate, Option, Pipeline, Sink, Source
+from sow.pipelines import UNITS, Conflate, Option, Pipeline, Sink, Source
 
 
 def _options(about: str, name: str = "Option", field: str = "options") -> Element:
@@ -53,7 +53,7 @@ SOURCE = Element(
             kind=kinds.TEXT,
             fields=("path",),
             about="A file, a directory or a pattern of names, for files. A relative path starts at "
-            "the data directory.",
+            "the data directory; one with a scheme (`s3a://…`) is Spark's as it is.",
         ),
         Element(
             name="Topic",
@@ -73,6 +73,13 @@ SOURCE = Element(
             kind=kinds.TEXT,
             fields=("time_column",),
             about="The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
+        ),
+        Element(
+            name="TimeUnit",
+            kind=kinds.choice(*UNITS),
+            fields=("time_unit",),
+            about="What TimeColumn counts since 1970 where it is a whole number. Times of a file "
+            "that have nanoseconds are such numbers to Spark.",
         ),
         Element(
             name="Watermark",
@@ -166,7 +173,8 @@ SINK = Element(
             name="Path",
             kind=kinds.TEXT,
             fields=("path",),
-            about="The directory of the files; a relative one starts at the data directory.",
+            about="The directory of the files; a relative one starts at the data directory, one "
+            "with a scheme (`s3a://…`) is Spark's as it is.",
         ),
         _options(
             "An option of the sink's, as Spark calls it; `partitionBy` holds the columns that "
@@ -216,6 +224,14 @@ PIPELINES = Element(
                     fields=("trigger_us",),
                     about="How often what has come is taken up; once: all there is, and then the "
                     "pipeline ends.",
+                ),
+                Element(
+                    name="Checkpoint",
+                    kind=kinds.TEXT,
+                    fields=("checkpoint",),
+                    about="Where the pipeline keeps what it has to remember: a path that every "
+                    "machine has which may run it, or one with a scheme that Spark can write to "
+                    "(`s3a://…`, `hdfs://…`); by default `pipelines/NAME` of the data directory.",
                 ),
                 Element(
                     name="Master",

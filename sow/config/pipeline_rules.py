@@ -4,27 +4,45 @@ from collections.abc import Mapping
 
 from sow.config.findings import Findings
 from sow.config.logged import definition_of
+from sow.config.source_options import NAMES, STREAM, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.config.structure import Section
 from sow.pipelines import FILES
 from sow.suggest import nearest
+
+Names = Mapping[str, str]
+SET_FOR_SOURCES: Names = {"topic": "is what the element Topic says"}
+SET_FOR_SINKS: Names = {
+    **SET_FOR_SOURCES,
+    "writer": "is the pipeline's own: what it has written is known by it",
+    "epoch": "is the number of each batch",
+    "rerun": "has nothing to pass over: a pipeline counts its batches itself",
+}
+"""Options that a pipeline sets itself, and what they are there."""
 
 
 def check_pipelines(root: Section, findings: Findings) -> None:
     """Check each pipeline, and against the topics of the document."""
     topics = {topic.text("name"): topic for topic in root.sections("topics")}
     lines: dict[str, int] = {}
+    checkpoints: dict[str, int] = {}
     for pipeline in root.sections("pipelines"):
         name, line = pipeline.text("name"), pipeline.line_of("Name")
         if name in lines:
             message = f"the name {name!r} is already used in line {lines[name]}"
             findings.error(line, "Name", message, "choose another one")
         lines.setdefault(name, line)
+        _checkpoint(pipeline, checkpoints, findings)
         source, sink = pipeline.values.get("source"), pipeline.values.get("sink")
         if isinstance(source, Section):
             _source(source, topics, findings)
+            if source.text("format") == "sow":
+                _options(source, STREAM, SET_FOR_SOURCES, findings)
             _time(pipeline, source, findings)
         if isinstance(sink, Section):
             _sink(sink, topics, findings)
+            if "Topic" in sink.lines:
+                is_update = pipeline.text("output_mode") == "update"
+                _options(sink, WRITE if is_update else STREAM_WRITE, SET_FOR_SINKS, findings)
             if pipeline.text("output_mode") == "update" and "Format" in sink.lines:
                 findings.error(
                     pipeline.line_of("OutputMode"),
@@ -32,6 +50,36 @@ def check_pipelines(root: Section, findings: Findings) -> None:
                     "files cannot be updated",
                     "write append, with a Watermark in the Source, or give the Sink a Topic",
                 )
+
+
+def _checkpoint(pipeline: Section, known: dict[str, int], findings: Findings) -> None:
+    path, line = pipeline.text("checkpoint"), pipeline.line_of("Checkpoint")
+    if path and path in known:
+        findings.error(
+            line,
+            "Checkpoint",
+            f"{path} is that of the pipeline in line {known[path]}",
+            "give each pipeline one of its own",
+        )
+    if path:
+        known.setdefault(path, line)
+
+
+def _options(section: Section, use: Use, set_elsewhere: Names, findings: Findings) -> None:
+    """Options of a topic, whose names are ours: those of other formats are left to Spark."""
+    for option in section.sections("options"):
+        name = option.text("name")
+        known = NAMES.get(plain(name))
+        if known is None:
+            meant = nearest(name, USES)
+            message = f"a topic has no option {name!r}"
+            instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(USES)}"
+            findings.error(option.line, "Option", message, instead)
+        elif known in set_elsewhere:
+            findings.error(option.line, "Option", f"{known} {set_elsewhere[known]}", "remove it")
+        elif problem := misuse(known, use):
+            message, _, instead = problem.partition(": ")
+            findings.error(option.line, "Option", message, instead)
 
 
 def _source(source: Section, topics: Mapping[str, Section], findings: Findings) -> None:

@@ -5,55 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from conflated_topics.specs import parse_interval
+from sow.config.source_options import NAMES, USES, Use, misuse, plain
 from sow.errors import ClientError
 from sow.spark.http import Server
 from sow.suggest import did_you_mean
 
-Use = Literal[
-    "a read of records", "a read of the log", "a stream read", "a batch write", "a stream write"
-]
-RECORDS: Use = "a read of records"
-LOG: Use = "a read of the log"
-STREAM: Use = "a stream read"
-WRITE: Use = "a batch write"
-STREAM_WRITE: Use = "a stream write"
-READS = (RECORDS, LOG, STREAM)
-WRITES = (WRITE, STREAM_WRITE)
-USES: dict[str, tuple[Use, ...]] = {
-    "url": READS + WRITES,
-    "topic": READS + WRITES,
-    "token": READS + WRITES,
-    "filter": READS,
-    "columns": READS,
-    "asOf": (RECORDS,),
-    "inferSchema": READS,
-    "partitions": READS,
-    "pushdown": (RECORDS, LOG),
-    "startingBookmark": (LOG, STREAM),
-    "endingBookmark": (LOG,),
-    "maxRowsPerTrigger": (STREAM,),
-    "readMode": (STREAM,),
-    "failOnDataLoss": (LOG, STREAM),
-    "consumer": (STREAM,),
-    "closesWithin": (STREAM,),
-    "mode": WRITES,
-    "writer": WRITES,
-    "epoch": (WRITE,),
-    "rerun": WRITES,
-    "batchRows": WRITES,
-    "deadLetterPath": WRITES,
-    "keyColumn": WRITES,
-    "opColumn": WRITES,
-    "retryTimeout": READS + WRITES,
-}
-"""Every option, and where it means something."""
-NAMES = tuple(USES)
-INSTEAD = {
-    "endingBookmark": "a read of the log has it, with startingBookmark",
-    "failOnDataLoss": "a read of the log has it, with startingBookmark",
-    "asOf": "it is of one moment; leave out startingBookmark",
-    "epoch": "a stream counts its own batches",
-}
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -100,21 +56,21 @@ class Options:
 def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
     """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError, also for
     one that means nothing in what it is to be used for."""
-    known = {name.lower(): name for name in NAMES}
     asked: dict[str, str] = {}
     for name, value in given.items():
-        plain = _plain(name)
-        if plain in SPARKS:
+        known = NAMES.get(plain(name))
+        if plain(name) in SPARKS:
             continue
-        if plain == "path":
+        if plain(name) == "path":
             raise ClientError(
                 f'no path {value!r}: a topic is named by .option("topic", "orders"), and written '
                 "by .save() or .start() without a path"
             )
-        if plain not in known:
-            raise ClientError(f"no option {name!r}{did_you_mean(name, NAMES)}")
-        _check_use(known[plain], use)
-        asked[known[plain]] = value
+        if known is None:
+            raise ClientError(f"no option {name!r}{did_you_mean(name, list(USES))}")
+        if use is not None and (problem := misuse(known, use)):
+            raise ClientError(problem)
+        asked[known] = value
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
     return Options(
@@ -148,13 +104,6 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
         key_column=asked.get("keyColumn", "key"),
         op_column=asked.get("opColumn", "op"),
     )
-
-
-def _check_use(name: str, use: Use | None) -> None:
-    if use is None or use in USES[name]:
-        return
-    instead = INSTEAD.get(name) or f"it belongs to {' or '.join(USES[name])}"
-    raise ClientError(f"the option {name} means nothing in {use}: {instead}")
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -197,8 +146,4 @@ def _closes_within_us(text: str | None) -> int | None:
 
 def any_option(given: Mapping[str, Any], name: str) -> str | None:
     """The value of one option, written in any case."""
-    return next((value for key, value in given.items() if _plain(key) == _plain(name)), None)
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "")
+    return next((value for key, value in given.items() if plain(key) == plain(name)), None)

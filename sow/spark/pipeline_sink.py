@@ -10,17 +10,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sow.pipelines import Pipeline
+from sow.pipelines import Pipeline, located
 from sow.spark.pipeline_source import given
+from sow.spark.run_state import RunState
 
 
 def written(
-    frame: Any, pipeline: Pipeline, url: str, data_directory: Path, directory: Path, once: bool
+    frame: Any, pipeline: Pipeline, url: str, data_directory: Path, state: RunState, once: bool
 ) -> Any:
-    """The query that writes the rows; what it has to remember is in `directory`."""
+    """The query that writes the rows; what it has to remember is in `state`."""
     sink = pipeline.sink
     writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
-    writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
+    writer = writer.option("checkpointLocation", state.checkpoint)
     if once:
         writer = writer.trigger(availableNow=True)
     else:
@@ -29,24 +30,23 @@ def written(
     options = given(sink.options)
     if sink.topic is None:
         columns = [name for name in options.pop("partitionBy", "").split(",") if name]
-        path = str(data_directory / (sink.path or ""))
+        path = located(sink.path or "", str(data_directory))
         writer = writer.format(sink.format).option("path", path).options(**options)
         return (writer.partitionBy(*columns) if columns else writer).start()
     options = {"url": url, "topic": sink.topic, **options}
     if pipeline.output_mode == "append":
         return writer.format("sow").options(**options).start()
-    return writer.foreachBatch(_upsert(options, _writer_name(directory, pipeline))).start()
+    return writer.foreachBatch(_upsert(options, _writer_name(state, pipeline))).start()
 
 
-def _writer_name(directory: Path, pipeline: Pipeline) -> str:
+def _writer_name(state: RunState, pipeline: Pipeline) -> str:
     """The name under which this pipeline's batches are known to the server, from its first
     run until its state is removed."""
-    file = directory / "writer"
-    if not file.exists():
-        unfinished = file.with_suffix(".new")
-        unfinished.write_text(f"pipeline {pipeline.name} {uuid.uuid4()}")
-        unfinished.replace(file)
-    return file.read_text()
+    name = state.files.read("writer")
+    if name is None:
+        name = f"pipeline {pipeline.name} {uuid.uuid4()}"
+        state.files.write("writer", name)
+    return name
 
 
 def _upsert(options: Mapping[str, str], name: str) -> Callable[[Any, int], None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sow.errors import ClientError
-from sow.pipelines import Option, Pipeline, Source
+from sow.pipelines import UNITS, Option, Pipeline, Source, located
 from sow.spark.conflation import SparkConflation
 from sow.spark.http import Server, segment
 
@@ -41,7 +41,7 @@ class SourceRows:
         reader = self._spark.readStream.format(source.format)
         schema = source.schema
         if source.is_files:
-            path = str(self._data_directory / (source.path or ""))
+            path = located(source.path or "", str(self._data_directory))
             if schema is None:
                 files = self._spark.read.format(source.format).options(**given(source.options))
                 schema = files.load(path).schema
@@ -93,9 +93,8 @@ def _only(path: str) -> dict[str, str]:
 
 
 def _timed(frame: Any, source: Source) -> Any:
-    """The source's rows with their time as a timestamp, whatever it was counted in."""
-    from pyspark.sql.functions import abs as magnitude
-    from pyspark.sql.functions import col, timestamp_micros, when
+    """The source's rows with their time as a timestamp."""
+    from pyspark.sql.functions import col, expr
     from pyspark.sql.types import IntegralType
 
     if source.time is None:
@@ -107,12 +106,23 @@ def _timed(frame: Any, source: Source) -> Any:
         )
     if not isinstance(frame.schema[source.time].dataType, IntegralType):
         return frame.withColumn(source.time, col(source.time).cast("timestamp"))
-    # Of this century's times each unit has numbers of its own size.
-    number = col(source.time)
-    micros = (
-        when(magnitude(number) >= 10**17, (number / 1000).cast("long"))
-        .when(magnitude(number) >= 10**14, number)
-        .when(magnitude(number) >= 10**11, number * 1000)
-        .otherwise(number * 1_000_000)
+    return frame.withColumn(source.time, expr(_instant(source)))
+
+
+def _instant(source: Source) -> str:
+    """A number as a timestamp, whole numbers all the way: a double has not the digits."""
+    column = "`" + (source.time or "").replace("`", "``") + "`"
+    match source.time_unit:
+        case "s":
+            return f"timestamp_seconds({column})"
+        case "ms":
+            return f"timestamp_millis({column})"
+        case "us":
+            return f"timestamp_micros({column})"
+        case "ns":
+            # Cut to microseconds, also before 1970.
+            return f"timestamp_micros(({column} - pmod({column}, 1000)) div 1000)"
+    raise ClientError(
+        f"the source's column {source.time!r} is a number; say what it counts since 1970: "
+        f"<TimeUnit>ns</TimeUnit> in Source, or another of {', '.join(UNITS)}"
     )
-    return frame.withColumn(source.time, timestamp_micros(micros))

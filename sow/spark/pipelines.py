@@ -1,30 +1,31 @@
 """Runs of pipelines: a source, SQL, conflation and a sink, put together as one streaming query.
 
-Everything a run has to remember is in `pipelines/NAME` of the data directory: Spark's checkpoint,
-from which the next run goes on exactly, the name under which batches are written, and a lock, since
-two runs of one pipeline would undo each other's work.
+Everything a run has to remember is in one directory (`sow.spark.run_state`): Spark's checkpoint,
+from which the next run goes on exactly, and the name under which batches are written. One run at a
+time holds it. A path or checkpoint with a scheme (`s3a://…`) is handed to Spark as it is.
 
 Files that are taken up once come to an end, where their windows are all handed on
 (`sow.spark.ending`); every other source has none, and its open windows wait in the checkpoint.
 """
 
-import fcntl
 import os
+import secrets
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from sow.definitions import ConflatedTopic
 from sow.errors import ClientError
-from sow.pipelines import Pipeline, Sink, Source
+from sow.pipelines import Pipeline, Sink, Source, has_scheme
 from sow.spark.conflation import SparkConflation
 from sow.spark.ending import ToItsEnd, endings
 from sow.spark.pipeline_conflation import conflated, copied
 from sow.spark.pipeline_sink import written
 from sow.spark.pipeline_source import SourceRows, given
 from sow.spark.reasons import reason
+from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
 from sow.spark.session import has_session, session
-from sow.store.private import make_directory, open_file
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
 NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
@@ -49,37 +50,60 @@ class Running:
         self.query: Any = None
         self._url = url
         self._data_directory = data_directory
-        self._directory = data_directory / "pipelines" / pipeline.name
         self._master = master or pipeline.master
         self._spark: Any = None
-        self._lock: int | None = None
+        self._state: RunState | None = None
         self._began_spark = False
 
     def start(self) -> None:
         """Begin; raises ClientError for what the definition gets wrong."""
         if self.once and self.pipeline.source.format == "rate":
             raise ClientError("the source rate has no end; leave out --once and Trigger once")
-        make_directory(self._directory)
-        self._lock = _locked(self._directory / "lock", self.pipeline.name)
+        directory = directory_of(self.pipeline, self._data_directory)
+        if not has_scheme(directory):
+            # Before Spark is started: who has it is known at once.
+            self._hold(LocalState(self.pipeline.name, Path(directory)))
         conf = NANOSECONDS | given(self.pipeline.settings)
         self._began_spark = not has_session()
         self._spark = session(f"sow {self.pipeline.name}", self._master, conf)
         for name, value in NANOSECONDS.items():
             self._spark.conf.set(name, value)
         try:
+            if has_scheme(directory):
+                self._hold(self._leased(directory))
             self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
         except Exception as error:
             raise ClientError(f"pipeline {self.pipeline.name}: {reason(error)}") from None
+
+    def _hold(self, state: RunState) -> None:
+        state.hold()
+        self._state = state
+
+    def _leased(self, directory: str) -> LeasedState:
+        if not hasattr(self._spark, "_jsc"):
+            raise ClientError(
+                f"Checkpoint {directory} is reached by the driver's Java, and over Spark Connect "
+                "there is none; give a path, or run the pipeline where its driver is"
+            )
+        holder = f"process {os.getpid()} of {os.uname().nodename} ({secrets.token_hex(4)})"
+        files = HadoopFiles(self._spark, directory)
+        return LeasedState(self.pipeline.name, directory, files, time.time, holder)
+
+    def keep(self) -> None:
+        """To be called every few seconds while it runs; raises ClientError if another run has
+        taken its state over."""
+        if self._state is not None:
+            self._state.keep()
 
     def stop(self) -> None:
         """End the run between two batches, and Spark if this has started it."""
         if self.query is not None:
             self.query.stop()
+        if self._state is not None:
+            self._state.release()
+            self._state = None
         if self._spark is not None and self._began_spark:
             self._spark.stop()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     @property
     def _ends(self) -> bool:
@@ -89,12 +113,13 @@ class Running:
 
     def _begun(self, ends: bool) -> Any:
         """A query; the one that `ends` a run takes up nothing new."""
+        assert self._state is not None
         return written(
             self._rows(ends),
             self.pipeline,
             self._url,
             self._data_directory,
-            self._directory,
+            self._state,
             self.once,
         )
 
@@ -138,16 +163,3 @@ def conflated_topic(definition: ConflatedTopic) -> Pipeline:
         sink=Sink(topic=definition.name),
         autostart=True,
     )
-
-
-def _locked(file: Path, name: str) -> int:
-    lock = open_file(file)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(lock)
-        raise ClientError(f"pipeline {name} is running already, as process {holder}") from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock

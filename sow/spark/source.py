@@ -17,20 +17,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.errors import ClientError
 from sow.spark.columns import ROW, SPARK_ROW
 from sow.spark.http import segment
-from sow.spark.options import (
-    LOG,
-    RECORDS,
-    STREAM,
-    STREAM_WRITE,
-    WRITE,
-    Options,
-    Use,
-    any_option,
-    read_options,
-)
+from sow.spark.options import Options, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
 from sow.spark.stream import SowStreamReader
 from sow.spark.writer import SowStreamWriter, SowWriter

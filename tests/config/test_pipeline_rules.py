@@ -23,6 +23,11 @@ def pipeline(*parts, name="p"):
     return f"<Pipeline><Name>{name}</Name>{''.join(parts)}</Pipeline>"
 
 
+def option(section, name):
+    end = section[section.rindex("</") :]
+    return section.replace(end, f"<Option><Name>{name}</Name><Value>5</Value></Option>{end}")
+
+
 def loaded(*pipelines):
     inside = f"<Pipelines>{''.join(pipelines)}</Pipelines>"
     return loads(f"<SOWConfig><Name>t</Name>{TOPICS}{inside}</SOWConfig>")
@@ -91,10 +96,31 @@ def test_what_is_left_out_has_its_default():
             "Filter",
         ),
         ((SOW,), "has no Sink"),
+        ((option(SOW, "maxRowsPerTriger"), TO_FILES), "did you mean 'maxRowsPerTrigger'?"),
+        ((option(SOW, "asOf"), TO_FILES), "asOf means nothing in a stream read"),
+        ((option(SOW, "topic"), TO_FILES), "topic is what the element Topic says; remove it"),
+        ((SOW, option(TO_TOPIC, "epoch")), "epoch is the number of each batch"),
+        ((SOW, option(TO_TOPIC, "maxRowsPerTrigger")), "means nothing in a stream write"),
+        (
+            (FILES.replace("</Source>", "<TimeUnit>min</TimeUnit></Source>"), TO_FILES),
+            "is none of s, ms, us, ns",
+        ),
     ],
 )
 def test_a_mistake_is_answered_with_what_to_write(parts, says):
     assert says in finding(pipeline(*parts))
+
+
+def test_options_of_other_formats_are_left_to_spark():
+    assert not loaded(pipeline(option(FILES, "mergeSchema"), option(TO_FILES, "codec"))).findings
+    assert not loaded(pipeline(option(SOW, "max_rows_per_trigger"), TO_FILES)).findings
+
+
+def test_a_checkpoint_is_one_pipelines_own():
+    at = "<Checkpoint>s3a://bucket/p</Checkpoint>"
+    first, second = (pipeline(SOW, TO_FILES, at, name=name) for name in "ab")
+    assert loaded(first).configuration.pipelines[0].checkpoint == "s3a://bucket/p"
+    assert "s3a://bucket/p is that of the pipeline in line" in finding(first, second)
 
 
 def test_two_pipelines_have_two_names():

@@ -2,8 +2,9 @@
 
 import pytest
 
+from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.errors import ClientError
-from sow.spark.options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE, read_options
+from sow.spark.options import read_options
 
 TOPIC = {"topic": "orders"}
 VALUES = {

@@ -48,7 +48,7 @@ def test_files_are_loaded_into_a_topic_once_each(run, server, tmp_path):
     ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0.5, 2.0), ("A", 1, 3.0))
     pipeline = Pipeline(
         name="load",
-        source=Source(format="parquet", path="in", time_column="ts"),
+        source=Source(format="parquet", path="in", time_column="ts", time_unit="ns"),
         sink=Sink(topic="orders"),
     )
     assert run(pipeline) == 3
@@ -67,7 +67,7 @@ def test_a_recorded_log_is_conflated_whole(run, tmp_path):
     run(
         Pipeline(
             name="conflate",
-            source=Source(format="parquet", path="in", time_column="ts"),
+            source=Source(format="parquet", path="in", time_column="ts", time_unit="ns"),
             conflate=Conflate(keys=("/id",), interval_us=1_000_000),
             sink=Sink(format="parquet", path="out"),
         )
@@ -81,7 +81,7 @@ def test_a_key_that_leaves_the_filter_is_deleted(run, server, tmp_path):
     run(
         Pipeline(
             name="focus",
-            source=Source(format="parquet", path="in", time_column="ts"),
+            source=Source(format="parquet", path="in", time_column="ts", time_unit="ns"),
             conflate=Conflate(keys=("/id",), interval_us=1_000_000, filter="/px < 50"),
             sink=Sink(topic="orders"),
         )
@@ -191,6 +191,31 @@ def test_one_pipeline_runs_once_at_a_time(spark, server, tmp_path):
             Running(pipeline, server.url, tmp_path, once=True, master=None).start()
     finally:
         first.stop()
+
+
+def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
+    place = (tmp_path / "shared").as_uri()
+    pipeline = Pipeline(
+        name="elsewhere",
+        source=Source(format="sow", topic="orders"),
+        sink=Sink(format="json", path=f"{place}/out"),
+        checkpoint=f"{place}/state",
+    )
+    server.publish("orders", {"id": 1})
+    for directory in ("one", "another"):
+        running = Running(pipeline, server.url, tmp_path / directory, once=True, master=None)
+        running.start()
+        try:
+            with pytest.raises(ClientError, match=r"is held by process \d+ of .* free in \d+ s"):
+                Running(pipeline, server.url, tmp_path / "b", once=True, master=None).start()
+            running.keep()
+            running.query.awaitTermination()
+        finally:
+            running.stop()
+    written = (tmp_path / "shared/out").glob("*.json")
+    assert sum(len(file.read_text().splitlines()) for file in written) == int(
+        server.get("/v1/log/extent?topics=orders").json["rows"]
+    )
 
 
 @pytest.mark.parametrize(
