@@ -1,8 +1,8 @@
 """A Spark session: the one there is, or a new one that is quiet, small and uses this Python.
 
 The most common first failures of PySpark are met here: no Java, workers that run another Python
-than the driver's, a driver that listens where it cannot be reached. Whatever is asked for in
-`conf` goes first.
+than the driver's, a driver that listens where it cannot be reached. What is set here are defaults:
+whatever somebody has said, in a call, a file or to spark-submit, goes first.
 """
 
 import os
@@ -13,8 +13,13 @@ from typing import Any
 
 from sow.errors import ClientError
 from sow.spark.cache import private_directory
+from sow.spark.java import ensure_java
+from sow.spark.told import is_submitted, told
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+HOST = "spark.driver.host"
+MASTER = "spark.master"
+LOOPBACK = "127.0.0.1"
 LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -32,8 +37,9 @@ def session(
     """The active Spark session, or a new one.
 
     `master` is any Spark master, or a Spark Connect address (``sc://host``); by default what
-    SPARK_REMOTE or spark-submit say, else all cores of this machine. `conf` are settings of
-    Spark's. Raises ClientError where PySpark or Java are missing.
+    SPARK_REMOTE or Spark's own settings say, else all cores of this machine. `conf` are settings of
+    Spark's. What spark-submit was given stands, whatever is said here. Raises ClientError where
+    PySpark or Java are missing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -42,34 +48,54 @@ def session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    master = master or os.environ.get("SPARK_REMOTE")
-    is_remote = master is not None and master.startswith("sc://")
-    if not is_remote:
-        from sow.spark.java import ensure_java
-
-        ensure_java()
+    by_submit = is_submitted(os.environ)
+    builder = SparkSession.builder
+    if by_submit:
+        settings = settings_for(app, master, conf or {}, told(os.environ), by_submit)
+        return _configured(builder, settings)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app)
-    if master is not None and is_remote:
-        builder = builder.remote(master)
-    elif master is not None:
-        builder = builder.master(master)
-    elif "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        builder = builder.master("local[*]")
-    is_local = master is None or master.startswith("local")
-    settings = {**(CONNECTED if is_remote else _settings(master)), **(conf or {})}
-    if not is_remote:
-        options = settings.get(JAVA_OPTIONS, "")
-        settings[JAVA_OPTIONS] = (
-            f"{options} -Dlog4j2.configurationFile={_logging().as_uri()}".strip()
-        )
-        if is_local:
-            # Spark looks up the host's name, and warns of what it finds, unless it is told.
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    master = master or os.environ.get("SPARK_REMOTE")
+    if master is not None and master.startswith("sc://"):
+        return _configured(builder.appName(app).remote(master), {**EXACT, **(conf or {})})
+    ensure_java()
+    said = told(os.environ)
+    settings = settings_for(app, master, conf or {}, said, by_submit)
+    java = settings.get(JAVA_OPTIONS, said.get(JAVA_OPTIONS, ""))
+    settings[JAVA_OPTIONS] = f"{java} -Dlog4j2.configurationFile={_logging().as_uri()}".strip()
+    if settings.get(HOST) == LOOPBACK:
+        # Spark looks up the host's name, and warns of what it finds, unless it is told.
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    return _configured(builder, settings)
+
+
+def _configured(builder: Any, settings: Mapping[str, str]) -> Any:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def settings_for(
+    app: str,
+    master: str | None,
+    conf: Mapping[str, str],
+    said: Mapping[str, str],
+    by_submit: bool,
+) -> dict[str, str]:
+    """What a session sets, given what was `said` before by others.
+
+    Ours are defaults, and stand behind all that anybody has said. What the caller asks for goes
+    before what a file says, and behind what was said to spark-submit. There the Java is running
+    already, and whether Spark is quiet and where its driver listens is no business of ours.
+    """
+    asked = {**({} if master is None else {MASTER: master}), **conf}
+    if by_submit:
+        asked = {name: value for name, value in asked.items() if name not in said}
+    ours = {**EXACT, **ARROW, "spark.app.name": app}
+    if not by_submit:
+        where = {**said, **asked}.get(MASTER, "local[*]")
+        ours |= {MASTER: where, **QUIET, **_on(where)}
+    return {name: value for name, value in ours.items() if name not in said} | asked
 
 
 def has_session() -> bool:
@@ -89,30 +115,33 @@ def _logging() -> Path:
     return file
 
 
-CONNECTED = {"spark.sql.session.timeZone": "UTC"}
+EXACT = {"spark.sql.session.timeZone": "UTC"}
+ARROW = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "1g",
+}
 
 
-def _settings(master: str | None) -> dict[str, str]:
-    settings = {
-        **CONNECTED,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        "spark.driver.memory": "1g",
+def _on(master: str) -> dict[str, str]:
+    """What is right on this machine alone: 200 partitions are for clusters, whose executors have to
+    reach the driver."""
+    if not master.startswith("local") or master.startswith("local-cluster"):
+        return {}
+    cores = str(_cores(master))
+    return {
+        "spark.sql.shuffle.partitions": cores,
+        "spark.default.parallelism": cores,
+        "spark.driver.bindAddress": LOOPBACK,
+        HOST: LOOPBACK,
     }
-    if master is None or master.startswith("local"):
-        cores = _cores(master)
-        settings |= {
-            "spark.sql.shuffle.partitions": str(cores),
-            "spark.default.parallelism": str(cores),
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-        }
-    return settings
 
 
-def _cores(master: str | None) -> int:
-    inside = (master or "local[*]").partition("[")[2].rstrip("]").split(",")[0]
+def _cores(master: str) -> int:
+    inside = master.partition("[")[2].rstrip("]").split(",")[0]
     return int(inside) if inside.isdigit() else os.cpu_count() or 1

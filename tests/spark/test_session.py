@@ -1,0 +1,116 @@
+"""A session's settings are defaults: whatever somebody has said goes first."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sow.spark.session import settings_for
+from sow.spark.told import by_arguments, by_defaults, told
+
+HOST = "spark.driver.host"
+
+
+def settings(master=None, conf=None, said=None, by_submit=False):
+    return settings_for("sow", master, conf or {}, said or {}, by_submit)
+
+
+def test_nothing_said_is_all_cores_of_this_machine_and_quiet():
+    found = settings()
+    assert (found["spark.master"], found[HOST]) == ("local[*]", "127.0.0.1")
+    assert found["spark.ui.enabled"] == "false"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_what_the_caller_asks_for_goes_before_a_file():
+    said = {"spark.master": "spark://file:7077", "spark.driver.memory": "9g"}
+    found = settings("local[3]", {"spark.driver.memory": "2g"}, said)
+    assert (found["spark.master"], found["spark.driver.memory"]) == ("local[3]", "2g")
+    assert found["spark.sql.shuffle.partitions"] == "3"
+
+
+def test_what_a_file_says_is_not_set_again():
+    said = {"spark.master": "spark://file:7077", "spark.driver.memory": "9g"}
+    found = settings(said=said)
+    assert not {"spark.master", "spark.driver.memory", HOST} & found.keys()
+
+
+def test_what_was_said_to_spark_submit_stands():
+    said = {
+        "spark.master": "spark://submit:7077",
+        "spark.app.name": "job",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.executor.memory": "4g",
+    }
+    asked = {"spark.executor.memory": "1g", "spark.sql.ansi.enabled": "true"}
+    found = settings("local[2]", asked, said, by_submit=True)
+    assert not said.keys() & found.keys()
+    assert found["spark.sql.ansi.enabled"] == "true"
+    assert not {HOST, "spark.driver.bindAddress", "spark.ui.enabled"} & found.keys()
+
+
+def test_a_driver_of_a_cluster_listens_where_it_can_be_reached():
+    for master in ("spark://host:7077", "yarn", "k8s://https://host:443"):
+        assert HOST not in settings(master)
+
+
+def test_arguments_for_spark_submit_are_understood():
+    words = ["--master", "yarn", "--conf", "spark.a=b=c", "--driver-memory=3g", "pyspark-shell"]
+    assert by_arguments(words) == {
+        "spark.master": "yarn",
+        "spark.a": "b=c",
+        "spark.driver.memory": "3g",
+    }
+    assert told({"PYSPARK_SUBMIT_ARGS": "--conf 'spark.a=b c' pyspark-shell"}) == {"spark.a": "b c"}
+
+
+def test_sparks_file_of_defaults_is_understood(tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# ours\n\nspark.master   spark://host:7077\nspark.a=b\nspark.b  x y\n"
+    )
+    assert by_defaults({"SPARK_CONF_DIR": str(tmp_path)}) == {
+        "spark.master": "spark://host:7077",
+        "spark.a": "b",
+        "spark.b": "x y",
+    }
+    assert by_defaults({"SPARK_CONF_DIR": str(tmp_path / "none")}) == {}
+
+
+JOB = """
+import json
+from sow.spark import session
+spark = session("ours", "local[7]", {"spark.sql.ansi.enabled": "false"})
+conf = dict(spark.sparkContext.getConf().getAll())
+names = ["spark.master", "spark.app.name", "spark.driver.host", "spark.sql.ansi.enabled"]
+print(json.dumps({name: conf.get(name) for name in names}))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_job_of_spark_submit_runs_as_it_was_told(tmp_path):
+    pyspark = pytest.importorskip("pyspark")
+    from sow.spark.java import ensure_java
+
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    words = ["--master", "local[1]", "--name", "theirs", "--conf", "spark.sql.ansi.enabled=true"]
+    words += ["--conf", "spark.driver.host=localhost", "--conf", "spark.ui.enabled=false"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "JAVA_HOME": str(ensure_java()), "PYTHONPATH": root}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [submit, *words, job], capture_output=True, text=True, env=environment, check=False
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert said, done.stderr
+    assert json.loads(said[-1]) == {
+        "spark.master": "local[1]",
+        "spark.app.name": "theirs",
+        "spark.driver.host": "localhost",
+        "spark.sql.ansi.enabled": "true",
+    }
