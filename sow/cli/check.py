@@ -2,32 +2,56 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import click
 import orjson
 
 from sow.cli.options import json_option, variables_option
 from sow.cli.report import counted
-from sow.config import Loaded, load
+from sow.config import Finding, Loaded, load
+from sow.pipelines import Pipeline
 
 
 @click.command()
 @click.argument("config", default="config.xml", type=click.Path())
+@click.option("--spark", is_flag=True, help="Let Spark's parser read the SQL of pipelines too.")
 @variables_option
 @json_option
 @click.pass_context
-def check(ctx: click.Context, config: str, variables: dict[str, str], as_json: bool) -> None:
+def check(
+    ctx: click.Context, config: str, spark: bool, variables: dict[str, str], as_json: bool
+) -> None:
     """Validate CONFIG (config.xml) and name every mistake with its line.
 
     Each finding is one line: file, line, element, error or warning, what is wrong, what to write
     instead. The last line counts them.
     """
     loaded = load(config, variables, os.environ).checked
+    if spark and loaded.configuration is not None:
+        loaded = _parsed(config, loaded, loaded.configuration.pipelines)
     if as_json:
         click.echo(orjson.dumps([dataclasses.asdict(found) for found in loaded.findings]))
     else:
         _show(config, loaded)
     ctx.exit(1 if loaded.configuration is None else 0)
+
+
+def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loaded:
+    """The same with what Spark says of the queries."""
+    from sow.spark.sql import problems, spark_java
+
+    asked = [one for one in pipelines if one.sql is not None]
+    if not asked:
+        return loaded
+    with spark_java() as jvm:
+        found = problems(jvm, [one.sql or "" for one in asked])
+    errors = [
+        Finding(config, one.line, "SQL", "error", f"pipeline {one.name}: {said}")
+        for one, said in zip(asked, found, strict=True)
+        if said
+    ]
+    return loaded.with_errors(errors)
 
 
 def _show(config: str, loaded: Loaded) -> None:

@@ -4,6 +4,7 @@
 knows the place turns it into a `Finding`. Nothing here knows what an element means.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,6 +72,13 @@ class Loaded:
         if self.exposure is None:
             return self
         findings = sorted((*self.findings, self.exposure), key=lambda finding: finding.line)
+        return Loaded(None, tuple(findings))
+
+    def with_errors(self, errors: Sequence[Finding]) -> "Loaded":
+        """The same with what somebody else has found wrong."""
+        if not errors:
+            return self
+        findings = sorted((*self.findings, *errors), key=lambda finding: finding.line)
         return Loaded(None, tuple(findings))
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from sow.config.findings import Findings
 from sow.config.logged import definition_of
 from sow.config.source_options import NAMES, STREAM, STREAM_WRITE, USES, WRITE, Use, misuse, plain
+from sow.config.sql import problem
 from sow.config.structure import Section
 from sow.pipelines import FILES
 from sow.suggest import nearest
@@ -32,6 +33,9 @@ def check_pipelines(root: Section, findings: Findings) -> None:
             findings.error(line, "Name", message, "choose another one")
         lines.setdefault(name, line)
         _checkpoint(pipeline, checkpoints, findings)
+        if "SQL" in pipeline.lines and (wrong := problem(pipeline.text("sql"))):
+            instead = "write a query over the view source, such as SELECT * FROM source"
+            findings.error(pipeline.line_of("SQL"), "SQL", f"is no query: {wrong}", instead)
         source, sink = pipeline.values.get("source"), pipeline.values.get("sink")
         if isinstance(source, Section):
             _source(source, topics, findings)

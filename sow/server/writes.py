@@ -35,6 +35,7 @@ PARTS_MAX = 10_000
 """More tasks than one batch has; each is looked up by itself."""
 SWEEP_US = 600_000_000
 REJECTED_TOLD_MAX = 1_000
+"""Of a chunk that is refused: what is wrong with it shows in fewer."""
 WRITER_LENGTH_MAX = 255
 EPOCH_DIGITS_MAX = 18
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
@@ -81,7 +82,8 @@ class RowsRejected(ClientError):
 
     def fields(self) -> dict[str, object]:
         """The first bad rows."""
-        return {"index": self.rejected[0].index, "rejected": _told(self.rejected)}
+        told = _told(self.rejected[:REJECTED_TOLD_MAX])
+        return {"index": self.rejected[0].index, "rejected": told}
 
 
 class Read(NamedTuple):
@@ -180,6 +182,7 @@ class WritesDoor:
         now_us = self._driver.now_us()
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
         self._recent.keep(Chunk(batch, attempt, chunk), read)
+        # All of them: who skips rows has to know each one that is left out.
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
     def _read(self, topic: LiveTopic, content: bytes) -> Read:
@@ -289,4 +292,4 @@ def _check_parts(commit: Commit) -> None:
 
 
 def _told(rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
-    return [{"index": row.index, "reason": row.reason} for row in rejected[:REJECTED_TOLD_MAX]]
+    return [{"index": row.index, "reason": row.reason} for row in rejected]

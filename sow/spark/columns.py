@@ -1,20 +1,34 @@
-"""Between documents and columns: the body of a row as typed fields, and rows as bodies.
+"""Rows as columns: those of the row as it is, or fields of the body in the types of a schema.
 
-Reading, a user's schema says which fields of the body become columns; a field that is absent, or is
-no value of the column's type, is null. Writing, each row becomes a JSON document with the values
-as JSON has them: numbers stay numbers (decimals too), times are ISO 8601, bytes base64.
+A user's schema says which fields of the body become columns. A field that is absent, or is no value
+of the column's type, is null, and refused by name where the schema says `not null`. Whether a value
+fits is its own matter: JSON is read many rows at once where all of them fit, and where one does not
+the rows are halved until it stands almost alone and is read by itself, so that its neighbours are
+read as they are without it.
+
+Messages of other types are parsed as the server parses them. Those of FIX's family have nothing
+but texts, which are numbers or times where the column is; those without fields have one, `value`.
 """
 
-import base64
-from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
+from sow.definitions import MessageTypeOptions
+from sow.errors import BadMessage, ClientError
+from sow.messages import message_type
+from sow.spark.fitting import Fitting, document_of
+
+ONE_BY_ONE = 64
+"""Among so few rows the odd one is not looked for any further."""
+UTC_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?$"
+TEXT_MODULES = ("fix", "nvfix")
+WITHOUT_FIELDS = ("binary", "string", "int64", "double")
 ROW = pa.schema(
     [
         ("bookmark", pa.int64()),
@@ -37,142 +51,194 @@ def is_row_schema(schema: pa.Schema) -> bool:
     )
 
 
-def decoder(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What the bodies of a topic are: the name of their type, and how that was configured."""
+
+    name: str = "json"
+    module: str = "json"
+    separator: str = "\x01"
+
+    @property
+    def is_json(self) -> bool:
+        """The text of a row is the document."""
+        return self.module == "json"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ClientError for columns that such messages cannot have."""
+        fields = [name for name in schema.names if name not in OF_THE_ROW]
+        if self.module in WITHOUT_FIELDS and not is_row_schema(schema) and fields != ["value"]:
+            raise ClientError(
+                f"messages of type {self.name} have no fields, so there is no column "
+                f"{next((name for name in fields if name != 'value'), 'but value')}; ask for "
+                "value, in the type that it is to have"
+            )
+
+    def parser(self) -> Callable[[str], Mapping[str, Any]]:
+        """What makes the text of a row its fields."""
+        if self.is_json:
+            return document_of
+        options = MessageTypeOptions(self.name, self.module, self.separator.encode("latin-1"))
+        kind = message_type(self.name, {self.name: options})
+
+        def parsed(text: str) -> Mapping[str, Any]:
+            try:
+                found = kind.parse(kind.from_line(orjson.dumps(text)))
+            except BadMessage:
+                return {}
+            return found if isinstance(found, dict) else {"value": found}
+
+        return parsed
+
+
+JSON = Messages()
+
+
+def decoder(
+    schema: pa.Schema, messages: Messages = JSON
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """What turns rows into batches of this schema."""
     if is_row_schema(schema):
         return lambda batch: pa.RecordBatch.from_arrays(
             [batch.column(name) for name in schema.names], schema=schema
         )
-    return lambda batch: _typed(batch, schema)
+    return _Typed(schema, messages).batch
 
 
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if "_op" not in schema.names and batch.column("value").null_count:
-        # A delete has no body; one who does not ask what a row does is not told of it.
-        batch = batch.filter(batch.column("value").is_valid())
-    fields = [field for field in schema if field.name not in OF_THE_ROW]
-    bodies = _fields(batch.column("value"), pa.schema(fields))
-    columns = [
-        batch.column(OF_THE_ROW[field.name]).cast(field.type)
-        if field.name in OF_THE_ROW
-        else bodies[field.name]
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+class _Typed:
+    """Fields of bodies as columns."""
 
+    def __init__(self, schema: pa.Schema, messages: Messages) -> None:
+        self._schema = schema
+        self._fields = [field for field in schema if field.name not in OF_THE_ROW]
+        self._parse = messages.parser()
+        self._fitting = Fitting(from_texts=messages.module in TEXT_MODULES)
+        self._quick = _quick_schema(self._fields) if messages.is_json else None
 
-def _fields(values: pa.StringArray, schema: pa.Schema) -> dict[str, pa.Array]:
-    """The fields of documents, as columns; nulls where a document has no such value."""
-    texts = [text or "{}" for text in values.to_pylist()]
-    lines = "\n".join(texts).encode()
-    if texts and len(schema):
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as the schema wants them; raises ClientError for a null that it does not allow."""
+        if "_op" not in self._schema.names and batch.column("value").null_count:
+            # A delete has no body; one who does not ask what a row does is not told of it.
+            batch = batch.filter(batch.column("value").is_valid())
+        bodies = self._bodies([text or "{}" for text in batch.column("value").to_pylist()])
+        columns = []
+        for field in self._schema:
+            if field.name in OF_THE_ROW:
+                columns.append(batch.column(OF_THE_ROW[field.name]).cast(field.type))
+                continue
+            columns.append(bodies[field.name])
+            _check_nulls(field, bodies[field.name], field.name, batch)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _bodies(self, texts: Sequence[str]) -> dict[str, pa.Array]:
+        """The fields of documents, as columns."""
+        pieces = self._pieces(texts)
+        return {
+            field.name: pa.concat_arrays([piece[at] for piece in pieces])
+            if pieces
+            else pa.array([], field.type)
+            for at, field in enumerate(self._fields)
+        }
+
+    def _pieces(self, texts: Sequence[str]) -> list[list[pa.Array]]:
+        """The same, in pieces of rows that were read together."""
+        if not texts:
+            return []
+        found = None if self._quick is None else self._at_once(texts)
+        if found is not None:
+            return [found]
+        if self._quick is None or len(texts) <= ONE_BY_ONE:
+            return [self._one_by_one(texts)]
+        half = len(texts) // 2
+        return self._pieces(texts[:half]) + self._pieces(texts[half:])
+
+    def _one_by_one(self, texts: Sequence[str]) -> list[pa.Array]:
+        rows, fit = list(map(self._parse, texts)), self._fitting.fit
+        return [
+            pa.array([fit(row.get(field.name), field.type) for row in rows], field.type)
+            for field in self._fields
+        ]
+
+    def _at_once(self, texts: Sequence[str]) -> list[pa.Array] | None:
+        """All rows in one go; None where some row does not fit."""
+        lines = "\n".join(texts).encode()
         try:
             table = pyarrow.json.read_json(
                 pa.BufferReader(lines),
                 pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
                 pyarrow.json.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="ignore"
+                    explicit_schema=self._quick, unexpected_field_behavior="ignore"
                 ),
             )
-            if len(table) == len(texts) and table.schema.equals(schema):
-                return {name: pa.concat_arrays(table.column(name).chunks) for name in schema.names}
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass  # some document does not fit; each is looked at by itself
-    documents = [_document(text) for text in texts]
-    return {
-        field.name: pa.array(
-            [_fitting(document.get(field.name), field.type) for document in documents], field.type
-        )
-        for field in schema
-    }
+            return None
+        if len(table) != len(texts) or not table.schema.equals(self._quick):
+            return None
+        return [self._as_wanted(field, table.column(field.name)) for field in self._fields]
+
+    def _as_wanted(self, field: pa.Field, column: pa.ChunkedArray) -> pa.Array:
+        """A column that was read as text, as what it is to be."""
+        array = pa.concat_arrays(column.chunks)
+        if array.type.equals(field.type):
+            return array
+        if pa.types.is_timestamp(field.type):
+            right = pc.match_substring_regex(array, UTC_TIME)
+            if pc.all(right).as_py() is not False:
+                try:
+                    plain = pc.utf8_rtrim(array, "Z").cast(pa.timestamp("us"))
+                    return plain.cast(pa.int64()).cast(field.type)
+                except pa.ArrowInvalid:
+                    pass  # some are no times after all, such as the 30th of February
+        fit = self._fitting.fit
+        return pa.array([fit(text, field.type) for text in array.to_pylist()], field.type)
 
 
-def _document(text: str) -> dict[str, Any]:
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _quick_schema(fields: Sequence[pa.Field]) -> pa.Schema | None:
+    """Types in which Arrow reads JSON as we do: all or nothing, and of text what is text. Times and
+    bytes are read as texts. None where a column is of a type that Arrow reads otherwise."""
+    found = []
+    for field in fields:
+        kind = field.type
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind):
+            kind = pa.string()
+        elif not _is_quick(kind):
+            return None
+        found.append(pa.field(field.name, kind))
+    return pa.schema(found) if found else None
 
 
-def _fitting(value: Any, kind: pa.DataType) -> Any:
-    """A JSON value as one of an Arrow type, or None if it is none."""
-    if value is None:
-        return None
+def _is_quick(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
-        if not isinstance(value, dict):
-            return None
-        return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
+        return all(field.nullable and _is_quick(field.type) for field in kind)
     if pa.types.is_list(kind):
-        if not isinstance(value, list):
-            return None
-        return [_fitting(one, kind.value_type) for one in value]
-    if pa.types.is_map(kind):
-        if not isinstance(value, dict):
-            return None
-        return [(name, _fitting(one, kind.item_type)) for name, one in value.items()]
-    return _scalar(value, kind)
-
-
-def _scalar(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
-    if pa.types.is_boolean(kind):
-        return value if isinstance(value, bool) else None
-    if pa.types.is_integer(kind):
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        return value if is_whole and _fits(value, kind) else None
-    if pa.types.is_floating(kind):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number else None
-    if pa.types.is_binary(kind):
-        return value.encode() if isinstance(value, str) else None
-    try:
-        if pa.types.is_timestamp(kind):
-            return datetime.fromisoformat(value) if isinstance(value, str) else None
-        if pa.types.is_date(kind):
-            return date.fromisoformat(value) if isinstance(value, str) else None
-        if pa.types.is_decimal(kind):
-            return pa.scalar(Decimal(str(value))).cast(kind).as_py()
-    except (ValueError, ArithmeticError, pa.ArrowInvalid):
-        return None
-    return None
-
-
-def _fits(value: int, kind: pa.DataType) -> bool:
-    bits = int(kind.bit_width) - 1
-    return -(1 << bits) <= value < 1 << bits
-
-
-# Writing.
-
-
-def documents(batch: pa.RecordBatch, leave_out_nulls: bool) -> pa.StringArray:
-    """Each row as a JSON document; a null is written as null, or left out."""
-    names = batch.schema.names
-    columns = [_plain(batch.column(name)) for name in names]
-    rows: Iterator[dict[str, Any]] = (
-        dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
+        return bool(kind.value_field.nullable) and _is_quick(kind.value_type)
+    return any(
+        check(kind)
+        for check in (
+            pa.types.is_integer,
+            pa.types.is_decimal,
+            pa.types.is_floating,
+            pa.types.is_boolean,
+            pa.types.is_string,
+        )
     )
-    if leave_out_nulls:
-        rows = ({k: v for k, v in row.items() if v is not None} for row in rows)
-    return pa.array([_dumps(row) for row in rows], pa.string())
 
 
-def _dumps(row: dict[str, Any]) -> bytes:
-    return orjson.dumps(row, default=_encoded, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
-
-
-def _plain(column: pa.Array) -> Sequence[Any]:
-    values: list[Any] = column.to_pylist()
-    if pa.types.is_map(column.type):
-        return [None if value is None else dict(value) for value in values]
-    return values
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return orjson.Fragment(str(value))
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    raise TypeError(type(value).__name__)
+def _check_nulls(field: pa.Field, array: pa.Array, path: str, batch: pa.RecordBatch) -> None:
+    """Raise ClientError where a field is null that the schema wants to be there."""
+    if not field.nullable and array.null_count:
+        where = ""
+        if len(array) == len(batch):
+            at = array.is_null().index(True).as_py()
+            key, bookmark = batch.column("key")[at].as_py(), batch.column("bookmark")[at].as_py()
+            where = f" of record {key} at bookmark {bookmark}"
+        raise ClientError(
+            f"the field {path} is not there{where}, or is no {field.type}, and the schema says not "
+            "null; leave out NOT NULL, or read it as another type"
+        )
+    there = array.filter(array.is_valid()) if array.null_count else array
+    if pa.types.is_struct(field.type):
+        for inner in field.type:
+            _check_nulls(inner, pc.struct_field(there, inner.name), f"{path}.{inner.name}", batch)
+    elif pa.types.is_list(field.type):
+        _check_nulls(field.type.value_field, there.flatten(), f"{path}[]", batch)

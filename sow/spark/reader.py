@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from sow.errors import ClientError
-from sow.spark.columns import OF_THE_ROW, decoder, is_row_schema
+from sow.spark.columns import JSON, OF_THE_ROW, Messages, decoder, is_row_schema
 from sow.spark.http import Refused, Server, segment
 from sow.spark.options import Options
 from sow.spark.pushdown import pushed
@@ -50,9 +50,16 @@ class LogPart(InputPartition):
 class SowReader(DataSourceReader):
     """Reads the records of a topic, or a range of its log."""
 
-    def __init__(self, options: Options, schema: pa.Schema, from_log: bool) -> None:
+    def __init__(
+        self,
+        options: Options,
+        schema: pa.Schema,
+        from_log: bool,
+        messages: Messages = JSON,
+    ) -> None:
         self.options = options
         self.schema = schema
+        self.messages = messages
         self.from_log = from_log
         self.filters: list[str] = [options.filter] if options.filter else []
         self.keys: tuple[str, ...] | None = None
@@ -131,7 +138,7 @@ class SowReader(DataSourceReader):
         else:
             assert isinstance(partition, SnapshotPart)
             batches = self._part_of_snapshot(server, partition)
-        return map(decoder(self.schema), batches)
+        return map(decoder(self.schema, self.messages), batches)
 
     def _part_of_snapshot(
         self, server: Server, partition: SnapshotPart
@@ -160,15 +167,10 @@ class PushingReader(SowReader):
         if is_row_schema(self.schema):
             if self.keys is None and not (self.from_log or self.options.as_of):
                 self.keys = next((keys for one in filters if (keys := _keys(one))), None)
-        elif self._bodies_are_json():
+        elif self.messages.is_json:  # a number is a text in others
             fields = [field for field in self.schema if field.name not in OF_THE_ROW]
             self.filters += pushed(filters, pa.schema(fields))
         return filters
-
-    def _bodies_are_json(self) -> bool:
-        """Bodies of other types have other comparisons: a number is a text there."""
-        topic = self.options.server.json("GET", f"/v1/topics/{segment(self.options.topic)}")
-        return bool(topic["message_type"] == "json")
 
 
 def _keys(condition: Filter) -> tuple[str, ...] | None:

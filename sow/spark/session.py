@@ -62,7 +62,7 @@ def session(
     said = told(os.environ)
     settings = settings_for(app, master, conf or {}, said, by_submit)
     java = settings.get(JAVA_OPTIONS, said.get(JAVA_OPTIONS, ""))
-    settings[JAVA_OPTIONS] = f"{java} -Dlog4j2.configurationFile={_logging().as_uri()}".strip()
+    settings[JAVA_OPTIONS] = f"{java} {quiet_java()}".strip()
     if settings.get(HOST) == LOOPBACK:
         # Spark looks up the host's name, and warns of what it finds, unless it is told.
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -105,6 +105,11 @@ def has_session() -> bool:
     except ImportError:
         return False
     return SparkSession.getActiveSession() is not None
+
+
+def quiet_java() -> str:
+    """The option of Java's that makes Spark's log quiet from its first line on."""
+    return f"-Dlog4j2.configurationFile={_logging().as_uri()}"
 
 
 def _logging() -> Path:

@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 
 from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.errors import ClientError
-from sow.spark.columns import ROW, SPARK_ROW
+from sow.spark.columns import JSON, ROW, SPARK_ROW, Messages, is_row_schema
 from sow.spark.http import segment
 from sow.spark.options import Options, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
 from sow.spark.stream import SowStreamReader
+from sow.spark.types import check_types
 from sow.spark.writer import SowStreamWriter, SowWriter
 from sow.suggest import did_you_mean
 
@@ -84,14 +85,16 @@ class SowDataSource(DataSource):
         from_log = any_option(self._given, "startingBookmark") is not None
         options = self._for(LOG if from_log else RECORDS)
         kind = PushingReader if options.pushdown else SowReader
-        return kind(options, _arrow(schema), from_log)
+        wanted = _arrow(schema)
+        return kind(options, wanted, from_log, _messages(options, wanted))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream read into `schema`: the log, batch by batch, each change once.
 
         Offsets stand in Spark's checkpoint, and hold both ends of their batch.
         """
-        return SowStreamReader(self._for(STREAM), _arrow(schema))
+        options, wanted = self._for(STREAM), _arrow(schema)
+        return SowStreamReader(options, wanted, _messages(options, wanted))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, all of it or nothing; `overwrite` is refused with ClientError.
@@ -104,6 +107,7 @@ class SowDataSource(DataSource):
                 'a topic is not overwritten: write with .mode("append"), which replaces the '
                 "records of the same keys; delete others with op = 'delete'"
             )
+        check_types(schema)
         return SowWriter(self._for(WRITE))
 
     def streamWriter(
@@ -116,10 +120,28 @@ class SowDataSource(DataSource):
         The same as `writer`, under the writer's name and the number of the batch: one that comes
         again after a failure is applied once.
         """
+        check_types(schema)
         return SowStreamWriter(self._for(STREAM_WRITE))
 
 
+def _messages(options: Options, schema: pa.Schema) -> Messages:
+    """What the bodies are that a schema asks fields of; raises ClientError if they have none."""
+    if is_row_schema(schema):
+        return JSON
+    server = options.server
+    topic = server.json("GET", f"/v1/topics/{segment(options.topic)}", expected=True)
+    name = topic["message_type"]
+    if name == "json":
+        return JSON
+    known = {one["name"]: one for one in server.json("GET", "/v1/config")["message_types"]}
+    found = known.get(name, {"module": name, "field_separator": "\x01"})
+    messages = Messages(name, found["module"], found["field_separator"])
+    messages.check(schema)
+    return messages
+
+
 def _arrow(schema: StructType) -> pa.Schema:
+    check_types(schema)
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 

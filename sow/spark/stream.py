@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sow.spark.columns import ROW, decoder
+from sow.spark.columns import JSON, ROW, Messages, decoder
 from sow.spark.http import segment
 from sow.spark.options import Options
 from sow.spark.reader import LogPart, split_log
@@ -56,8 +56,9 @@ class Tick(InputPartition):
 class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a topic's log as a stream."""
 
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    def __init__(self, options: Options, schema: pa.Schema, messages: Messages = JSON) -> None:
         self.options = options
+        self.messages = messages
         self.schema = schema
         self._server = options.server
         self._end: int | None = None
@@ -181,7 +182,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
         if isinstance(partition, Tick):
-            return map(decoder(self.schema), [self._tick(partition)])
+            return map(decoder(self.schema, self.messages), [self._tick(partition)])
         assert isinstance(partition, LogPart)
         rows = range_of_log(
             self.options.server,
@@ -193,7 +194,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         if self.options.latest:
             rows = last_of_each_key(rows)
-        return map(decoder(self.schema), rows)
+        return map(decoder(self.schema, self.messages), rows)
 
     def _tick(self, tick: Tick) -> pa.RecordBatch:
         row = {"bookmark": tick.bookmark, "topic": self.options.topic, "op": "tick"}

@@ -9,7 +9,6 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,8 @@ from pyspark.sql.datasource import (
 )
 
 from sow.errors import ClientError
-from sow.spark.columns import documents
+from sow.spark.dead_letters import DeadLetters
+from sow.spark.documents import documents
 from sow.spark.http import ARROW, segment
 from sow.spark.options import Options
 
@@ -64,6 +64,8 @@ class _Staging:
         part = context.partitionId() if context else 0
         attempt = f"{context.taskAttemptId() if context else 0}-{uuid.uuid4().hex[:8]}"
         self.staged = Staged(writer, part, attempt, 0, 0, 0)
+        self._dead_letters = _dead_letters(options, writer, epoch)
+        self._rejected: list[dict[str, Any]] = []
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Stage everything, in requests of bounded size."""
@@ -78,6 +80,8 @@ class _Staging:
                 waiting.append(messages)
                 rows, size = rows + len(messages), size + messages.nbytes
         self._send(waiting)
+        if self._rejected and self._dead_letters is not None:
+            self._dead_letters.put(self.staged.part, self.staged.attempt, self._rejected)
         return self.staged
 
     def _send(self, batches: Sequence[pa.RecordBatch]) -> None:
@@ -103,21 +107,14 @@ class _Staging:
         )
         answer = json.loads(reply.body)
         if answer["rejected"]:
-            self._set_aside(table, answer["rejected"])
+            rows = table.take(pa.array([row["index"] for row in answer["rejected"]])).to_pylist()
+            self._rejected += [
+                {"topic": self._options.topic, **row, **why}
+                for row, why in zip(rows, answer["rejected"], strict=True)
+            ]
         self.staged.chunks += 1
         self.staged.rows += answer["staged"]
         self.staged.rejected += len(answer["rejected"])
-
-    def _set_aside(self, table: pa.Table, rejected: Sequence[dict[str, Any]]) -> None:
-        """Write rows that the server does not take to a file of this task's."""
-        assert self._options.dead_letter_path is not None
-        directory = Path(self._options.dead_letter_path)
-        directory.mkdir(parents=True, exist_ok=True)
-        name = f"{self.staged.part}-{self.staged.attempt}.ndjson"
-        rows = table.take(pa.array([row["index"] for row in rejected])).to_pylist()
-        with (directory / name).open("a") as file:
-            for row, why in zip(rows, rejected, strict=True):
-                file.write(json.dumps({"topic": self._options.topic, **row, **why}) + "\n")
 
 
 def to_messages(batch: pa.RecordBatch, options: Options, to: Target) -> pa.RecordBatch:
@@ -173,6 +170,12 @@ def _commit(options: Options, epoch: int, messages: Sequence[WriterCommitMessage
     path = f"/v1/writes/{segment(staged[0].writer)}/{epoch}/commit"
     body = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
     options.server.json("POST", path, body)
+    dead_letters = _dead_letters(options, staged[0].writer, epoch)
+    if dead_letters is not None:
+        for one in staged:
+            if one.rejected:
+                dead_letters.keep(one.part, one.attempt)
+        dead_letters.finish()
 
 
 def _abort(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -183,6 +186,14 @@ def _abort(options: Options, epoch: int, messages: Sequence[WriterCommitMessage 
 def _forget(options: Options, writer: str, epoch: int) -> None:
     path = f"/v1/writes/{segment(writer)}/{epoch}"
     options.server.json("DELETE", path, topic=options.topic)
+    dead_letters = _dead_letters(options, writer, epoch)
+    if dead_letters is not None:
+        dead_letters.finish()
+
+
+def _dead_letters(options: Options, writer: str, epoch: int) -> DeadLetters | None:
+    path = options.dead_letter_path
+    return None if path is None else DeadLetters(path, options.topic, writer, epoch)
 
 
 class SowWriter(DataSourceArrowWriter):

@@ -481,6 +481,15 @@ def test_bad_rows_may_be_left_out(server):
     assert [row["id"] for row in server.records("orders")] == [1, 4]
 
 
+def test_every_row_that_is_left_out_is_told(server):
+    values = [{"id": 1}, *({"no": n} for n in range(1_200))]
+    answer = staged(server, "orders", values, writer="many", rejects="skip").json
+    assert answer["staged"] == 1
+    assert [row["index"] for row in answer["rejected"]] == list(range(1, 1_201))
+    refused = staged(server, "orders", values, writer="many").json
+    assert len(refused["rejected"]) == 1_000
+
+
 def test_operations_are_carried_out_in_the_order_of_the_rows(server):
     server.publish("orders", {"id": 9, "x": 1}, {"id": 8})
     (key,) = (row["k"] for row in server.records("orders", meta="true", filter="/id = 8"))

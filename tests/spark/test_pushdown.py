@@ -155,13 +155,8 @@ def test_what_the_two_compare_otherwise_is_left_to_spark(one):
     assert expression(one, FIELDS) is None
 
 
-class Reader(PushingReader):
-    def _bodies_are_json(self):
-        return True
-
-
 def pushing(schema):
-    return Reader(read_options({"topic": "t", "pushdown": "true"}), schema, from_log=False)
+    return PushingReader(read_options({"topic": "t", "pushdown": "true"}), schema, from_log=False)
 
 
 def test_columns_of_the_row_are_no_fields_of_the_body():

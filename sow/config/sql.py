@@ -1,0 +1,39 @@
+"""What is wrong with a query at first sight: enough to catch a slip without starting Spark.
+
+Spark's own parser has the last word, and `sow check --spark` asks it. Here only what no query of
+Spark's can be is found: one that begins as none, a bracket or quote that is left open, and one
+that does not read `source`.
+"""
+
+import re
+
+BEGINNINGS = ("select", "with", "from", "values", "table")
+TOKEN = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`"
+    r"|[A-Za-z_]\w*|[()'\"`]|/\*",
+    re.DOTALL,
+)
+OPEN = {"'": "a quote '", '"': 'a quote "', "`": "a quote `", "/*": "a comment /*"}
+
+
+def problem(text: str) -> str:
+    """What is wrong, with the line of the text; empty if nothing is seen."""
+    brackets: list[int] = []
+    words: list[str] = []
+    for token in TOKEN.finditer(text):
+        found, line = token[0], text.count("\n", 0, token.start()) + 1
+        if found in OPEN:
+            return f"in its line {line} {OPEN[found]} is left open"
+        if found == "(":
+            brackets.append(line)
+        elif found == ")":
+            if not brackets:
+                return f"in its line {line} a bracket is closed that was not opened"
+            brackets.pop()
+        elif found[0].isalpha() or found[0] in "_`":
+            words.append(found.strip("`").lower())
+    if brackets:
+        return f"in its line {brackets[-1]} a bracket is left open"
+    if not words or words[0] not in BEGINNINGS:
+        return f"it begins with {words[0] if words else 'nothing'}"
+    return "" if "source" in words else "it does not read source"

@@ -1,0 +1,71 @@
+"""Rows that the server does not take, set aside on storage that all tasks see.
+
+A task writes them to a file of its own in a directory of the batch; the driver, when it has
+committed the batch, moves those of the attempts that won to where they are looked for, and lets the
+others go. So what a failed attempt has set aside is not told twice, and a batch that is written
+again replaces its files. The names begin as Spark expects of what is not to be read yet.
+
+The storage is a path that every machine has, or a place with a scheme that Arrow reaches (s3, gs,
+abfs, hdfs), with the keys that the machines have for it.
+"""
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from pyarrow import ArrowException
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+
+from sow.errors import ClientError
+from sow.pipelines import has_scheme
+
+ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "gcs": "gs"}
+"""Schemes of Hadoop's that Arrow calls otherwise."""
+
+
+class DeadLetters:
+    """The rows that a batch of one writer has set aside under `path`."""
+
+    def __init__(self, path: str, topic: str, writer: str, epoch: int) -> None:
+        self._files, self._directory = _opened(path)
+        # Writers and topics are called as they like, files are not.
+        name = blake2b(f"{topic}\0{writer}".encode(), digest_size=6).hexdigest()
+        self._batch = f"{name}-{epoch}"
+        self._unfinished = posixpath.join(self._directory, f"_{self._batch}")
+
+    def put(self, part: int, attempt: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Set rows of one attempt aside: all that there are, since a file is written once."""
+        self._files.create_dir(self._unfinished, recursive=True)
+        lines = "".join(json.dumps(row, default=str) + "\n" for row in rows)
+        with self._files.open_output_stream(self._of(part, attempt)) as file:
+            file.write(lines.encode())
+
+    def keep(self, part: int, attempt: str) -> None:
+        """Move those of an attempt that has won to where they are looked for; again, if need be."""
+        if self._files.get_file_info(self._of(part, attempt)).type == FileType.File:
+            kept = posixpath.join(self._directory, f"{self._batch}-{part}.ndjson")
+            self._files.move(self._of(part, attempt), kept)
+
+    def finish(self) -> None:
+        """Let go of what other attempts have set aside."""
+        if self._files.get_file_info(self._unfinished).type == FileType.Directory:
+            self._files.delete_dir(self._unfinished)
+
+    def _of(self, part: int, attempt: str) -> str:
+        return posixpath.join(self._unfinished, f"{part}-{attempt}.ndjson")
+
+
+def _opened(path: str) -> tuple[FileSystem, str]:
+    if not has_scheme(path):
+        return LocalFileSystem(), path
+    scheme, _, rest = path.partition(":")
+    try:
+        files, directory = FileSystem.from_uri(f"{ALIASES.get(scheme, scheme)}:{rest}")
+    except (ArrowException, ValueError, OSError) as error:
+        raise ClientError(
+            f"deadLetterPath {path}: {error}; give a path that every machine has, or s3://…, "
+            "gs://…, abfs://… or hdfs://…"
+        ) from None
+    return files, directory

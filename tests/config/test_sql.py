@@ -1,0 +1,49 @@
+"""A slip in a query is seen without Spark, and no query is taken for a slip."""
+
+from pathlib import Path
+
+import pytest
+
+from sow.config import loads
+from sow.config.sql import problem
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("SELEC * FROM source", "begins with selec"),
+        ("", "begins with nothing"),
+        ("SELECT count(* FROM source", "line 1 a bracket is left open"),
+        ("SELECT a\nFROM source)", "line 2 a bracket is closed"),
+        ("SELECT 'a FROM source", "a quote ' is left open"),
+        ("SELECT `a FROM source", "a quote ` is left open"),
+        ("SELECT /* a FROM source", "a comment /* is left open"),
+        ("SELECT * FROM sorce", "does not read source"),
+    ],
+)
+def test_a_slip_is_seen(text, says):
+    assert says in problem(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM source",
+        "-- it's all (there is\nSELECT ')' a, \"(\" b, `(` c /* ( */ FROM `source`",
+        "WITH x AS (SELECT * FROM source) SELECT 'it''s' FROM x",
+        "(SELECT 1 FROM source) UNION ALL (SELECT 'a\\'b' FROM source)",
+        "FROM source |> WHERE a > 1",
+    ],
+)
+def test_a_query_is_let_through(text):
+    assert problem(text) == ""
+
+
+def test_it_is_said_of_the_element():
+    text = (ROOT / "config.xml").read_text()
+    broken = text.replace("GROUP BY symbol, window(_ts, '1 minute')", "GROUP BY window(_ts")
+    assert not loads(text).errors
+    (found,) = loads(broken).errors
+    assert (found.element, "a bracket is left open" in found.message) == ("SQL", True)

@@ -1,0 +1,180 @@
+"""Fields of bodies come in the types of a schema: exactly, whatever stands beside them."""
+
+import json
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from sow.errors import ClientError
+from sow.messages import message_type
+from sow.messages.base import MessageType
+from sow.spark import columns as module
+from sow.spark.columns import ROW, Messages, decoder
+
+TIME = pa.timestamp("us", tz="UTC")
+FIELDS = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("small", pa.int16()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+        ("m", pa.decimal128(20, 4)),
+        ("at", TIME),
+        ("plain", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("raw", pa.binary()),
+        ("l", pa.list_(pa.int32())),
+        ("o", pa.struct([("s", pa.string()), ("m", pa.decimal128(9, 2))])),
+    ]
+)
+VALUES = [
+    "1", "1.0", "-0", "1e3", "12.5000", "0.1", "12345678901234567890123", "9223372036854775808",
+    "1234567890123456.7891", "1e400", "40000", "true", "false", "null", '"1"', '"x"', '"1.5"',
+    '" 1"', '".5"', '"+1"', '"NaN"', '"\\ud800"', '"AQI="', '"A"', '"2026-01-02"',
+    '"2026-01-02T03:04:05Z"', '"2026-01-02T03:04:05.123456789Z"', '"2026-02-30T00:00:00Z"',
+    '"2026-01-02 03:04:05.5"', '"2026-01-02T03:04:05+02:00"', '"20260102"', "[]", "[1, 2]",
+    "[1, 2.5]", "{}", '{"s": "x", "m": 1.10}', '{"s": 12.50, "m": "1.10"}',
+]  # fmt: skip
+
+
+def rows(*texts, op="publish"):
+    count = len(texts)
+    columns = [range(count), ["t"] * count, [f"k{n}" for n in range(count)], [op] * count]
+    columns += [[0] * count, list(texts)]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, ROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW)
+
+
+def read(kind, *values, **more):
+    schema = pa.schema([("x", kind)])
+    texts = [f'{{"x": {value}}}' for value in values]
+    return decoder(schema, **more)(rows(*texts)).column("x").to_pylist()
+
+
+def document(chance):
+    names = [name for name in FIELDS.names if chance.random() < 0.8]
+    return "{" + ", ".join(f'"{name}": {chance.choice(VALUES)}' for name in names) + "}"
+
+
+def fitting(chance):
+    """A document of which every field has its type."""
+    number = chance.randrange(30_000)
+    return json.dumps(
+        {
+            "n": number, "small": number, "d": number / 7, "f": 0.5, "s": str(number), "b": True,
+            "m": number, "at": "2026-01-02T03:04:05Z", "day": "2026-01-02", "raw": "AQI=",
+            "plain": "2026-01-02 03:04:05.25", "l": [number], "o": {"s": "x", "m": 1},
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_row_is_read_as_it_is_alone(seed):
+    chance = random.Random(seed)
+    texts = [fitting(chance) for _ in range(300)]
+    for _ in range(chance.choice((0, 1, 20, 300))):
+        texts[chance.randrange(300)] = document(chance)
+    whole = decoder(FIELDS)(rows(*texts)).to_pylist()
+    assert whole == [decoder(FIELDS)(rows(text)).to_pylist()[0] for text in texts]
+
+
+def test_one_odd_row_sends_few_others_through_the_slow_reader(monkeypatch):
+    seen = []
+    slow = module._Typed._one_by_one
+
+    def watched(self, texts):
+        seen.append(len(texts))
+        return slow(self, texts)
+
+    monkeypatch.setattr(module._Typed, "_one_by_one", watched)
+    schema = pa.schema([("n", pa.int64())])
+    texts = ['{"n": 1}'] * 10_000
+    texts[7_000] = '{"n": "odd"}'
+    found = decoder(schema)(rows(*texts)).column("n")
+    assert found.null_count == 1
+    assert sum(seen) <= module.ONE_BY_ONE
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_read_as"),
+    [
+        (pa.decimal128(38, 10), "1234567890123456789012345678.0123456789",
+         Decimal("1234567890123456789012345678.0123456789")),
+        (pa.decimal128(9, 2), "1.105", None),
+        (pa.string(), "12345678901234567890123", "12345678901234567890123"),
+        (pa.string(), "1.50", "1.50"),
+        (pa.string(), '{"a": 1.50, "b": [true, null, "ü"]}', '{"a":1.50,"b":[true,null,"ü"]}'),
+        (pa.date32(), "20454", None),
+        (TIME, "1767322800", None),
+        (pa.date32(), '"2026-01-02"', date(2026, 1, 2)),
+        (TIME, '"2026-01-02T03:04:05.123456789Z"',
+         datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)),
+        (pa.binary(), '"AQI="', b"\x01\x02"),
+        (pa.binary(), '"A"', None),
+        (pa.map_(pa.string(), pa.int64()), '{"a": 1}', [("a", 1)]),
+        (pa.map_(pa.int64(), pa.int64()), '{"7": 1}', [(7, 1)]),
+        (pa.map_(pa.int64(), pa.int64()), '{"a": 1}', None),
+        (pa.struct([("m", pa.map_(pa.string(), pa.string()))]), '{"m": {"a": "b"}}',
+         {"m": [("a", "b")]}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("beside", [0, 100])
+def test_a_value_is_exact_or_null(kind, value, is_read_as, beside):
+    assert read(kind, value, *["null"] * beside)[0] == is_read_as
+
+
+def test_a_field_that_may_not_be_null_is_named():
+    needed = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    with pytest.raises(ClientError, match="the field x is not there of record k1 at bookmark 1"):
+        decoder(needed)(rows('{"x": 1}', "{}"))
+    inner = pa.struct([pa.field("y", pa.int64(), nullable=False)])
+    with pytest.raises(ClientError, match=r"the field x\.y is not there"):
+        decoder(pa.schema([("x", inner)]))(rows('{"x": {}}'))
+    assert decoder(pa.schema([("x", inner)]))(rows("{}")).to_pylist() == [{"x": None}]
+
+
+def line(kind: MessageType, body: bytes) -> str:
+    return json.loads(kind.to_line(body))
+
+
+def test_messages_of_other_types_are_read_by_field():
+    schema = pa.schema([("id", pa.string()), ("px", pa.float64()), ("n", pa.int32())])
+    schema = schema.append(pa.field("legs", pa.list_(pa.string())))
+    bar = Messages("bar", "nvfix", "|")
+    found = decoder(schema, bar)(rows("id=1|px=10.5|n=7|legs=a|legs=b", "id=2|px=x|legs=c"))
+    assert found.to_pylist() == [
+        {"id": "1", "px": 10.5, "n": 7, "legs": ["a", "b"]},
+        {"id": "2", "px": None, "n": None, "legs": ["c"]},
+    ]
+    kind = message_type("bflat")
+    document = {"id": "1", "px": float("nan"), "n": 7}
+    found = decoder(schema, Messages("bflat", "bflat"))(rows(line(kind, kind.encode(document))))
+    (row,) = found.to_pylist()
+    assert (row["id"], row["n"], row["legs"]) == ("1", 7, None)
+    assert row["px"] != row["px"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "value"),
+    [
+        ("int64", "-5", pa.int64(), -5),
+        ("int64", "5", pa.decimal128(9, 2), Decimal("5.00")),
+        ("double", "6.5e3", pa.float64(), 6500.0),
+        ("binary", "AQI=", pa.binary(), b"\x01\x02"),
+        ("string", "x", pa.binary(), None),
+    ],
+)
+def test_a_message_without_fields_is_its_value(name, text, kind, value):
+    schema = pa.schema([("value", kind)])
+    assert decoder(schema, Messages(name, name))(rows(text)).to_pylist() == [{"value": value}]
+
+
+def test_fields_of_messages_without_fields_are_refused():
+    with pytest.raises(ClientError, match="of type int64 have no fields, so there is no column px"):
+        Messages("int64", "int64").check(pa.schema([("px", pa.float64())]))
+    Messages("int64", "int64").check(pa.schema([("value", pa.int64()), ("_key", pa.string())]))
