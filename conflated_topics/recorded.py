@@ -41,10 +41,10 @@ __all__ = [
     "times_us",
 ]
 
-MAGIC = b"CTRS"
-VERSION = 1
+STATE_MAGIC = b"CTRS"
+STATE_VERSION = 1
 """Of the bytes of a state. It goes up when older releases cannot read them any more."""
-HEADER = struct.Struct("<4sHI")
+STATE_HEADER = struct.Struct("<4sHI")
 
 
 @dataclass(frozen=True)
@@ -70,21 +70,21 @@ class State:
             "sizes": [len(table) for table in tables],
         }
         text = json.dumps(about).encode()
-        return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, *tables])
+        return b"".join([STATE_HEADER.pack(STATE_MAGIC, STATE_VERSION, len(text)), text, *tables])
 
     @classmethod
     def from_bytes(cls, data: bytes, spec: Spec) -> "State":
         """The state that `to_bytes` wrote; raises if it was written under another spec."""
-        if len(data) < HEADER.size or data[:4] != MAGIC:
+        if len(data) < STATE_HEADER.size or data[:4] != STATE_MAGIC:
             raise ValueError("this is not the state of a conflation; begin with State(spec)")
-        _, version, size = HEADER.unpack_from(data)
-        if version != VERSION:
+        _, version, size = STATE_HEADER.unpack_from(data)
+        if version != STATE_VERSION:
             raise ValueError(
-                f"this state has the version {version}, and {VERSION} is understood here; "
+                f"this state has the version {version}, and {STATE_VERSION} is understood here; "
                 "use the release that wrote it or start again from the log"
             )
-        tables, at = [], HEADER.size + size
-        about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
+        tables, at = [], STATE_HEADER.size + size
+        about = json.loads(data[STATE_HEADER.size : at]) if at <= len(data) else None
         if about is None or at + sum(about["sizes"]) != len(data):
             raise ValueError("this state was cut short; use an earlier one or start from the log")
         _refuse_difference(about["spec"], spec.fingerprint())

@@ -14,7 +14,6 @@ import aiohttp
 from sow.client.bodies import Document, encode_all
 from sow.client.http import (
     CONNECT_S,
-    FRAMES,
     Answer,
     Http,
     Rows,
@@ -37,6 +36,7 @@ from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.subscription import Subscription
 from sow.errors import BadMessage, ClientError
+from sow.media_types import FRAMES
 
 URL_DEFAULT = "http://127.0.0.1:8080"
 FRAME_MESSAGES = 1000

@@ -17,9 +17,8 @@ from yarl import URL
 from sow.client.failures import failure, reported
 from sow.client.tables import to_arrow, to_pandas
 from sow.errors import SowError
+from sow.media_types import JSON, NDJSON
 
-LINES = "application/x-ndjson"
-FRAMES = "application/vnd.sow.frames"
 CONNECT_S = 10.0
 """How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
 seconds, so one that has not come by then will not."""
@@ -107,7 +106,7 @@ class Http:
         path: str,
         asked: Mapping[str, object] | None = None,
         *,
-        accept: str = "application/json",
+        accept: str = JSON,
         body: bytes | None = None,
         content_type: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -143,7 +142,7 @@ class Http:
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        async with self.request("GET", records_of(topic), asked, accept=LINES) as response:
+        async with self.request("GET", records_of(topic), asked, accept=NDJSON) as response:
             yield Rows(self.url, response)
 
 

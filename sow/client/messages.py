@@ -89,10 +89,10 @@ class Line(Message, omit_defaults=True):
         return failure({name: getattr(self, name) for name in names})
 
 
-LINES = msgspec.json.Decoder(Line)
+LINE_DECODER = msgspec.json.Decoder(Line)
 
 
 def read_lines(frame: bytes | str) -> list[Line]:
     """The lines of one frame, in order; raises msgspec.DecodeError for what is no line of a
     server's."""
-    return LINES.decode_lines(frame)
+    return LINE_DECODER.decode_lines(frame)

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 from aiohttp import web
 
+from conflated_topics.ipc import from_ipc, to_ipc
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
@@ -22,7 +23,6 @@ from sow.messages.arrow_input import read_stream
 from sow.requests.staged_writes import StagedRows
 from sow.topic.records import Records
 
-ARROW = "application/vnd.apache.arrow.stream"
 ROWS_AT_ONCE = 10_000
 SCHEMA = pa.schema(
     [
@@ -214,10 +214,7 @@ def without_rows(content: bytes, places: Sequence[int]) -> bytes:
     """A stream that was read without some of its rows."""
     if not places:
         return content
-    table = pa.ipc.open_stream(content).read_all()
+    table = from_ipc(content)
     kept = np.ones(len(table), bool)
     kept[list(places)] = False
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table.filter(pa.array(kept)))
-    return bytes(sink.getvalue())
+    return to_ipc(table.filter(pa.array(kept)))

@@ -12,15 +12,14 @@ from aiohttp import web
 
 from sow.engine.engine import Engine
 from sow.errors import BadMessage, TooLarge, clipped
+from sow.media_types import BYTES, FRAMES, JSON, NDJSON, TEXT
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import FAILURES, array_pieces, frame_pieces, line_pieces
 from sow.topic.records import CheckedMessages, Columns, Records
 from sow.wire import BODIES_MAX
 
-JSON_TYPES = ("application/json", "text/json")
-LINE_TYPES = ("application/x-ndjson", "application/jsonl", "text/plain")
-FRAMES_TYPE = "application/vnd.sow.frames"
-BYTES_TYPE = "application/octet-stream"
+JSON_TYPES = (JSON, "text/json")
+LINE_TYPES = (NDJSON, "application/jsonl", TEXT)
 
 
 async def take_messages(
@@ -82,15 +81,15 @@ def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[
     content_type = request.content_type
     if content_type in LINE_TYPES:
         return line_pieces(as_utf8(request, body))
-    if content_type == FRAMES_TYPE:
+    if content_type == FRAMES:
         return frame_pieces(body)
-    if content_type == BYTES_TYPE:
+    if content_type == BYTES:
         return iter([[body]])
     if content_type in JSON_TYPES:
         return _bodies(topic, _json(as_utf8(request, body).strip()))
     raise UnsupportedMediaType(
         f"content type {clipped(content_type)} is not understood; send application/json, "
-        f"application/x-ndjson, text/plain, {BYTES_TYPE} or {FRAMES_TYPE}"
+        f"{NDJSON}, {TEXT}, {BYTES} or {FRAMES}"
     )
 
 

@@ -20,27 +20,27 @@ from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
 from sow.history.snapshot import CHUNK_ROWS, Snapshot
 from sow.lists import comma_list, read_list
+from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, TEXT
 from sow.paths import value_at
 from sow.query import Query
 from sow.requests.executor import OPERATOR, Executor
-from sow.server.arrow import ARROW, of_documents, of_snapshot, write_stream
-from sow.server.bodies import BYTES_TYPE, Reading, take_messages
+from sow.server.arrow import of_documents, of_snapshot, write_stream
+from sow.server.bodies import Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
 from sow.server.requests import read_body
-from sow.server.responses import JSON, json_response
+from sow.server.responses import json_response
 from sow.topic.rendering import Shape
 
-NDJSON = "application/x-ndjson"
 QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain")
 QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
 FORMATS = (JSON, NDJSON, ARROW)
-FORMATS_LATER = ("text/csv",)
+FORMATS_LATER = (CSV,)
 
 
 class HttpDoor:
@@ -134,7 +134,7 @@ class HttpDoor:
         if is_known(request, etag):
             return web.Response(status=304, headers=headers)
         kind = topic.records.message_type
-        content_type = JSON if kind.name == "json" else "text/plain" if not kind.enc else BYTES_TYPE
+        content_type = JSON if kind.name == "json" else TEXT if not kind.enc else BYTES
         return web.Response(body=body, content_type=content_type, headers=headers)
 
     async def publish(self, request: web.Request) -> web.Response:

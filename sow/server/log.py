@@ -21,16 +21,16 @@ from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.log_rows import Extent, LogRows, extent, log_rows
 from sow.lists import comma_list
+from sow.media_types import ARROW, JSON, NDJSON
 from sow.requests.consumers import Consumers
-from sow.server.arrow import ARROW, Stream, of_log
+from sow.server.arrow import Stream, of_log
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
-from sow.server.responses import JSON, json_response
+from sow.server.responses import json_response
 from sow.topic.records import Records
 
-NDJSON = "application/x-ndjson"
 ROWS_DEFAULT = 10_000
 ROWS_MAX = 1_000_000
 WAIT_S_MAX = 60

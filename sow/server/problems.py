@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
 from sow.errors import Busy, ClientError, SowError, TooLarge
+from sow.media_types import PROBLEM
 
 log = logging.getLogger("sow")
 
@@ -31,9 +32,7 @@ def problem(error: SowError, status: int | None = None) -> web.Response:
         "detail": error.detail,
         **error.fields(),
     }
-    response = web.Response(
-        status=status, body=orjson.dumps(document), content_type="application/problem+json"
-    )
+    response = web.Response(status=status, body=orjson.dumps(document), content_type=PROBLEM)
     if isinstance(error, Busy):
         response.headers["Retry-After"] = str(error.retry_after_s)
     return response

@@ -7,7 +7,8 @@ from urllib.parse import quote
 import orjson
 from aiohttp import web
 
-JSON = "application/json"
+from sow.media_types import JSON
+
 HEADER_CHARS_MAX = 1000
 """Of a header's value: clients refuse a line of more than about 8,000."""
 PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")

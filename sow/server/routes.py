@@ -15,6 +15,7 @@ from sow import __version__
 from sow.budget import Budget
 from sow.commands import COMMANDS, OPTIONS, Option
 from sow.errors import NotAvailable
+from sow.media_types import JSON
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
@@ -111,7 +112,7 @@ def routes(
         return web.Response(text="; ".join(["ok", *told]) + "\n")
 
     async def openapi(_request: web.Request) -> web.Response:
-        return web.Response(body=orjson.dumps(description(table)), content_type="application/json")
+        return web.Response(body=orjson.dumps(description(table)), content_type=JSON)
 
     async def console(_request: web.Request) -> web.Response:
         raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")

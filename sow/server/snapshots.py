@@ -33,8 +33,9 @@ from sow.history.bookmarks import parse_start
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import as_of
 from sow.lists import comma_list
+from sow.media_types import ARROW
 from sow.query import Query
-from sow.server.arrow import ARROW, of_snapshot, write_stream
+from sow.server.arrow import of_snapshot, write_stream
 from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count

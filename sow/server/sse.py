@@ -14,6 +14,7 @@ from sow.commands import OPTIONS, Command, Options, options_of
 from sow.encodings import EVENTS
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
+from sow.media_types import EVENT_STREAM
 from sow.options import read_value
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
@@ -46,7 +47,7 @@ class EventDoor:
         try:
             self._check(command)
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
-            response.content_type = "text/event-stream"
+            response.content_type = EVENT_STREAM
             response.enable_chunked_encoding()
             await response.prepare(request)
             connection = Connection(driver, executor, session, watched(request), ended.set)

@@ -19,8 +19,9 @@ from aiohttp import web
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
+from sow.media_types import ARROW
 from sow.requests.staged_writes import CommitStep, Rejected, StagedWrites
-from sow.server.arrow import ARROW, read_rows, without_rows
+from sow.server.arrow import read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import asked_of, read_count

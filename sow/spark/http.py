@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from sow.errors import ClientError, SowError
+from sow.media_types import ARROW, JSON
 
 PAUSE_S = 0.2
 """Before a request is tried again for the first time: a mere hiccup is over by then."""
@@ -21,7 +22,6 @@ PAUSE_S_MAX = 5.0
 CONNECT_S = 30.0
 """What an answer may take, beside what the caller allows for retries: a server may be busy."""
 AWAY = (502, 503, 504)
-ARROW = "application/vnd.apache.arrow.stream"
 
 
 class Reply(NamedTuple):
@@ -72,8 +72,8 @@ class Server:
         asked: Mapping[str, object],
         content: bytes | None = None,
         *,
-        accept: str = "application/json",
-        content_type: str = "application/json",
+        accept: str = JSON,
+        content_type: str = JSON,
     ) -> Reply:
         """The whole answer; raises Refused, or SowError when the server stays away."""
         query = urlencode({k: _text(v) for k, v in asked.items() if v is not None}, quote_via=quote)

@@ -19,10 +19,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from conflated_topics.ipc import to_ipc
 from sow.errors import ClientError
+from sow.media_types import ARROW
 from sow.spark.dead_letters import DeadLetters
 from sow.spark.documents import documents
-from sow.spark.http import ARROW, segment
+from sow.spark.http import segment
 from sow.spark.options import Options
 
 CHUNK_BYTES_MAX = 16 * 1024**2
@@ -88,9 +90,6 @@ class _Staging:
         if not batches:
             return
         table = pa.Table.from_batches(batches)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
         skips = self._options.dead_letter_path is not None
         reply = self._server.request(
             "POST",
@@ -102,7 +101,7 @@ class _Staging:
                 "chunk": self.staged.chunks,
                 "rejects": "skip" if skips else "fail",
             },
-            sink.getvalue().to_pybytes(),
+            to_ipc(table),
             content_type=ARROW,
         )
         answer = json.loads(reply.body)

@@ -1,0 +1,16 @@
+"""The media types of what travels over HTTP, as headers name them.
+
+Which requests take and give which, the server says; how each looks is documented in docs/http.md.
+"""
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+CSV = "text/csv"
+TEXT = "text/plain"
+EVENT_STREAM = "text/event-stream"
+BYTES = "application/octet-stream"
+"""One message, as it is."""
+FRAMES = "application/vnd.sow.frames"
+"""Many messages, each after its length."""
