@@ -1,7 +1,8 @@
-"""Definitions: what config.xml says a topic is.
+"""Definitions: what config.xml says, topics above all, and the topics of the server's own.
 
-A definition is plain data without behaviour or I/O; `sow.config` makes them from XML and
-`sow.engine.engine` runs them. Units stand last in a name; `line` is the line of the XML element.
+A definition is plain data without behaviour or I/O; `sow.config` makes them from XML, and whoever
+they are about goes by them. Pipelines have a module of their own (`sow.pipelines`). Units stand
+last in a name; `line` is the line of the XML element.
 """
 
 from dataclasses import dataclass, field, replace

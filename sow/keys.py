@@ -1,6 +1,6 @@
 """Keys: which record a message is about.
 
-A record's *identity* is the text of its key values; within a topic it is the record's name.
+A record's *identity* is the text of its key values; within a topic no two records have the same.
 Its *SowKey* is the unsigned 64-bit number that clients see: a pure function of the key domain
 and the identity, so that it is the same after a restart, in a conflated copy and in Spark
 (`sow_key` says how to compute it anywhere). Topics without key fields take the publisher's own

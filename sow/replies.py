@@ -1,7 +1,7 @@
 """What the server says to a session: the vocabulary of its lines, as plain dictionaries.
 
-One function a line, in the words of the protocol. Records in bulk do not pass through here:
-`sow.wire` renders them straight from columns.
+One function a line, in the words of the protocol. The lines of records do not pass through here:
+they are made straight from columns (`sow.topic.rendering`).
 """
 
 from sow.errors import SowError

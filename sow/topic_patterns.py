@@ -1,7 +1,9 @@
-"""Patterns of topic names: regular expressions, searched for unanchored and in linear time.
+"""Names that stand for several topics: patterns, and the formats that name copies.
 
-A name is taken for a pattern when it holds a character that means something to a regular
-expression; whether a topic of exactly that name exists is asked first, by whoever knows topics.
+A pattern is a regular expression, searched for unanchored and in linear time. A name is taken for
+one when it holds a character that means something to a regular expression; whether a topic of
+exactly that name exists is asked first, by whoever knows topics. A format has the name of the
+underlying topic in the place of each ``%n``, and is read in both directions.
 """
 
 from sow.errors import BadFilter, ClientError, TooLarge

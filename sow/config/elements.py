@@ -2,7 +2,8 @@
 
 Reading, did-you-mean, the reference in docs/configuration.md and the check that config.xml
 explains every element are all driven from here. To add an element: an entry here (or in
-`topic_elements`), and a field on the dataclass that its section makes (`sow.definitions`).
+`topic_elements`, `pipeline_elements` or `security_elements`, which are parts of this table), and a
+field on the dataclass that its section makes (`sow.definitions`, `sow.pipelines`).
 """
 
 from sow.config import kinds

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Literal, get_args
 
 from sow.config import units
 from sow.config.findings import MistakeError, halves
@@ -178,7 +179,7 @@ def _separator(text: str) -> bytes:
 
 
 def _flag(text: str) -> bool:
-    choice("true", "false").read(text)
+    choice(Literal["true", "false"]).read(text)
     return text == "true"
 
 
@@ -266,20 +267,16 @@ def spark_master(text: str) -> str:
     raise MistakeError(f"{shown(text)} is no master of Spark's", instead)
 
 
-def choice(*values: str, later: tuple[str, ...] = ()) -> Kind:
-    """One word of several; those in `later` are not built yet and refused by name."""
+def choice(words: object) -> Kind:
+    """One word of several: those of a `Literal`, which is also the type of what is read."""
+    values: tuple[str, ...] = get_args(words)
 
     def read(text: str) -> str:
         if text in values:
             return text
-        if text in later:
-            raise MistakeError(
-                f"the value {shown(text)} is not available yet", f"write {' or '.join(values)}"
-            )
         meant = nearest(text, values)
-        either = ", ".join(values)
         raise MistakeError(
-            f"{shown(text)} is none of {either}",
+            f"{shown(text)} is none of {', '.join(values)}",
             f"did you mean {meant}?" if meant else "write one of them",
         )
 

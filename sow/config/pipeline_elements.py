@@ -2,7 +2,18 @@
 
 from sow.config import kinds
 from sow.config.element import Element
-from sow.pipelines import UNITS, Conflate, Option, Pipeline, Sink, Source
+from sow.pipelines import (
+    UNITS,
+    Conflate,
+    FoldPolicy,
+    Option,
+    OutputMode,
+    Pipeline,
+    Sink,
+    SinkFormat,
+    Source,
+    SourceFormat,
+)
 
 
 def _options(about: str, name: str = "Option", field: str = "options") -> Element:
@@ -42,7 +53,7 @@ SOURCE = Element(
     children=(
         Element(
             name="Format",
-            kind=kinds.choice("parquet", "csv", "json", "kafka", "sow", "rate"),
+            kind=kinds.choice(SourceFormat),
             required=True,
             fields=("format",),
             about="Files, a topic of Kafka's (its jar must be there), a topic of this server, or "
@@ -137,7 +148,7 @@ CONFLATE = Element(
         ),
         Element(
             name="Policy",
-            kind=kinds.choice("latest", "merge", "sum", "min", "max", "first", "count"),
+            kind=kinds.choice(FoldPolicy),
             default="latest",
             fields=("policy",),
             about="How they become one.",
@@ -165,7 +176,7 @@ SINK = Element(
         ),
         Element(
             name="Format",
-            kind=kinds.choice("parquet", "csv", "json"),
+            kind=kinds.choice(SinkFormat),
             fields=("format",),
             about="Files instead.",
         ),
@@ -211,7 +222,7 @@ PIPELINES = Element(
                 SINK,
                 Element(
                     name="OutputMode",
-                    kind=kinds.choice("append", "update"),
+                    kind=kinds.choice(OutputMode),
                     default="append",
                     fields=("output_mode",),
                     about="With an aggregation in the SQL, update writes each row whenever it "

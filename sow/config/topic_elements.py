@@ -1,11 +1,21 @@
 """The part of the table of elements that stands inside `<SOW>`: topics and conflated topics."""
 
 from dataclasses import replace
-from typing import get_args
 
 from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, later, unused
-from sow.definitions import ConflatedTopic, Merge, Operation, Topic
+from sow.definitions import (
+    ConflatedTopic,
+    DeltaNull,
+    Durability,
+    Engine,
+    Merge,
+    Operation,
+    Placement,
+    Policy,
+    Schedule,
+    Topic,
+)
 
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,7 +67,7 @@ INDEXES = (
 BACK_PRESSURE = (
     Element(
         name="ConflationPolicy",
-        kind=kinds.choice("conflate", "off", "unsubscribe", "always"),
+        kind=kinds.choice(Policy),
         default="conflate",
         fields=("conflation_policy",),
         about="What a session's full queue may do with this topic's updates: conflate them, lose "
@@ -65,7 +75,7 @@ BACK_PRESSURE = (
     ),
     Element(
         name="Placement",
-        kind=kinds.choice("replace", "append"),
+        kind=kinds.choice(Placement),
         default="replace",
         fields=("placement",),
         about="Where a conflated update goes: in the place of the older one, or to the end.",
@@ -103,7 +113,7 @@ BACK_PRESSURE = (
             ),
             Element(
                 name="Operation",
-                kind=kinds.choice(*get_args(Operation)),
+                kind=kinds.choice(Operation),
                 required=True,
                 fields=("operation",),
                 about="How the older and the newer value become one. `count` counts the updates.",
@@ -158,7 +168,7 @@ TOPIC = Element(
             children=(
                 Element(
                     name="Mode",
-                    kind=kinds.choice("persistent", "transient"),
+                    kind=kinds.choice(Durability),
                     default="persistent",
                     fields=("durability",),
                     about="Persistent: on disk before it is acknowledged. Transient: in memory.",
@@ -191,7 +201,7 @@ TOPIC = Element(
         ),
         Element(
             name="DeltaNull",
-            kind=kinds.choice("ignore", "set", "remove"),
+            kind=kinds.choice(DeltaNull),
             default="ignore",
             fields=("delta_null",),
             about="What an explicit null in a delta publish does to its field: nothing, set it "
@@ -246,7 +256,7 @@ CONFLATED_TOPIC = Element(
         *INDEXES,
         Element(
             name="Schedule",
-            kind=kinds.choice("per-key", "tick"),
+            kind=kinds.choice(Schedule),
             default="per-key",
             fields=("schedule",),
             about="When windows close: each key's by itself, from its first pending change, or "
@@ -261,7 +271,7 @@ CONFLATED_TOPIC = Element(
         ),
         Element(
             name="Engine",
-            kind=kinds.choice("embedded", "spark"),
+            kind=kinds.choice(Engine),
             default="embedded",
             fields=("engine",),
             about="What conflates: the server, or Spark in a process of its own that reads the log "

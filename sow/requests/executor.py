@@ -1,8 +1,8 @@
 """The executor: carries out the commands of sessions on the engine.
 
-One table, one method a command. A method checks everything before it changes anything; an error
-of the client's becomes a failure ack and nothing else. Replies are said to the session in order;
-when they leave is decided by the engine's groups.
+The table of commands (`sow.commands`) says which method carries out which. A method checks
+everything before it changes anything; an error of the client's becomes a failure ack and nothing
+else. Replies are said to the session in order; when they leave is decided by the engine's groups.
 
 A session whose socket has gone is kept for a while, collecting what it follows, for its client to
 take up again with a logon.

@@ -1,8 +1,9 @@
 """Rows in Arrow: the streams that Spark and data frames read, and those that writers send.
 
-Every row has the same six columns, whatever it is a row of: a record as it stands is the
-publish that made it so. Bodies are text, as in a line to a client: JSON as it was sent, other types
-as the text of their string.
+Rows of the log and of snapshots have the same six columns: a record as it stands is the publish
+that made it so. Bodies are text there, as in a line to a client: JSON as it was sent, other types
+as the text of their string. Records that are asked for by themselves have a column for each of
+their fields (`sow.messages.arrow`). What a writer sends has those of the six that say what to do.
 """
 
 import asyncio

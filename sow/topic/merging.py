@@ -1,4 +1,6 @@
-"""Structural conflation: two messages of one record made into one that holds the sense of both.
+"""Structural conflation: two messages that are "the same" made into one with the sense of both.
+
+They are of one record, unless `<Match>` says otherwise.
 
 A merge is either a list of operations on fields (`<Merge>`: the newer message, but with some fields
 summed, kept, counted …) or a callable of the user's (`<Merger>`). Pairs that were merged are

@@ -1,10 +1,11 @@
 """Updates: one record's change as a subscriber is to be told it, and how two become one.
 
-An update says what the subscriber was last told of a record (`old`) and what holds now (`new`).
-Folding two updates of one record keeps the first one's `old` and the second one's `new`, so that
-what comes out is exact however many were folded:
+An update says whether the subscriber was told of a record (`told`, and in what state it holds it:
+`old`) and what holds now (`new`). Folding two updates of one record keeps what the first one says
+was told and what the second one says holds, so that what comes out is exact however many were
+folded:
 
-    old      new      say
+    told     new      say
     -        -        nothing: it came and went unseen
     -        yes      p, the whole record
     yes      yes      p, whole or as a delta
