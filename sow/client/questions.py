@@ -102,5 +102,5 @@ def _comma(value: object) -> object:
 
 def _interval(value: object) -> str:
     if isinstance(value, timedelta):
-        return f"{round(value.total_seconds() * 1000)}ms"
+        return f"{value // timedelta(microseconds=1)}us"
     return str(value)

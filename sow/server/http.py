@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from sow.commands import options_of
+from sow.commands import Options, options_of
 from sow.definitions import without_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
 from sow.history.snapshot import CHUNK_ROWS, Snapshot
-from sow.lists import comma_list, read_list
+from sow.lists import comma_list
 from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, TEXT
 from sow.paths import value_at
 from sow.query import Query
@@ -29,7 +29,7 @@ from sow.server.bodies import Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
-from sow.server.parameters import asked_of, read_count, read_flag, read_seconds
+from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import json_response
 from sow.topic.rendering import Shape
@@ -84,7 +84,8 @@ class HttpDoor:
         """A SOW query."""
         topic = self._topic(request)
         asked = asked_of(request)
-        query = self._query(asked)
+        options = read_options(asked, "query")
+        query = self._query(asked, options)
         kind = accepted(request, FORMATS, FORMATS_LATER)
         meta = read_flag(asked, "meta")
         answer = self._engine.query(topic.definition.name, query)
@@ -99,7 +100,7 @@ class HttpDoor:
         if kind == ARROW:
             await self._settled()
             return await _write_arrow(request, snapshot, meta, headers)
-        shape = Shape(select=read_list(asked["select"]) if "select" in asked else None)
+        shape = Shape(select=options.select)
         if shape.select is not None:
             topic.records.renderer.check_select(shape.select)
         await self._settled()
@@ -107,15 +108,15 @@ class HttpDoor:
             request, snapshot.documents(meta, shape), kind, headers, len(snapshot) <= CHUNK_ROWS
         )
 
-    def _query(self, asked: Mapping[str, str]) -> Query:
+    def _query(self, asked: Mapping[str, str], options: Options) -> Query:
         text = asked.get("filter")
         order_by = asked.get("order_by")
         return Query(
             filter=self._engine.filter(text) if text is not None else None,
             keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
             order_by=parse_order_by(order_by) if order_by else (),
-            top_n=read_count(asked, "top_n"),
-            skip_n=read_count(asked, "skip_n") or 0,
+            top_n=options.top_n,
+            skip_n=options.skip_n or 0,
         )
 
     async def record(self, request: web.Request) -> web.Response:

@@ -35,7 +35,7 @@ ROWS_DEFAULT = 10_000
 ROWS_MAX = 1_000_000
 WAIT_S_MAX = 60
 PIECES_AT_ONCE = 50
-PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
+LOG_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 
 Topics = dict[str, Records]
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
+from sow.commands import OPTIONS, Options, Request, options_of
 from sow.errors import ClientError, NotAvailable, clipped, shown
+from sow.options import read_value
 from sow.suggest import did_you_mean
 
 ASKED = web.RequestKey("asked", dict[str, str])
@@ -37,6 +39,18 @@ def _known(name: str, known: Sequence[str]) -> str:
 def asked_of(request: web.Request) -> dict[str, str]:
     """The parameters of a request that was let in."""
     return request[ASKED]
+
+
+def read_options(asked: Mapping[str, str], request: Request) -> Options:
+    """The options of commands among the parameters; the topic's name in an address is literal."""
+    options = Options(non_regex_topic=True)
+    for name in options_of(request):
+        if name in asked:
+            option = OPTIONS[name]
+            is_flag = option.value == "flag"
+            value = read_flag(asked, name) if is_flag else read_value(option, asked[name])
+            setattr(options, name, value)
+    return options
 
 
 def read_flag(asked: Mapping[str, str], name: str) -> bool:

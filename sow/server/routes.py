@@ -27,13 +27,11 @@ from sow.server.http import (
     SESSIONS_PARAMETERS,
     HttpDoor,
 )
-from sow.server.log import PARAMETERS as LOG_PARAMETERS
-from sow.server.log import LogDoor
+from sow.server.log import LOG_PARAMETERS, LogDoor
 from sow.server.metrics import exposition
 from sow.server.parameters import admit
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
-from sow.server.sse import PARAMETERS as STREAM_PARAMETERS
-from sow.server.sse import EventDoor
+from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from sow.server.websocket import WebSocketDoor
 from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
 from sow.store.staging import Staging

@@ -6,24 +6,21 @@ endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket f
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 
 from aiohttp import HttpVersion11, web
 
-from sow.commands import OPTIONS, Command, Options, options_of
+from sow.commands import Command, options_of
 from sow.encodings import EVENTS
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
 from sow.media_types import EVENT_STREAM
-from sow.options import read_value
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.connections import watched
 from sow.server.driver import Driver
-from sow.server.parameters import asked_of, read_flag
+from sow.server.parameters import asked_of, read_flag, read_options
 
-STREAM_OPTIONS = options_of("stream")
-PARAMETERS = ("filter", "snapshot", "delta", "bookmark", *STREAM_OPTIONS)
+STREAM_PARAMETERS = ("filter", "snapshot", "delta", "bookmark", *options_of("stream"))
 
 
 class EventDoor:
@@ -69,7 +66,7 @@ class EventDoor:
 
     def _command(self, request: web.Request) -> Command:
         asked = asked_of(request)
-        delta, options = read_flag(asked, "delta"), _options(asked)
+        delta, options = read_flag(asked, "delta"), read_options(asked, "stream")
         last = request.headers.get("Last-Event-ID")
         if last is None:
             bookmark = asked.get("bookmark")
@@ -106,15 +103,3 @@ class EventDoor:
         """End every stream, because the server stops."""
         for ended in list(self._open):
             ended.set()
-
-
-def _options(asked: Mapping[str, str]) -> Options:
-    """The options among the parameters; the topic's name in an address is literal."""
-    options = Options(non_regex_topic=True)
-    for name in STREAM_OPTIONS:
-        if name in asked:
-            option = OPTIONS[name]
-            is_flag = option.value == "flag"
-            value = read_flag(asked, name) if is_flag else read_value(option, asked[name])
-            setattr(options, name, value)
-    return options

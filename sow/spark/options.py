@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from conflated_topics.intervals import interval_us
 from conflated_topics.specs import parse_interval
 from sow.config.source_options import NAMES, USES, Use, misuse, plain
 from sow.errors import ClientError
+from sow.lists import comma_list
 from sow.spark.http import Server
 from sow.suggest import did_you_mean
 
@@ -107,7 +109,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(comma_list(text))
 
 
 def _flag(name: str, text: str) -> bool:
@@ -129,10 +131,11 @@ def _count(name: str, text: str | None, minimum: int = 1) -> int | None:
 
 
 def _seconds(text: str) -> float:
+    """How long requests are repeated: an interval, or a number of seconds."""
     try:
-        return float(text.removesuffix("s"))
+        return interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
     except ValueError:
-        raise ClientError(f"retryTimeout is {text!r}; write seconds, such as 60") from None
+        raise ClientError(f"retryTimeout is {text!r}; write seconds, such as 60 or 1m") from None
 
 
 def _closes_within_us(text: str | None) -> int | None:

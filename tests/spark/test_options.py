@@ -50,3 +50,36 @@ def test_a_path_is_not_passed_over():
 
 def test_what_spark_adds_of_its_own_is_no_mistake():
     assert read_options({**TOPIC, "checkpointLocation": "c", "queryName": "q"}, STREAM_WRITE)
+
+
+def read(**given):
+    return read_options({"topic": "orders", **given})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("60", 60), ("0", 0), ("1.5", 1.5), ("60s", 60), ("1m", 60), ("5ms", 0.005)],
+)
+def test_a_time_to_retry_is_a_number_of_seconds_or_an_interval(text, seconds):
+    assert read(retryTimeout=text).retry_s == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1x", "nan", "1e"])
+def test_what_is_no_time_to_retry_is_refused_with_what_to_write(text):
+    with pytest.raises(ClientError, match=r"write seconds, such as 60 or 1m"):
+        read(retryTimeout=text)
+
+
+def test_windows_close_within_an_interval():
+    assert read(closesWithin="1.5s").closes_within_us == 1_500_000
+    with pytest.raises(ClientError, match="closesWithin: '5' has no unit; write 5s"):
+        read(closesWithin="5")
+
+
+def test_columns_stand_between_commas():
+    assert read(columns=" /a, /b,").columns == ("/a", "/b")
+
+
+def test_a_mistyped_option_is_asked_about():
+    with pytest.raises(ClientError, match="no option 'fliter'; did you mean filter"):
+        read(fliter="1=1")

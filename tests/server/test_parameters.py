@@ -1,0 +1,70 @@
+"""What is read of a request's query string."""
+
+import pytest
+
+from sow.commands import Options
+from sow.errors import ClientError
+from sow.server.parameters import read_count, read_flag, read_options, read_seconds
+
+
+def test_options_of_a_query_are_read_as_those_of_a_command():
+    asked = {"top_n": "3", "skip_n": "0", "select": "[+/id,-/px]", "filter": "1=1"}
+    assert read_options(asked, "query") == Options(
+        non_regex_topic=True, top_n=3, skip_n=0, select=("+/id", "-/px")
+    )
+
+
+def test_options_of_a_stream_are_flags_that_say_true_or_false_too():
+    asked = {"oof": "true", "no_empties": "false", "conflation": "1s", "conflation_key": "/a,/b"}
+    assert read_options(asked, "stream") == Options(
+        non_regex_topic=True, oof=True, conflation=1_000_000, conflation_key=("/a", "/b")
+    )
+
+
+def test_nothing_asked_is_nothing_but_a_literal_name():
+    assert read_options({}, "stream") == Options(non_regex_topic=True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "asked"),
+    [
+        ("query", {"top_n": "x"}),
+        ("query", {"skip_n": "-1"}),
+        ("stream", {"oof": "yes"}),
+        ("stream", {"conflation": "5"}),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_named(request_, asked):
+    (name,) = asked
+    with pytest.raises(ClientError, match=name):
+        read_options(asked, request_)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (read_flag, "true", True),
+        (read_flag, "false", False),
+        (read_count, "10", 10),
+        (read_seconds, "1.5", 1.5),
+    ],
+)
+def test_a_parameter_is_read(read, text, value):
+    assert read({"name": text}, "name") == value
+    assert not read({}, "name")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (read_flag, "1"),
+        (read_count, "-1"),
+        (read_count, "٣"),
+        (read_count, "1" * 10),
+        (read_seconds, "inf"),
+        (read_seconds, "soon"),
+    ],
+)
+def test_what_cannot_be_read_is_named(read, text):
+    with pytest.raises(ClientError, match="name="):
+        read({"name": text}, "name")
