@@ -6,6 +6,7 @@ from sow.pipelines import (
     UNITS,
     Conflate,
     FoldPolicy,
+    NullKeys,
     Option,
     OutputMode,
     Pipeline,
@@ -140,7 +141,7 @@ CONFLATE = Element(
         ),
         Element(
             name="NullKeys",
-            kind=kinds.choice("refuse", "drop"),
+            kind=kinds.choice(NullKeys),
             default="refuse",
             fields=("null_keys",),
             about="What becomes of a row without a key: the run fails, or it is left out and "

@@ -1,8 +1,6 @@
 """Findings: every mistake kept, in the order of the file, in one form of words."""
 
-import pytest
-
-from sow.config.findings import Finding, Findings, Loaded, halves, nearest
+from sow.config.findings import Finding, Findings, Loaded, halves
 from sow.definitions import Configuration
 
 ERROR = Finding("c.xml", 7, "Name", "error", "is too long", "write a shorter one")
@@ -45,19 +43,6 @@ def test_a_server_that_would_stand_open_is_an_error_only_where_it_is_checked():
     assert loaded.checked == Loaded(None, (WARNING, open_to_all, ERROR))
     closed = Loaded(Configuration("x"), (WARNING,))
     assert closed.checked is closed
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "found"),
-    [
-        ("Intervall", ["Name", "Interval"], "Interval"),
-        ("INTERVAL", ["Name", "Interval"], "Interval"),
-        ("Zzz", ["Name", "Interval"], None),
-        ("Name", [], None),
-    ],
-)
-def test_the_nearest_word(word, known, found):
-    assert nearest(word, known) == found
 
 
 def test_a_detail_is_cut_where_the_advice_begins():
