@@ -6,6 +6,7 @@ what a class has, `Outbox.clear`.
 
 import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -38,20 +39,23 @@ def names_in(node):
 
 MODULES = {name_of(path): ast.parse(path.read_text()) for path in PATHS}
 INSIDE = {name: set(names_in(tree)) for name, tree in MODULES.items()}
-CLASSES = {
-    node.name: set(names_in(node))
-    for tree in MODULES.values()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.ClassDef)
-}
+CLASSES = defaultdict(set)
+"""What classes of a name have: the client's stand twice, with asyncio and without."""
+for _tree in MODULES.values():
+    for _node in ast.walk(_tree):
+        if isinstance(_node, ast.ClassDef):
+            CLASSES[_node.name].update(names_in(_node))
 
 
 def is_there(name):
-    """Whether a full name is a module's, or one of what a module holds."""
-    if name in MODULES:
+    """Whether a full name is a module's, or one of what a module or a class of it holds."""
+    parts = name.split(".")
+    module = next(m for n in range(len(parts), 0, -1) if (m := ".".join(parts[:n])) in MODULES)
+    inside = parts[module.count(".") + 1 :]
+    if not inside:
         return True
-    module, _, last = name.rpartition(".")
-    return module in MODULES and last in INSIDE[module]
+    owner, *members = inside
+    return owner in INSIDE[module] and all(member in CLASSES[owner] for member in members)
 
 
 def unknown_names(text):
