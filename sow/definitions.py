@@ -215,6 +215,13 @@ class Security:
     trusted_proxies: tuple[str, ...] = ()
 
 
+HOST_DEFAULT = "127.0.0.1"
+PORT_DEFAULT = 8080
+"""The port that programs without privileges use for HTTP, by custom."""
+URL_DEFAULT = f"http://{HOST_DEFAULT}:{PORT_DEFAULT}"
+"""Where a server listens, and where clients look for one, unless they are told otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
@@ -222,8 +229,8 @@ class Configuration:
     name: str
     topics: tuple[Definition, ...] = ()
     message_types: tuple[MessageTypeOptions, ...] = ()
-    host: str = "127.0.0.1"
-    port: int = 8080
+    host: str = HOST_DEFAULT
+    port: int = PORT_DEFAULT
     data_directory: str = "data"
     journal: JournalSettings = field(default_factory=JournalSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)

@@ -7,7 +7,7 @@ piece, as nearly all are, is cut at once. What the lines say is read by `sow.wir
 
 import re
 
-PIECE_BYTES = 64 * 1024
+FRAME_PIECE_BYTES = 64 * 1024
 """What is cut of a large frame in one go. A frame of nothing but line breaks becomes no more lines
 than this at a time."""
 _TEXT = re.compile(rb"\S")
@@ -21,7 +21,7 @@ class FrameLines:
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
         self._next = 0
-        short = len(frame) <= PIECE_BYTES
+        short = len(frame) <= FRAME_PIECE_BYTES
         self._lines: list[bytes] = frame.split(b"\n") if short else []
         self._at: int | None = None if short else 0
         """Where the next piece begins; None: all is cut."""
@@ -69,13 +69,13 @@ class FrameLines:
 
     def _pass_blanks(self) -> None:
         """Pass over pieces in which there is nothing, which would be many lines."""
-        while self._at and self._frame[self._at : self._at + PIECE_BYTES].isspace():
-            at = self._at + PIECE_BYTES
+        while self._at and self._frame[self._at : self._at + FRAME_PIECE_BYTES].isspace():
+            at = self._at + FRAME_PIECE_BYTES
             self._at = at if at < len(self._frame) else None
 
     def _cut(self) -> None:
         assert self._at is not None
-        end = self._frame.find(b"\n", self._at + PIECE_BYTES)
+        end = self._frame.find(b"\n", self._at + FRAME_PIECE_BYTES)
         piece = self._frame[self._at :] if end < 0 else self._frame[self._at : end]
         self._at = None if end < 0 else end + 1
         if self._next == len(self._lines):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?", re.ASCII)
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 # Whoever takes numbers for addresses decides by the last label.
-NUMBER = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)
+NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)
 ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@\s]+)", re.ASCII | re.I)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -43,7 +43,7 @@ def parse_host(text: str) -> str | None:
     if address := parse_address(text):
         return address
     name = text.lower().removesuffix(".")
-    return name if NAME.fullmatch(name) and not NUMBER.fullmatch(name) else None
+    return name if NAME.fullmatch(name) and not NUMERIC_HOST.fullmatch(name) else None
 
 
 def parse_address(text: str) -> str | None:

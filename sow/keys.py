@@ -16,7 +16,7 @@ from sow.paths import Path, Value
 
 # Integral doubles up to here are exact, so that 1 and 1.0 are the same key.
 EXACT_DOUBLE = 2**53
-SEPARATOR = "\x1f"
+KEY_SEPARATOR = "\x1f"
 EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
 
 
@@ -38,7 +38,7 @@ def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> lis
         raise min(errors, key=lambda error: error.index)
     if len(texts) == 1:
         return texts[0]
-    return list(map(SEPARATOR.join, zip(*map(_escaped, texts), strict=True)))
+    return list(map(KEY_SEPARATOR.join, zip(*map(_escaped, texts), strict=True)))
 
 
 def _texts(path: Path, column: Sequence[Value]) -> list[str]:
@@ -83,9 +83,9 @@ def _text(value: Value, path: Path, index: int) -> str:
 
 def _escaped(texts: list[str]) -> list[str]:
     everything = "".join(texts)
-    if "\\" not in everything and SEPARATOR not in everything:
+    if "\\" not in everything and KEY_SEPARATOR not in everything:
         return texts
-    return [text.replace("\\", "\\\\").replace(SEPARATOR, "\\x1f") for text in texts]
+    return [text.replace("\\", "\\\\").replace(KEY_SEPARATOR, "\\x1f") for text in texts]
 
 
 def sow_key(domain: str, identity: str) -> int:
@@ -95,7 +95,7 @@ def sow_key(domain: str, identity: str) -> int:
     Any language with BLAKE2b computes the same (digest size 8, no key, salt or personalisation;
     lone surrogates encode as three bytes each). Its decimal digits are what clients are sent.
     """
-    text = f"{domain}{SEPARATOR}{identity}".encode("utf-8", "surrogatepass")
+    text = f"{domain}{KEY_SEPARATOR}{identity}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 

@@ -5,11 +5,11 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.frames import PIECE_BYTES, FrameLines
+from sow.frames import FRAME_PIECE_BYTES, FrameLines
 
 PAD = b"x" * 1000
 texts = st.lists(
-    st.sampled_from([b"", b" ", b"{}", PAD, PAD * 70, b"\n" * 100, b"\n" * PIECE_BYTES]),
+    st.sampled_from([b"", b" ", b"{}", PAD, PAD * 70, b"\n" * 100, b"\n" * FRAME_PIECE_BYTES]),
     max_size=200,
 ).map(b"\n".join)
 
@@ -48,10 +48,10 @@ def test_a_long_frame_is_cut_as_its_lines_are_wanted():
         lines.next()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert lines.cut_bytes < 2 * PIECE_BYTES
+    assert lines.cut_bytes < 2 * FRAME_PIECE_BYTES
     assert peak < 4 * 1024**2
 
 
 def test_a_long_frame_of_blanks_is_no_line_beyond_its_first_piece():
-    assert len(lines_of(b"\n" * (50 * PIECE_BYTES))) <= PIECE_BYTES + 1
-    assert lines_of(b" \n" * (50 * PIECE_BYTES) + b"{}")[-1] == b"{}"
+    assert len(lines_of(b"\n" * (50 * FRAME_PIECE_BYTES))) <= FRAME_PIECE_BYTES + 1
+    assert lines_of(b" \n" * (50 * FRAME_PIECE_BYTES) + b"{}")[-1] == b"{}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-TEXT = msgspec.json.Decoder(str)
+TEXT_DECODER = msgspec.json.Decoder(str)
 VALUE = "value"
 """The column of a record that has no fields."""
 
@@ -37,7 +37,7 @@ def _add_fields(found: Cells, parent: str, text: bytes) -> None:
 
 def _cell(value: bytes) -> str:
     if value.startswith(b'"'):
-        return TEXT.decode(value)
+        return TEXT_DECODER.decode(value)
     return "" if value == b"null" else value.decode()
 
 

@@ -17,7 +17,7 @@ from sow.errors import SowError
 INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended, as shells have it: 128 and the number of SIGINT."""
 
-COMMANDS = {
+SUBCOMMANDS = {
     "serve": "sow.cli.serve",
     "check": "sow.cli.check",
     "demo": "sow.cli.demo",
@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """All commands, in the order of the table."""
-        return list(COMMANDS)
+        return list(SUBCOMMANDS)
 
     def get_command(
         self,
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         cmd_name: str,
     ) -> click.Command | None:
         """The command of this name, imported now."""
-        module = COMMANDS.get(cmd_name)
+        module = SUBCOMMANDS.get(cmd_name)
         if module is None:
             return None
         command: click.Command = getattr(import_module(module), cmd_name)

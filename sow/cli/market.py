@@ -25,7 +25,7 @@ SKEW = 0.8
 """The power of the rank by which an instrument takes fewer updates than the busiest."""
 ORDER_SHARE = 0.25
 """Of all messages; the rest are quotes. Chosen, as are those below: the recording has no orders."""
-TICK = 0.01
+TICK_SIZE = 0.01
 """The least step of a price."""
 SYMBOLS = tuple(
     f"{stem}{suffix}"
@@ -102,9 +102,9 @@ class Market:
 
     def _quote(self, symbol: int, ts: bytes) -> bytes:
         draw = self._random.random
-        step = TICK * (1 if draw() < 0.5 else -1)
+        step = TICK_SIZE * (1 if draw() < 0.5 else -1)
         price = self._prices[symbol] = max(1.0, self._prices[symbol] + step)
-        spread = TICK * (1 + int(draw() * 3))
+        spread = TICK_SIZE * (1 + int(draw() * 3))
         return QUOTE % (
             self._names[symbol],
             price,

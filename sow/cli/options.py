@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 import click
 
 from sow.cli.report import AS_JSON, EXPRESSIONS
+from sow.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
-
-URL_DEFAULT = "http://127.0.0.1:8080"
 
 
 def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:

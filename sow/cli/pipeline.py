@@ -29,7 +29,7 @@ REFRESH_S = 0.5
 """How often a run is asked how far it is: batches come once a second at most."""
 SAID_EVERY_S = 10.0
 """How often that is said where there is no terminal, so that a log of a day can still be read."""
-ASIDE = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
+ASIDE_WORDS = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
 """How rows are called that `Conflate` has left out."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -199,7 +199,7 @@ class PipelineScreen:
         self._live: Live | None = None
         self._batch = self._told = -1
         self._rows_in = self._rows_out = self._rows_per_s = 0
-        self._aside = dict.fromkeys(ASIDE, 0)
+        self._aside = dict.fromkeys(ASIDE_WORDS, 0)
         self._figures: dict[str, Any] = {}
         self._said_s = 0.0
 
@@ -250,7 +250,7 @@ class PipelineScreen:
             # The batch that ends a run over files has no rows, and so no rate.
             self._rows_per_s = round(progress.get("processedRowsPerSecond") or 0.0)
         self._rows_out += _rows(observed, "sow_rows_out")
-        for why in ASIDE:
+        for why in ASIDE_WORDS:
             self._aside[why] += _rows(observed, "sow_rows_aside", why)
         self._figures = {
             "batch": self._batch,
@@ -265,7 +265,7 @@ class PipelineScreen:
     def _line(self) -> str:
         f = self._figures
         lag = "" if f["lag"] is None else f", {f['lag']:,} behind"
-        aside = "".join(f", {f[why]:,} {said}" for why, said in ASIDE.items() if f[why])
+        aside = "".join(f", {f[why]:,} {said}" for why, said in ASIDE_WORDS.items() if f[why])
         return (
             f"batch {f['batch']}: {f['rows_in']:,} rows in, {f['rows_out']:,} out "
             f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}{aside}"

@@ -35,10 +35,10 @@ from sow.client.questions import (
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.subscription import Subscription
+from sow.definitions import URL_DEFAULT
 from sow.errors import BadMessage, ClientError
 from sow.media_types import FRAMES
 
-URL_DEFAULT = "http://127.0.0.1:8080"
 FRAME_MESSAGES = 1000
 """Messages of one frame, which is stored completely or not at all: enough to share the cost of a
 frame and of a wait for the disk, few enough that a refusal names a place one can look at."""

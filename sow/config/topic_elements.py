@@ -64,7 +64,7 @@ INDEXES = (
         about="A field indexed from the start rather than when a query first names it.",
     ),
 )
-BACK_PRESSURE = (
+BACK_PRESSURE_ELEMENTS = (
     Element(
         name="ConflationPolicy",
         kind=kinds.choice(Policy),
@@ -219,7 +219,7 @@ TOPIC = Element(
         *unused("ExpectedKeyCountHint"),
         *later("History", "Preprocessing", "Enrichment", "KeyGenerator"),
         *later("RecoveryPoint"),
-        *BACK_PRESSURE,
+        *BACK_PRESSURE_ELEMENTS,
     ),
 )
 
@@ -292,7 +292,7 @@ CONFLATED_TOPIC = Element(
                 ),
             ),
         ),
-        *BACK_PRESSURE,
+        *BACK_PRESSURE_ELEMENTS,
     ),
 )
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from conflated_topics.intervals import IntervalError, interval_us
 from sow.config.findings import MistakeError
 
-NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
+NUMBER_AND_UNIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 # Beyond this a value no longer fits the 64-bit integers that it is stored in.
 HIGHEST = 2**62
 
@@ -47,7 +47,7 @@ def count(text: str) -> int:
 
 def _split(text: str, what: str, instead: str) -> tuple[Fraction, str]:
     # The length is bounded since Python refuses to convert thousands of digits.
-    found = NUMBER.fullmatch(text) if len(text) <= 40 else None
+    found = NUMBER_AND_UNIT.fullmatch(text) if len(text) <= 40 else None
     if found is None:
         raise MistakeError(f"{text[:40]!r} is not {what}", instead)
     return Fraction(found["number"]), found["unit"]

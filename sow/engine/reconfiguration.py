@@ -20,13 +20,13 @@ from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.engine.patterns import PatternTopic, copy_name
 from sow.errors import ConfigError
 
-INDEXES = frozenset({"hash_indexes", "indexes"})
-BACK_PRESSURE = frozenset(field.name for field in dataclasses.fields(BackPressure))
-PACE = frozenset({"interval_us", "schedule"})
-FILTER = frozenset({"filter"})
-ROOM = frozenset({"records_max"})
-CHANGEABLE = INDEXES | BACK_PRESSURE | ROOM
-CHANGEABLE_IN_COPIES = CHANGEABLE | PACE | FILTER
+INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
+BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
+PACE_FIELDS = frozenset({"interval_us", "schedule"})
+FILTER_FIELDS = frozenset({"filter"})
+ROOM_FIELDS = frozenset({"records_max"})
+CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
+CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 REFUSALS_MAX = 5
 """So many topics that would lose records are named."""
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
@@ -148,14 +148,14 @@ class Reconfiguration:
         allowed = CHANGEABLE_IN_COPIES if is_own_copy else CHANGEABLE
         for name in sorted(fields - allowed):
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
-        if fields & (BACK_PRESSURE | FILTER) and not self._refused:
+        if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
             self._engine.catalog.check_definition(new, is_new=False)
         for part, what, apply in (
-            (INDEXES, "indexes", self._reindex),
-            (BACK_PRESSURE, "back-pressure", self._refold),
-            (PACE, "interval", self._retime),
-            (FILTER, "filter", self._refocus),
-            (ROOM, "MaxRecords", self._resize),
+            (INDEX_FIELDS, "indexes", self._reindex),
+            (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),
+            (PACE_FIELDS, "interval", self._retime),
+            (FILTER_FIELDS, "filter", self._refocus),
+            (ROOM_FIELDS, "MaxRecords", self._resize),
         ):
             if fields & part:
                 yield ReconfigurationStep(

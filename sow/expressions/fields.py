@@ -19,7 +19,7 @@ from sow.errors import BadFilter, NotAvailable, TooLarge, clipped, shown
 from sow.expressions.builder import Builder
 from sow.expressions.calculations import ANY, CALCULATIONS, calculate, number
 from sow.expressions.compare import compare
-from sow.expressions.functions import FUNCTIONS, NOT_BUILT
+from sow.expressions.functions import FUNCTIONS, FUNCTIONS_LATER
 from sow.expressions.nodes import Identifier, Literal
 from sow.expressions.parser import position_of
 from sow.paths import Path, Value, value_at
@@ -181,7 +181,7 @@ class _Compiler(Transformer[Token, Any]):
         function = CALCULATIONS.get(upper)
         if function is None:
             known = ", ".join(CALCULATIONS)
-            if upper in NOT_BUILT:
+            if upper in FUNCTIONS_LATER:
                 raise NotAvailable(
                     f"function {upper} is not available yet; those of fields are {known}",
                     position=position,

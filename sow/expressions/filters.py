@@ -12,7 +12,7 @@ from typing import Any
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
 from sow.expressions.nodes import Compare, Identifier, In, Literal, Node, conjuncts, walk
-from sow.expressions.parser import BYTES_MAX, DEPTH_MAX, parse
+from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.paths import Path, Value
 
 LiteralValue = str | int | float
@@ -21,7 +21,7 @@ Truth = Callable[[Sequence[Value]], Outcome]
 
 
 def compile_filter(
-    text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX
+    text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = EXPRESSION_DEPTH_MAX
 ) -> "Filter":
     """The filter that `text` states; raises BadFilter, NotAvailable or TooLarge."""
     return Filter(parse(text, bytes_max=bytes_max, depth_max=depth_max), text)

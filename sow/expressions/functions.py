@@ -35,7 +35,7 @@ _NAMES = """
     TIMEZONEOFFSET TODAY TODAY_UTC TOPIC_NAME TRIM UNIX_TIMESTAMP UPPER VALUE_LOOKUP
     WIDTH_BUCKET YEAR
 """
-NOT_BUILT = frozenset(_NAMES.split())
+FUNCTIONS_LATER = frozenset(_NAMES.split())
 EXPECTED = f"a path, a literal or a function ({', '.join(FUNCTIONS)})"
 
 
@@ -54,16 +54,16 @@ def constant_value(name: str, arguments: int, position: int) -> Scalar:
 
 
 def _unknown(name: str, position: int) -> ClientError:
-    if name.upper() in NOT_BUILT:
+    if name.upper() in FUNCTIONS_LATER:
         return NotAvailable(
             f"function {name.upper()} is not available yet; those of filters are "
             f"{', '.join(FUNCTIONS)}",
             position=position,
             expected=EXPECTED,
         )
-    known = sorted(NOT_BUILT | FUNCTIONS.keys())
+    known = sorted(FUNCTIONS_LATER | FUNCTIONS.keys())
     near = nearest(name, known) or ""
-    later = ", which is not available yet" if near in NOT_BUILT else ""
+    later = ", which is not available yet" if near in FUNCTIONS_LATER else ""
     hint = f"did you mean {near}{later}?" if near else f"known are {', '.join(FUNCTIONS)}"
     return BadFilter(
         f"there is no function {clipped(name)}; {hint}",

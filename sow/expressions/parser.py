@@ -20,7 +20,7 @@ from sow.expressions.syntax_errors import syntax_error
 BYTES_MAX = 64 * 1024
 """Of a filter, unless Limits/FilterSize says otherwise: thousands of keys in an IN. Reading and
 compiling takes some 5 ms a KiB (docs/limits.md)."""
-DEPTH_MAX = 200
+EXPRESSION_DEPTH_MAX = 200
 """Levels of a filter, unless Limits/FilterDepth says otherwise. More than any program writes, and
 below what Python's stack takes."""
 FIELDS_MAX = 256
@@ -35,7 +35,7 @@ _STRING_OR_PARENTHESIS = re.compile(
 )
 
 
-def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Node:
+def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = EXPRESSION_DEPTH_MAX) -> Node:
     """The condition that `text` states.
 
     Raises BadFilter with the character position of the mistake, NotAvailable for what is not

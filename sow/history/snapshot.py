@@ -15,7 +15,7 @@ from sow.errors import Busy
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
 
-CHUNK_ROWS = 500
+ANSWER_CHUNK_ROWS = 500
 """Rows that are written in one go; between two such chunks others may be served."""
 UNREAD_ROWS_MAX = 4_000_000
 """Rows of answers that all sessions may leave unread; each takes up to some 200 bytes."""
@@ -80,20 +80,20 @@ class Snapshot:
         return encoding.records("sow", lines, columns.seqs)
 
     def _chunk(self, start: int) -> LineColumns:
-        rows = slice(start, start + CHUNK_ROWS)
+        rows = slice(start, start + ANSWER_CHUNK_ROWS)
         return LineColumns(
             self.sow_keys[rows], self.bodies[rows], self.seqs[rows], self.ts_us[rows]
         )
 
     def frames(self, encoding: Encoding, head: bytes, shape: Shape) -> Frames:
         """The same in frames, each made when it is asked for."""
-        for start in range(0, len(self), CHUNK_ROWS):
+        for start in range(0, len(self), ANSWER_CHUNK_ROWS):
             lines = self.lines(encoding, head, shape, start)
             yield encoding.frame(lines), len(lines)
 
     def documents(self, meta: bool, shape: Shape = WHOLE) -> Iterator[list[bytes]]:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""
-        for start in range(0, len(self), CHUNK_ROWS):
+        for start in range(0, len(self), ANSWER_CHUNK_ROWS):
             yield self.topic.renderer.documents(shape, self._chunk(start), meta)
 
 

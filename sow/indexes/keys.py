@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 
 from sow.indexes.equal_values import equal_values, unusual_number
-from sow.keys import SEPARATOR, identities
+from sow.keys import KEY_SEPARATOR, identities
 from sow.paths import Path, Scalar
 from sow.store.memory import Table
 
@@ -98,4 +98,4 @@ def _key_texts(literal: Scalar) -> set[str]:
 
 
 def _is_unusual(identity: str) -> bool:
-    return any(unusual_number(text) is not None for text in identity.split(SEPARATOR))
+    return any(unusual_number(text) is not None for text in identity.split(KEY_SEPARATOR))

@@ -16,7 +16,14 @@ from sow.messages.json import Json
 from sow.messages.scalars import Binary, Double, Int64, String
 from sow.suggest import nearest
 
-__all__ = ["MESSAGE_TYPES", "NOT_BUILT", "Column", "Decoder", "MessageType", "message_type"]
+__all__ = [
+    "MESSAGE_TYPES",
+    "MESSAGE_TYPES_LATER",
+    "Column",
+    "Decoder",
+    "MessageType",
+    "message_type",
+]
 
 MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "json": Json,
@@ -29,7 +36,15 @@ MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "double": Double,
 }
 
-NOT_BUILT = ("xml", "bson", "msgpack", "protobuf", "struct", "composite-local", "composite-global")
+MESSAGE_TYPES_LATER = (
+    "xml",
+    "bson",
+    "msgpack",
+    "protobuf",
+    "struct",
+    "composite-local",
+    "composite-global",
+)
 
 
 def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = None) -> MessageType:
@@ -43,10 +58,10 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
     if chosen.module in MESSAGE_TYPES:
         return MESSAGE_TYPES[chosen.module](chosen)
     known = ", ".join(MESSAGE_TYPES)
-    if chosen.module in NOT_BUILT:
+    if chosen.module in MESSAGE_TYPES_LATER:
         raise NotAvailable(
             f"message type {chosen.module!r} is not available yet; available are {known}"
         )
-    meant = nearest(chosen.module, [*MESSAGE_TYPES, *NOT_BUILT, *options])
+    meant = nearest(chosen.module, [*MESSAGE_TYPES, *MESSAGE_TYPES_LATER, *options])
     hint = f"did you mean {meant!r}?" if meant else f"known are {known}"
     raise ClientError(f"there is no message type {chosen.module!r}; {hint}")

@@ -31,7 +31,7 @@ LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
 """What a number that may not fit begins with: many digits, or few and a great exponent."""
 PLAIN = re.compile(r"\w[\w ]*", re.ASCII)
 EXACT = (pa.int64(), pa.string(), pa.bool_())
-NULL = b"null"
+JSON_NULL = b"null"
 
 Texts = list[bytes | None]
 """The JSON texts of a field's values; None where it is absent."""
@@ -111,7 +111,7 @@ def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> dict[str, Texts]
             name: [bytes(found[name]) if name in found else None for found in documents]
             for name in names
         }
-    fields = [(f"f{at}", msgspec.Raw, msgspec.Raw(NULL)) for at in range(len(names))]
+    fields = [(f"f{at}", msgspec.Raw, msgspec.Raw(JSON_NULL)) for at in range(len(names))]
     rename = {f"f{at}": name for at, name in enumerate(names)}
     row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
     rows = list(map(msgspec.json.Decoder(row).decode, bodies))
@@ -120,7 +120,7 @@ def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> dict[str, Texts]
 
 def column_of_texts(texts: Texts) -> pa.Array:
     """The column of values whose JSON texts these are."""
-    texts = [None if text == NULL else text for text in texts]
+    texts = [None if text == JSON_NULL else text for text in texts]
     there = [text for text in texts if text is not None]
     starts = {text[:1] for text in there}
     if starts <= {b'"'}:
@@ -144,7 +144,7 @@ def _numbers(column: pa.Array, there: list[bytes]) -> pa.Array:
 
 def _fits(text: bytes | None) -> bool:
     """Whether a double is the number of a text, and not only near it."""
-    if text is None or text == NULL:
+    if text is None or text == JSON_NULL:
         return True
     short = len(text) < SHORT_NUMBER and b"e" not in text and b"E" not in text
     return short or _is_double(text.decode())

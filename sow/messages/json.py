@@ -14,7 +14,7 @@ import orjson
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.messages.base import Column
-from sow.messages.json_columns import FAILURES, columns_reader
+from sow.messages.json_columns import READ_FAILURES, columns_reader
 from sow.paths import Path, value_at
 
 NESTING_MAX = 250
@@ -46,7 +46,7 @@ class Json:
         """The document, with integers of any size exact; raises BadMessage."""
         try:
             document = msgspec.json.decode(body)
-        except FAILURES:
+        except READ_FAILURES:
             return _checked(body, 0)
         return document if isinstance(document, dict) else _checked(body, 0)
 
@@ -90,7 +90,7 @@ class JsonDecoder:
         if self._fast is not None:
             try:
                 return self._fast(b"\n".join(bodies), len(bodies))
-            except FAILURES:
+            except READ_FAILURES:
                 pass
         return self._values([msgspec.json.decode(body) for body in bodies])
 
@@ -99,7 +99,7 @@ class JsonDecoder:
         if self._fast is not None and _is_plain(bodies):
             try:
                 return list(bodies), self._fast(b"\n".join(bodies), len(bodies))
-            except FAILURES:
+            except READ_FAILURES:
                 pass
         documents = [_checked(body, index) for index, body in enumerate(bodies)]
         # In valid JSON a line break stands between tokens, where it means nothing.
@@ -170,7 +170,7 @@ def _checked(body: bytes, index: int) -> object:
         document = orjson.loads(body)
         if isinstance(document, dict) and _depth_is_fine(body, document):
             return msgspec.json.decode(body)
-    except FAILURES as error:
+    except READ_FAILURES as error:
         detail = str(error)
     else:
         detail = (

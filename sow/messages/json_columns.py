@@ -30,7 +30,7 @@ class UnsuitedError(Exception):
     """These records, or these paths, are not for the fast reader."""
 
 
-FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError)
+READ_FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError)
 """What `Columns` raises for records that it cannot read."""
 
 

@@ -21,7 +21,7 @@ from sow.messages.lines import (
 from sow.paths import Path
 
 INTEGER = re.compile(rb"-?[0-9]{1,19}\Z")
-NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
+JSON_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -112,7 +112,7 @@ class Double(_Scalar):
 
     def parse(self, body: bytes) -> object:
         """The number as a float; raises BadMessage."""
-        if NUMBER.match(body) and isfinite(value := float(body)):
+        if JSON_NUMBER.match(body) and isfinite(value := float(body)):
             return value
         raise BadMessage(f"{_shown(body)} is not a double; write a number such as -1.5 or 6.02e23")
 
@@ -128,7 +128,7 @@ class Double(_Scalar):
 
 
 def _number_body(d: bytes) -> bytes:
-    return d if NUMBER.match(d) else string_body(d)
+    return d if JSON_NUMBER.match(d) else string_body(d)
 
 
 def _shown(body: bytes) -> str:

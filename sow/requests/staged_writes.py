@@ -31,8 +31,8 @@ ROWS_AT_ONCE = 2_000
 """Rows that are checked in one go; between two such pieces others are served."""
 ACCOUNT_BYTES = 4_096
 """More than what is noted of a writer takes."""
-REASONS: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
-DELETIONS = tuple(REASONS)
+REASON_OF: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
+DELETIONS = tuple(REASON_OF)
 """Why a record goes; only a conflated topic tells one from the other."""
 ROW_OPERATIONS = ("publish", "delta", *DELETIONS)
 
@@ -276,7 +276,7 @@ class StagedWrites:
             Removal(
                 table.identities[slot] or "",
                 (table.bodies[slot] or b"" if body is None else body, *stamp),
-                REASONS[step.operation],
+                REASON_OF[step.operation],
             )
             for key, body, stamp in zip(rows.keys, rows.bodies, stamps, strict=True)
             if key is not None and (slot := table.find(key)) is not None

@@ -29,7 +29,7 @@ from sow.errors import ClientError, NotAvailable, SowError, TooLarge, UnknownTop
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
-from sow.history.snapshot import CHUNK_ROWS, Snapshot, Unread
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Unread
 from sow.lists import comma_list
 from sow.paths import parse_member
 from sow.query import Query
@@ -40,7 +40,7 @@ from sow.topic.rendering import Shape
 from sow.topic.updates import Update
 from sow.topic_patterns import is_pattern, topic_search
 
-REMOVED = "REMOVAL"
+REMOVAL = "REMOVAL"
 FILTER_CHARS_MAX = 2 * 1024**2
 """Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
 DELTAS = ("delta_subscribe", "sow_and_delta_subscribe")
@@ -606,7 +606,7 @@ class Subscriptions:
         if subscription.pattern is None:
             session = subscription.session
             self.end(subscription)
-            session.say_unsubscribed(subscription.name, REMOVED, self._engine.now_us)
+            session.say_unsubscribed(subscription.name, REMOVAL, self._engine.now_us)
             self._engine.touch(session)
 
     # Topics and snapshots.
@@ -678,7 +678,7 @@ class Subscriptions:
     def _take(self, session: Session, topic: LiveTopic, command: Command) -> tuple[Snapshot, int]:
         self._check_fields(topic, command)
         answer = self._engine.query(topic.definition.name, self._query(command))
-        if len(answer.slots) > CHUNK_ROWS:
+        if len(answer.slots) > ANSWER_CHUNK_ROWS:
             self.unread.check(session.id, len(answer.slots))
         return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
 
@@ -700,7 +700,7 @@ class Subscriptions:
         session.say(replies.group_begin(name))
         for snapshot, _ in taken:
             head = snapshot.topic.renderer.head("sow", name)
-            if len(snapshot) <= CHUNK_ROWS:
+            if len(snapshot) <= ANSWER_CHUNK_ROWS:
                 session.say_lines(snapshot.lines(session.encoding, head, shape, 0))
             else:
                 frames = snapshot.frames(session.encoding, head, shape)

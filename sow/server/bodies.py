@@ -12,14 +12,14 @@ from aiohttp import web
 
 from sow.engine.engine import Engine
 from sow.errors import BadMessage, TooLarge, clipped
-from sow.media_types import BYTES, FRAMES, JSON, NDJSON, TEXT
+from sow.media_types import BYTES, FRAMES, JSON, NDJSON, PLAIN_TEXT
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
-from sow.server.pieces import FAILURES, array_pieces, frame_pieces, line_pieces
+from sow.server.pieces import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
 from sow.topic.records import CheckedMessages, Columns, Records
 from sow.wire import BODIES_MAX
 
 JSON_TYPES = (JSON, "text/json")
-LINE_TYPES = (NDJSON, "application/jsonl", TEXT)
+LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
 
 
 async def take_messages(
@@ -89,7 +89,7 @@ def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[
         return _bodies(topic, _json(as_utf8(request, body).strip()))
     raise UnsupportedMediaType(
         f"content type {clipped(content_type)} is not understood; send application/json, "
-        f"{NDJSON}, {TEXT}, {BYTES} or {FRAMES}"
+        f"{NDJSON}, {PLAIN_TEXT}, {BYTES} or {FRAMES}"
     )
 
 
@@ -106,7 +106,7 @@ def _json(text: bytes) -> Iterator[list[bytes]]:
 def _is_json(line: bytes) -> bool:
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
-    except FAILURES:
+    except JSON_FAILURES:
         return False
     return True
 

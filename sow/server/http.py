@@ -18,9 +18,9 @@ from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
-from sow.history.snapshot import CHUNK_ROWS, Snapshot
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.lists import comma_list
-from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, TEXT
+from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, PLAIN_TEXT
 from sow.paths import value_at
 from sow.query import Query
 from sow.requests.executor import OPERATOR, Executor
@@ -105,7 +105,11 @@ class HttpDoor:
             topic.records.renderer.check_select(shape.select)
         await self._settled()
         return await _write_rows(
-            request, snapshot.documents(meta, shape), kind, headers, len(snapshot) <= CHUNK_ROWS
+            request,
+            snapshot.documents(meta, shape),
+            kind,
+            headers,
+            len(snapshot) <= ANSWER_CHUNK_ROWS,
         )
 
     def _query(self, asked: Mapping[str, str], options: Options) -> Query:
@@ -135,7 +139,7 @@ class HttpDoor:
         if is_known(request, etag):
             return web.Response(status=304, headers=headers)
         kind = topic.records.message_type
-        content_type = JSON if kind.name == "json" else TEXT if not kind.enc else BYTES
+        content_type = JSON if kind.name == "json" else PLAIN_TEXT if not kind.enc else BYTES
         return web.Response(body=body, content_type=content_type, headers=headers)
 
     async def publish(self, request: web.Request) -> web.Response:

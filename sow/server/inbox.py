@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Iterator
 
 from sow.commands import Command
-from sow.frames import PIECE_BYTES, FrameLines
+from sow.frames import FRAME_PIECE_BYTES, FrameLines
 from sow.wire import Refused, read_frame, read_lines
 
-TAKEN_BYTES_MAX = 2 * PIECE_BYTES
+TAKEN_BYTES_MAX = 2 * FRAME_PIECE_BYTES
 """Text that is read at once: some hundred messages, or a few thousand of the shortest commands,
 about what a turn carries out (`sow.server.incoming`)."""
 Commands = Iterator[Command | Refused]
@@ -38,7 +38,7 @@ class Inbox:
         left = TAKEN_BYTES_MAX
         while self._frames and left > 0:
             frame = self._frames[0]
-            if len(frame) <= PIECE_BYTES:
+            if len(frame) <= FRAME_PIECE_BYTES:
                 taken.extend(read_frame(frame))
                 left -= len(frame)
             else:

@@ -7,7 +7,7 @@ of a message longest is favoured, and read on, room or not, for only what is who
 out and let go. A favoured one that does not come forward itself is given up with a reason.
 
     settle   after each piece: count it, and stop reading where there is no room
-    turn     every `TURN_S` while somebody waits: read on where there is, favour, give up
+    turn     every `INTAKE_TURN_S` while somebody waits: read on where there is, favour, give up
 
 Pure: the time is given, and readers are told what to do.
 """
@@ -19,18 +19,18 @@ from typing import Protocol
 from sow.budget import Budget, Holder
 from sow.server.patience import Patience
 
-TURN_S = 0.05
+INTAKE_TURN_S = 0.05
 """How often those who wait are looked at: nobody notices a wait so short, and a look is cheap also
 where thousands wait."""
 PATIENCE_S = 2.0
 """So long a favoured client may be silent while others wait for it: a packet that was lost is sent
 again within a second, so one that says nothing for two is not on its way."""
-PIECE_BYTES = 256 * 1024
+READ_BYTES = 256 * 1024
 """What asyncio reads at once, so what a reader may bring before it can be stopped."""
 FREE_BYTES = 4096
 """Who holds no more is never stopped, so that small messages go on beside large ones: a page each,
 which for all connections that there may be is a third of the budget by default."""
-HEADER_BYTES = 14
+FRAME_HEADER_BYTES = 14
 """A frame as large as allowed has a header beside, for which its client is not stopped."""
 STALLED = "others wait for room while this client is in the middle of a message and sends nothing"
 CROWDED = "no room is left for this message"
@@ -78,7 +78,7 @@ class Intake:
             return  # what is whole is carried out and let go without anybody's help
         if reader in self._favoured:
             self._favoured[reader].hear(now_s, came)
-        elif reader.holder.lack(-HEADER_BYTES) is not None:
+        elif reader.holder.lack(-FRAME_HEADER_BYTES) is not None:
             reader.pause()
             self.waiting.setdefault(reader)
             if self.budget.is_crowded:
@@ -88,8 +88,8 @@ class Intake:
         """Look who can be read on, and who has to go; True while somebody waits."""
         room = self.budget.room
         for reader in list(self.waiting):
-            if room > 0 and reader.holder.lack(-HEADER_BYTES) is None:
-                room -= PIECE_BYTES
+            if room > 0 and reader.holder.lack(-FRAME_HEADER_BYTES) is None:
+                room -= READ_BYTES
                 self._resume(reader)
         favoured = dict.fromkeys(self._chosen()) if self.waiting else {}
         self._favoured = {

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from sow.definitions import Limits
-from sow.server.intake import TURN_S, Intake
+from sow.server.intake import INTAKE_TURN_S, Intake
 from sow.server.patience import Patience
 from sow.server.websocket_frames import WebSocketFrames
 
@@ -143,11 +143,11 @@ class MessageWatches:
         """A WebSocket holds so much; others may have to wait for it, or it for others."""
         self.intake.settle(watch, held, message, self.now_s())
         if self.intake.waiting and self._turning is None:
-            self._turning = self._loop.call_later(TURN_S, self._turn)
+            self._turning = self._loop.call_later(INTAKE_TURN_S, self._turn)
 
     def _turn(self) -> None:
         more = self.intake.turn(self.now_s())
-        self._turning = self._loop.call_later(TURN_S, self._turn) if more else None
+        self._turning = self._loop.call_later(INTAKE_TURN_S, self._turn) if more else None
 
     def close(self) -> None:
         """The server stops."""

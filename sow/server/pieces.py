@@ -14,11 +14,11 @@ import numpy as np
 
 from sow.errors import BadMessage, clipped
 
-PIECE_BYTES = 256 * 1024
+BODY_PIECE_BYTES = 256 * 1024
 """Cut and read in about a millisecond, so that others are served between two pieces."""
 LENGTH_BYTES = 4
 """Of the length before each message of a request in frames (docs/http.md)."""
-FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+JSON_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TEXT = re.compile(rb"\S")
 _BACKSLASHES = re.compile(rb"\\+.?", re.S)
 # A comma between two elements of the same kind; within an element there may be such commas too.
@@ -38,7 +38,7 @@ def line_pieces(body: bytes) -> Iterator[list[bytes]]:
     """The lines of a body that are not blank."""
     at = 0
     while at < len(body):
-        end = body.find(b"\n", at + PIECE_BYTES) + 1 or len(body)
+        end = body.find(b"\n", at + BODY_PIECE_BYTES) + 1 or len(body)
         piece = body[at:end]
         if not piece.isspace():
             lines = piece.replace(b"\r\n", b"\n").split(b"\n")
@@ -60,7 +60,7 @@ def frame_pieces(body: bytes) -> Iterator[list[bytes]]:
             )
         piece.append(body[start:end])
         count, at = count + 1, end
-        if at - begins >= PIECE_BYTES:
+        if at - begins >= BODY_PIECE_BYTES:
             yield piece
             piece, begins = [], at
     yield piece
@@ -89,7 +89,7 @@ def _elements(text: bytes, start: int, stop: int) -> list[bytes] | None:
     """The elements that stand there, if nothing else does."""
     try:
         values = msgspec.json.decode(b"[%b]" % text[start:stop], type=list[msgspec.Raw])
-    except FAILURES:
+    except JSON_FAILURES:
         return None
     return [bytes(value) for value in values]
 
@@ -97,7 +97,7 @@ def _elements(text: bytes, start: int, stop: int) -> list[bytes] | None:
 def _mistake(piece: bytes) -> str:
     try:
         msgspec.json.decode(b"[%b]" % piece, type=list[msgspec.Raw])
-    except FAILURES as error:
+    except JSON_FAILURES as error:
         return clipped(str(error))
     return "an element is missing"
 
@@ -108,11 +108,11 @@ def _no_array(why: str, index: int) -> BadMessage:
 
 def _guessed_border(text: bytes, start: int, end: int) -> int:
     """Where a piece that begins at `start` may end: at a comma such as stands between elements."""
-    if end - start <= PIECE_BYTES:
+    if end - start <= BODY_PIECE_BYTES:
         return end
     first = _TEXT.search(text, start)
     kind = first[0] if first else b""
-    found = _COMMAS.get(kind, _ANY_COMMA).search(text, start + PIECE_BYTES, end)
+    found = _COMMAS.get(kind, _ANY_COMMA).search(text, start + BODY_PIECE_BYTES, end)
     return found.start(1) if found else end
 
 
@@ -120,7 +120,7 @@ def _counted_border(text: bytes, start: int, end: int) -> int:
     """Where such a piece does end: at the first comma beyond its size that is in no element."""
     depth, inside, at = 0, 0, start
     while at < end:
-        stop = min(at + PIECE_BYTES, end)
+        stop = min(at + BODY_PIECE_BYTES, end)
         if text[stop - 1 : stop] == b"\\" and (run := _BACKSLASHES.match(text, stop - 1, end)):
             stop = run.end()
         # Escaped quotes count no more, and everything keeps its place.
@@ -129,7 +129,7 @@ def _counted_border(text: bytes, start: int, end: int) -> int:
         in_text = (np.cumsum(codes == QUOTE) + inside) & 1
         depths = np.cumsum(np.where(in_text, 0, _STEPS[codes])) + depth
         borders = np.flatnonzero((codes == COMMA) & (in_text == 0) & (depths == 0))
-        borders = borders[borders >= start + PIECE_BYTES - at]
+        borders = borders[borders >= start + BODY_PIECE_BYTES - at]
         if len(borders):
             return at + int(borders[0])
         depth, inside, at = int(depths[-1]), int(in_text[-1]), stop

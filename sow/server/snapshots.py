@@ -41,7 +41,7 @@ from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
 
-KEPT_US = 600_000_000
+SNAPSHOT_KEPT_US = 600_000_000
 IDLE_US = 60_000_000
 """When there are too many, those go first that nobody has asked for in so long."""
 COUNTED_US = 1_000_000
@@ -150,7 +150,7 @@ class SnapshotDoor:
                 "bookmark": str(bookmark),
                 "rows": len(snapshot),
                 "parts": parts,
-                "expires_s": KEPT_US // 1_000_000,
+                "expires_s": SNAPSHOT_KEPT_US // 1_000_000,
             }
         )
 
@@ -284,7 +284,7 @@ class SnapshotDoor:
 
     def _look_after(self, now_us: int) -> bool:
         for name, taken in list(self._taken.items()):
-            if now_us - taken.used_us > KEPT_US:
+            if now_us - taken.used_us > SNAPSHOT_KEPT_US:
                 del self._taken[name]
         if now_us - self._looked_us > COUNTED_US:
             self._looked_us = now_us
@@ -299,7 +299,7 @@ class SnapshotDoor:
         if taken is None:
             raise UnknownRecord(
                 f"no snapshot {shown(name)}: it was released, not used for "
-                f"{KEPT_US // 1_000_000} s, let go since its records have changed "
+                f"{SNAPSHOT_KEPT_US // 1_000_000} s, let go since its records have changed "
                 "(Limits/SnapshotMemory), or the server was restarted; take another one"
             )
         taken.used_us = self._driver.now_us()

@@ -20,7 +20,7 @@ from sow.messages import message_type
 from sow.messages.base import MessageType
 from sow.topic.merging import Merger, make_merger
 
-GONE = "gone"
+GONE_COLUMN = "gone"
 
 
 class SparkConflation:
@@ -42,7 +42,7 @@ class SparkConflation:
             self.definition.interval_us,
             policy=Fold(self.definition, self._kinds) if merges else "latest",
             order=("bookmark",),
-            delete=GONE,
+            delete=GONE_COLUMN,
         )
 
     def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -62,7 +62,7 @@ class SparkConflation:
         if any(merge.operation == "count" for merge in self.definition.merges):
             at = batch.schema.get_field_index("value")
             batch = batch.set_column(at, "value", self._singles(batch.column("value")))
-        return batch.append_column(GONE, gone)
+        return batch.append_column(GONE_COLUMN, gone)
 
     def _singles(self, values: pa.StringArray) -> pa.StringArray:
         """The bodies with counts that say one."""

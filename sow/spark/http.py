@@ -19,7 +19,7 @@ PAUSE_S = 0.2
 """Before a request is tried again for the first time: a mere hiccup is over by then."""
 PAUSE_S_MAX = 5.0
 """The pauses double up to here, so that many tasks do not storm a server that is coming up."""
-CONNECT_S = 30.0
+ANSWER_WAIT_S = 30.0
 """What an answer may take, beside what the caller allows for retries: a server may be busy."""
 AWAY = (502, 503, 504)
 
@@ -98,7 +98,7 @@ class Server:
         self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
     ) -> Reply:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(*self._address, timeout=CONNECT_S + self._retry_s)
+        connection = kind(*self._address, timeout=ANSWER_WAIT_S + self._retry_s)
         try:
             connection.request(method, target, content, dict(headers))
             response = connection.getresponse()

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 from conflated_topics.intervals import interval_us
 from conflated_topics.specs import parse_interval
 from sow.config.source_options import NAMES, USES, Use, misuse, plain
+from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
 from sow.spark.http import Server
@@ -14,7 +15,6 @@ from sow.suggest import did_you_mean
 
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
-DEFAULT_URL = "http://127.0.0.1:8080"
 
 WriteMode = Literal["publish", "delta", "delete"]
 
@@ -76,7 +76,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
     return Options(
-        url=asked.get("url", DEFAULT_URL),
+        url=asked.get("url", URL_DEFAULT),
         topic=asked["topic"],
         token=asked.get("token"),
         retry_s=_seconds(asked.get("retryTimeout", "60")),

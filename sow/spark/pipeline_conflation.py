@@ -20,11 +20,10 @@ from sow.messages import message_type
 from sow.paths import Path as FieldPath
 from sow.paths import parse_path
 from sow.pipelines import Conflate, Pipeline
-from sow.spark.conflation import GONE as GONE_ROW
-from sow.spark.conflation import SparkConflation
+from sow.spark.conflation import GONE_COLUMN, SparkConflation
 from sow.spark.http import Server, segment
 
-GONE = "__gone"
+GONE_MARK = "__gone"
 OUTSIDE = "__outside"
 ROWS_ASIDE = "sow_rows_aside"
 """Under which name rows are counted that take no part."""
@@ -43,9 +42,9 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
     does = next((name for name in ("op", "_op") if name in columns), None)
     if does is not None:
         deletes = coalesce(~col(does).isin("publish", "tick"), lit(False))
-    frame = frame.withColumn(GONE, deletes)
+    frame = frame.withColumn(GONE_MARK, deletes)
     if wanted.filter is not None:
-        frame = _judged(frame, wanted.filter).withColumn(GONE, col(GONE) | col(OUTSIDE))
+        frame = _judged(frame, wanted.filter).withColumn(GONE_MARK, col(GONE_MARK) | col(OUTSIDE))
     if _is_by_record(columns, pipeline, wanted, url):
         # A delete has no body, and is its record's all the same.
         keys = ["__key"]
@@ -64,7 +63,7 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
         timedelta(microseconds=wanted.interval_us),
         wanted.policy,
         order=("bookmark",) if "bookmark" in columns else (),
-        delete=GONE,
+        delete=GONE_MARK,
         lateness=timedelta(microseconds=wanted.lateness_us),
         max_skew=timedelta(microseconds=wanted.max_skew_us),
         null_keys=wanted.null_keys,
@@ -72,20 +71,20 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
         ends=ends,
     )
     if pipeline.sink.topic is not None:
-        frame = frame.withColumn("op", when(col(GONE), "delete").otherwise("publish"))
+        frame = frame.withColumn("op", when(col(GONE_MARK), "delete").otherwise("publish"))
     elif does is None:
-        frame = frame.where(~col(GONE))
+        frame = frame.where(~col(GONE_MARK))
     else:
-        left = col(GONE) & (col(does) == "publish")
+        left = col(GONE_MARK) & (col(does) == "publish")
         frame = frame.withColumn(does, when(left, "match").otherwise(col(does)))
-    return frame.drop(*keys, GONE, OUTSIDE)
+    return frame.drop(*keys, GONE_MARK, OUTSIDE)
 
 
 def copied(frame: Any, conflation: SparkConflation) -> Any:
     """Rows of a log as what the copy is to become."""
     from pyspark.sql.types import BooleanType, StructField, StructType
 
-    schema = StructType([*frame.schema.fields, StructField(GONE_ROW, BooleanType())])
+    schema = StructType([*frame.schema.fields, StructField(GONE_COLUMN, BooleanType())])
 
     def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return map(conflation.prepare, batches)
@@ -103,7 +102,7 @@ def copied(frame: Any, conflation: SparkConflation) -> Any:
         max_skew=None,  # the times are the server's, whatever this machine's clock says
         counts=ROWS_ASIDE,
     )
-    return frame.drop(GONE_ROW)
+    return frame.drop(GONE_COLUMN)
 
 
 def _is_by_record(columns: list[str], pipeline: Pipeline, wanted: Conflate, url: str) -> bool:

@@ -41,7 +41,7 @@ COMPARISONS: dict[type[Filter], str] = {
     LessThanOrEqual: "<=",
 }
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-TEXT = re.compile(r"[A-Za-z_][ -&(-\[\]-~]*\Z")
+PLAIN_WORDS = re.compile(r"[A-Za-z_][ -&(-\[\]-~]*\Z")
 """Printable, without quotes and backslashes, and no beginning of a number, array or object."""
 OF_JSON = re.compile(r"(true|false|null|nan|inf(inity)?)\Z", re.IGNORECASE)
 """What would be a text here and something else there."""
@@ -115,6 +115,6 @@ def _number(value: Any) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    if not isinstance(value, str) or not TEXT.match(value) or OF_JSON.match(value):
+    if not isinstance(value, str) or not PLAIN_WORDS.match(value) or OF_JSON.match(value):
         return None
     return f"'{value}'"

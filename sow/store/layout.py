@@ -19,7 +19,7 @@ from typing import get_args
 
 from sow.store.protocols import LogEntry, Op, Slice
 
-MAGIC = b"SOW1"
+BLOCK_MAGIC = b"SOW1"
 GROUP, BASE, SLICE, CONTENTS, ACCOUNT = 1, 2, 3, 4, 5
 
 # magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
@@ -63,7 +63,7 @@ def read_header(block: bytes | memoryview, offset: int = 0) -> BlockHeader:
     if len(block) - offset < HEADER_BYTES:
         raise ValueError("the block is cut short")
     magic, *fields = _HEADER.unpack_from(block, offset)
-    if magic != MAGIC:
+    if magic != BLOCK_MAGIC:
         raise ValueError("the block does not begin like one")
     return BlockHeader(*fields)
 
@@ -73,9 +73,9 @@ def seal(
 ) -> tuple[bytes, int]:
     """A whole block, and its checksum."""
     length = HEADER_BYTES + len(payload)
-    header = _HEADER.pack(MAGIC, 0, length, kind, chain, seq, count, ts_us)
+    header = _HEADER.pack(BLOCK_MAGIC, 0, length, kind, chain, seq, count, ts_us)
     checksum = zlib.crc32(payload, zlib.crc32(header[_CHECKED_FROM:]))
-    header = _HEADER.pack(MAGIC, checksum, length, kind, chain, seq, count, ts_us)
+    header = _HEADER.pack(BLOCK_MAGIC, checksum, length, kind, chain, seq, count, ts_us)
     return header + payload, checksum
 
 

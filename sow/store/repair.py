@@ -41,9 +41,9 @@ from sow.store.journal import (
 from sow.store.layout import (
     ACCOUNT,
     BASE,
+    BLOCK_MAGIC,
     CONTENTS,
     GROUP,
-    MAGIC,
     SLICE,
     BlockHeader,
     decode_entries,
@@ -82,12 +82,12 @@ def scan(data_file: Path) -> Iterator[Found]:
     if not data_file.exists() or not data_file.stat().st_size:
         return
     with data_file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-        at = raw.find(MAGIC)
+        at = raw.find(BLOCK_MAGIC)
         while at >= 0:
             header = _whole_block(raw, at)
             if header is not None:
                 yield header, at
-            at = raw.find(MAGIC, at + (header.length if header else 1))
+            at = raw.find(BLOCK_MAGIC, at + (header.length if header else 1))
 
 
 def _whole_block(raw: mmap.mmap, at: int) -> BlockHeader | None:

@@ -39,7 +39,7 @@ WRITER_PART = 2
 """One writer may take half of that, so that another can still stage."""
 CHUNKS_MAX = 100_000
 """Files, which a start has to count: in less than a second."""
-KEPT_US = 24 * 3600 * 1_000_000
+BATCH_KEPT_US = 24 * 3600 * 1_000_000
 """A batch that nobody has gone on with for a day goes: whoever staged it has given up."""
 ABANDONED_US = 3600 * 1_000_000
 """A batch that nobody has gone on with for so long goes when others need the room."""
@@ -226,7 +226,7 @@ class Staging:
     def sweep(self, now_us: int) -> int:
         """Forget batches that nobody has gone on with for a day, and say how many."""
         with self._lock:
-            old = self._idle_since(now_us - KEPT_US)
+            old = self._idle_since(now_us - BATCH_KEPT_US)
             gone = [path for batch in old for path in self._set_aside(batch)]
         _remove(gone)
         return len(old)

@@ -17,7 +17,7 @@ from sow.topic.records import Records
 
 # A pending update: body, sequence number and time of the underlying change.
 CopyUpdate = tuple[bytes, int, int]
-REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
+LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
 class ConflatedCopy:
@@ -138,7 +138,7 @@ class ConflatedCopy:
             batches.append(
                 self._put([identity for identity, _ in updates], [u for _, u in updates])
             )
-        for reason in REASONS:
+        for reason in LEAVING_REASONS:
             leaving = [removal for removal in removals if removal.reason == reason]
             if leaving:
                 batches += self._drop(leaving, reason)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.config.topic_elements import BACK_PRESSURE, CONFLATED_TOPIC, TOPIC
+from sow.config.topic_elements import BACK_PRESSURE_ELEMENTS, CONFLATED_TOPIC, TOPIC
 from sow.definitions import Merge
 
 KEYS = "<Key>/id</Key><Key>/side</Key>"
@@ -76,7 +76,7 @@ def test_the_shortest_interval_is_taken_and_a_shorter_one_is_not(copy, only):
 
 @pytest.mark.parametrize("word", ["ConflationPolicy", "Placement"])
 def test_a_word_that_is_none_of_the_choices_is_told_all_of_them(orders, only, word):
-    (element,) = [one for one in BACK_PRESSURE if one.name == word]
+    (element,) = [one for one in BACK_PRESSURE_ELEMENTS if one.name == word]
     text = only(orders(f"<{word}>whatever</{word}>"))
     assert element.default in text
 

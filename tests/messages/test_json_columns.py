@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.messages.json_columns import FAILURES, STEPS_MAX, columns_reader
+from sow.messages.json_columns import READ_FAILURES, STEPS_MAX, columns_reader
 from sow.paths import parse_path, value_at
 
 names = st.sampled_from(["a", "b", "ä", "class", 'quote"d', "f0"])
@@ -28,7 +28,7 @@ def test_what_is_read_fast_is_what_looking_finds(records):
     block = b"\n".join(json.dumps(record).encode() for record in records)
     try:
         found = read(block, len(records))
-    except FAILURES:
+    except READ_FAILURES:
         return
     assert found == [[value_at(record, path) for record in records] for path in PATHS]
 
@@ -51,10 +51,10 @@ def test_types_nest_within_reason():
 
 @pytest.mark.parametrize("body", [b'{"a":[1]}', b'{"a":{"x":1}}', b"[1]", b'{"a":', b"3", b"{}{}"])
 def test_a_record_of_another_shape_is_left_to_the_slow_reader(body):
-    with pytest.raises(FAILURES):
+    with pytest.raises(READ_FAILURES):
         reader("/a")(body, 1)
 
 
 def test_a_block_that_holds_more_records_than_bodies_is_not_taken():
-    with pytest.raises(FAILURES):
+    with pytest.raises(READ_FAILURES):
         reader("/a")(b'{"a":1}\n{"a":2}', 1)

@@ -2,10 +2,10 @@ import pytest
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
-from sow.messages import NOT_BUILT, message_type
+from sow.messages import MESSAGE_TYPES_LATER, message_type
 
 
-@pytest.mark.parametrize("name", NOT_BUILT)
+@pytest.mark.parametrize("name", MESSAGE_TYPES_LATER)
 def test_a_type_that_is_not_built_is_refused_by_name(name):
     with pytest.raises(NotAvailable, match=f"'{name}' is not available yet"):
         message_type(name)

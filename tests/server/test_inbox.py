@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow import frames
-from sow.frames import PIECE_BYTES
+from sow.frames import FRAME_PIECE_BYTES
 from sow.server import inbox as inbox_module
 from sow.server.inbox import TAKEN_BYTES_MAX, Inbox
 
@@ -28,8 +28,8 @@ def takes(inbox):
 def short_pieces():
     """A few lines are a long frame, so that examples need not be long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames, "PIECE_BYTES", 1000)
-        patch.setattr(inbox_module, "PIECE_BYTES", 1000)
+        patch.setattr(frames, "FRAME_PIECE_BYTES", 1000)
+        patch.setattr(inbox_module, "FRAME_PIECE_BYTES", 1000)
         patch.setattr(inbox_module, "TAKEN_BYTES_MAX", 2000)
         yield
 
@@ -61,7 +61,7 @@ def test_a_long_frame_is_read_a_little_at_a_time():
     taken = inbox.take()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert 0 < len(taken) * len(frame) / 300_000 <= TAKEN_BYTES_MAX + PIECE_BYTES
+    assert 0 < len(taken) * len(frame) / 300_000 <= TAKEN_BYTES_MAX + FRAME_PIECE_BYTES
     assert inbox.bytes == len(frame)
     assert peak < 16 * 1024**2
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sow.budget import Budget
-from sow.server.intake import PATIENCE_S, PIECE_BYTES, TURN_S, Intake
+from sow.server.intake import INTAKE_TURN_S, PATIENCE_S, READ_BYTES, Intake
 
 MB = 1 << 20
 
@@ -33,7 +33,7 @@ class Client:
         """One piece more, of which whole messages are carried out at once."""
         if self.closed or not self.read or (self.stalls and self.held > self.size // 2):
             return
-        self.held += PIECE_BYTES
+        self.held += READ_BYTES
         if self.held >= self.size:
             self.held, self.message = 0, self.message + 1
         self.world.settle(self)
@@ -49,7 +49,7 @@ class World:
         self.intake.settle(client, client.held, message, self.now_s)
 
     def turn(self):
-        self.now_s += TURN_S
+        self.now_s += INTAKE_TURN_S
         return self.intake.turn(self.now_s)
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from sow.budget import Budget
 from sow.definitions import Limits
-from sow.server.intake import TURN_S, Intake
+from sow.server.intake import INTAKE_TURN_S, Intake
 from sow.server.message_watch import MessageWatch, MessageWatches
 from tests.server.stand_ins import Socket, stepped
 from tests.server.test_websocket_frames import frame
@@ -86,6 +86,6 @@ async def test_where_there_is_no_room_it_is_not_read_and_read_on_when_there_is()
     assert (first.socket.reading, second.socket.reading) == (True, False)
     assert second.watch.due_s() is None, "who is not read cannot be too slow"
     first.watch.leave()
-    await asyncio.sleep(2 * TURN_S)
+    await asyncio.sleep(2 * INTAKE_TURN_S)
     assert second.socket.reading
     first.watches.close()

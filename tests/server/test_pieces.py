@@ -26,7 +26,7 @@ arrays = st.tuples(st.lists(values, max_size=30), st.sampled_from([None, 1])).ma
 
 
 def small(function, body):
-    with patch.object(pieces, "PIECE_BYTES", 16):
+    with patch.object(pieces, "BODY_PIECE_BYTES", 16):
         return list(function(body))
 
 
@@ -80,7 +80,7 @@ def test_the_first_piece_of_a_long_array_costs_no_more_than_itself(text):
     first = next(array_pieces(text))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert 0 < sum(map(len, first)) < 2 * pieces.PIECE_BYTES
+    assert 0 < sum(map(len, first)) < 2 * pieces.BODY_PIECE_BYTES
     assert peak < 32 * 1024**2
 
 

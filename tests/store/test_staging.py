@@ -7,7 +7,7 @@ import pytest
 from sow.errors import DiskFull, StoreError
 from sow.store import staging
 from sow.store.environment import RESERVE_BYTES
-from sow.store.staging import ABANDONED_US, KEPT_US, PAGE_BYTES, Attempt, StagedBatch, Staging
+from sow.store.staging import ABANDONED_US, BATCH_KEPT_US, PAGE_BYTES, Attempt, StagedBatch, Staging
 
 MB = 1024**2
 ATTEMPT = Attempt(0, "a")
@@ -90,10 +90,10 @@ def test_a_batch_goes_after_a_day_without_a_chunk(made):
     made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x", 0)
     made.put(StagedBatch("b", 0, "t"), ATTEMPT, 0, b"x", 0)
     made.put(StagedBatch("b", 0, "t"), ATTEMPT, 1, b"x", 1000)
-    assert made.sweep(KEPT_US) == 0
-    assert made.sweep(KEPT_US + 1) == 1
+    assert made.sweep(BATCH_KEPT_US) == 0
+    assert made.sweep(BATCH_KEPT_US + 1) == 1
     assert made.get(StagedBatch("b", 0, "t"), ATTEMPT, 0) == b"x"
-    assert made.sweep(KEPT_US + 1001) == 1
+    assert made.sweep(BATCH_KEPT_US + 1001) == 1
     assert made.size_bytes == 0
 
 
@@ -102,12 +102,12 @@ def test_a_start_counts_what_is_there_and_gives_it_another_day(tmp_path, disk, m
     batch = made._path(StagedBatch("a", 0, "t"), ATTEMPT, 0).parent
     (batch / "0-half-0.1234abcd").write_bytes(CHUNK)
     (tmp_path / "staging" / ".dropped" / "sub").mkdir(parents=True)
-    disk.staging = again = Staging(tmp_path / "staging", KEPT_US * 365, disk)
+    disk.staging = again = Staging(tmp_path / "staging", BATCH_KEPT_US * 365, disk)
     assert again.size_bytes == 12 * MB
-    assert fill(again, "a", now_us=KEPT_US * 365, epoch=1)[0] == 0
-    assert again.sweep(KEPT_US * 366) == 0
+    assert fill(again, "a", now_us=BATCH_KEPT_US * 365, epoch=1)[0] == 0
+    assert again.sweep(BATCH_KEPT_US * 366) == 0
     assert again.get(StagedBatch("a", 0, "t"), ATTEMPT, 11) == CHUNK
-    assert again.sweep(KEPT_US * 366 + 1) == 1
+    assert again.sweep(BATCH_KEPT_US * 366 + 1) == 1
     assert list((tmp_path / "staging").iterdir()) == []
 
 

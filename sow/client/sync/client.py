@@ -5,7 +5,6 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from sow.client.bodies import Document
-from sow.client.client import URL_DEFAULT
 from sow.client.client import Client as AsyncClient
 from sow.client.http import Answer
 from sow.client.http import Http as AsyncHttp
@@ -17,6 +16,7 @@ from sow.client.sync.http import Http, Rows
 from sow.client.sync.live import Live
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
+from sow.definitions import URL_DEFAULT
 
 
 class Client:
