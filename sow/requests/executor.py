@@ -23,7 +23,8 @@ from sow.engine.live_topics import LiveTopic
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import ClientError, SowError
 from sow.query import Query
-from sow.requests.subscriptions import Subscriptions, acknowledge, sow_keys
+from sow.requests.questions import acknowledge, sow_keys
+from sow.requests.subscriptions import Subscriptions
 from sow.store.protocols import Journal
 from sow.wire import Refused
 

@@ -317,7 +317,7 @@ def test_a_queue_far_over_its_bytes_gets_no_patience():
 
 
 def test_the_filters_of_a_session_are_bounded_in_all(world, monkeypatch):
-    monkeypatch.setattr("sow.requests.subscriptions.FILTER_CHARS_MAX", 30)
+    monkeypatch.setattr("sow.requests.following.FILTER_CHARS_MAX", 30)
     client = world.client()
     subscribe = {"c": "subscribe", "t": "orders", "cid": "1"}
     first = client.say(**subscribe | {"filter": "/id = 1000000000"})[-1]
@@ -422,9 +422,9 @@ SOW = b'{"c":"sow","t":"orders","cid":"q"}'
 
 
 def test_answers_that_nobody_reads_are_bounded_for_a_session_and_for_all(world, monkeypatch):
-    monkeypatch.setattr("sow.requests.subscriptions.ANSWER_CHUNK_ROWS", 1)
+    monkeypatch.setattr("sow.requests.questions.ANSWER_CHUNK_ROWS", 1)
     world.publish("orders", *({"id": number} for number in range(4)))
-    unread = world.executor.subscriptions.unread = Unread(rows_max=14)
+    unread = world.executor.subscriptions.questions.unread = Unread(rows_max=14)
     first, second, third, fourth = (world.client() for _ in range(4))
     first.execute(SOW + b"\n" + SOW)
     assert unread.rows == 4

@@ -183,7 +183,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a feed is not flushed before somebody joins",
-        "sow/requests/subscriptions.py",
+        "sow/requests/following.py",
         "        engine.flush_strand(strand)\n        strand.join_at",
         "        strand.join_at",
     ),
@@ -263,9 +263,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a topic that is born during a replay is not told",
-        "sow/requests/subscriptions.py",
-        "                self._make(subscription, topic)\n\n",
-        "                pass\n\n",
+        "sow/requests/following.py",
+        "                self.make(subscription, topic)\n",
+        "                pass\n",
     ),
     Mutation(
         "lines of one turn come topic by topic",
@@ -299,7 +299,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who follows a pattern misses the topics that come later",
-        "sow/requests/subscriptions.py",
+        "sow/requests/following.py",
         "if not subscription.wants(topic):",
         "if subscription.complete or not subscription.wants(topic):",
     ),

@@ -1,0 +1,225 @@
+"""Replacing: a subscription goes on under its name with another filter, at once.
+
+There is neither gap nor repeat. What its session holds is worked out first: all that it was told,
+and what waits to be told. The subscription ends, another begins under its name, and of each record
+is said what differs: that it has left the focus, how it stands now, or nothing.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sow.commands import ACKS, Command
+from sow.delivery.conflated_strands import ConflatedStrand
+from sow.delivery.feeds import Feed
+from sow.delivery.lines import Lines
+from sow.delivery.sessions import Session
+from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
+from sow.expressions import Filter
+from sow.history.snapshot import Snapshot
+from sow.query import Query
+from sow.requests.ending import Ending
+from sow.requests.following import Following
+from sow.requests.questions import Questions, acknowledge, counts_of, shape_of, sow_keys
+from sow.requests.subscription import Subscription
+from sow.topic.records import Records
+from sow.topic.updates import Update
+
+
+class Held(NamedTuple):
+    """Records of a topic that a session was told of: all of them, and those as they stand now.
+
+    `waiting` are updates that it was not told yet.
+    """
+
+    known: set[str]
+    current: set[str]
+    waiting: dict[str, Update]
+
+
+class Replacing:
+    """Puts one subscription in the place of another."""
+
+    def __init__(
+        self, engine: Engine, questions: Questions, following: Following, ending: Ending
+    ) -> None:
+        self._engine = engine
+        self._questions = questions
+        self._following = following
+        self._ending = ending
+
+    def replace(
+        self, session: Session, command: Command, old: Subscription, with_snapshot: bool
+    ) -> None:
+        """Change what a subscription follows, at once and without gap or repeat."""
+        shape = shape_of(command)
+        condition = self._questions.condition(command)
+        # Whatever is wrong is found before anything is changed.
+        self._questions.check(command, session.encoding)
+        self._following.check_filters(session, command, old.filter_chars)
+        held = self._all_held(old)
+        gone = self._waiting_of_gone(old)
+        waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]
+        oldest = min(waiting, default=self._engine.seq)
+        self._ending.end(old)
+        partly = command.options.top_n is not None or command.options.skip_n
+        complete = with_snapshot and not partly and sow_keys(command) is None
+        new, topics = self._following.begin(session, command, complete, name=old.name)
+        same_shape = old.key.shape == new.key.shape
+        acknowledge(session, command, "processed", s=new.name)
+        for records, update in gone:
+            line = Lines(records, new.name, session.encoding, new.key).line(update)
+            session.say_lines([line] if line else [])
+        taken: list[tuple[Snapshot, int]] = []
+        late: list[tuple[Lines, Update]] = []
+        for topic in topics:
+            had = held.pop(topic.definition.name, None) or Held(set(), set(), {})
+            current = had.current if same_shape else set()
+            focus = self._focus(topic, condition, had)
+            rows: set[str] = set()
+            if with_snapshot:
+                taken.append(self._not_held(topic, command, current))
+                rows.update(taken[-1][0].identities)
+            outdated = [
+                name
+                for name in focus
+                if name not in rows and _is_outdated(name, had, current, new.key.delta)
+            ]
+            # Of records that are not stored nothing is known but who was told of them.
+            lost = had.known.difference(focus) if topic.records.retains else set()
+            feed = self._following.follow(new, topic, (had.known - lost) | rows.union(outdated))
+            self._say_lost(session, feed.lines, had, lost)
+            late += [(feed.lines, _late(feed.topic, had, name)) for name in outdated]
+        for name, had in held.items():
+            records = self._engine.topic(name).records
+            lines = Lines(records, new.name, session.encoding, new.key)
+            self._say_lost(session, lines, had, had.known if records.retains else ())
+        self._following.join(new)
+        if with_snapshot:
+            # The rest of what waited is in the group, which who goes on from here has not got yet.
+            late = [
+                (lines, update._replace(first_seq=min(update.first_seq, oldest)))
+                for lines, update in late
+            ]
+        late.sort(key=lambda one: one[1].first_seq)
+        session.say_lines([line for lines, update in late if (line := lines.line(update))])
+        if with_snapshot:
+            self._questions.say_group(session, taken, new.name, shape)
+        acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
+
+    def _all_held(self, subscription: Subscription) -> dict[str, Held]:
+        """What the session holds of each topic, having been told what has gathered."""
+        strand = subscription.strand
+        self._engine.flush_strand(strand)
+        pending: dict[Lines, list[Update]] = {}
+        if isinstance(strand, ConflatedStrand):
+            pending = strand.pending_for(subscription.session)
+        return {
+            name: self._held(subscription, feed, pending.get(feed.lines, ()))
+            for name, feed in subscription.feeds.items()
+        }
+
+    @staticmethod
+    def _waiting_of_gone(subscription: Subscription) -> list[tuple[Records, Update]]:
+        """What waits to be said of topics that are not there any more: that their records left."""
+        strand = subscription.strand
+        if not isinstance(strand, ConflatedStrand):
+            return []
+        there = {feed.lines for feed in subscription.feeds.values()}
+        return [
+            (lines.topic, update)
+            for lines, updates in strand.pending_for(subscription.session).items()
+            if lines not in there
+            for update in updates
+        ]
+
+    def _held(self, subscription: Subscription, feed: Feed, pending: Iterable[Update]) -> Held:
+        """What the session holds of a topic, while some of it waits to be said."""
+        waiting = {update.identity: update for update in pending}
+        if feed.told is not None:
+            known = set(feed.told)
+        elif subscription.complete:
+            known = set(self._names(feed.topic, subscription.condition))
+        else:
+            return Held(set(), set(), waiting)
+        if not feed.knows_what_is_held:
+            return Held(known, set(), waiting)
+        for update in waiting.values():
+            if update.told:
+                known.add(update.identity)
+            else:
+                known.discard(update.identity)
+        return Held(known, known - waiting.keys(), waiting)
+
+    def _names(self, topic: Records, condition: Filter | None) -> list[str]:
+        """The records of a topic that pass a filter."""
+        slots = self._engine.query(topic.name, Query(filter=condition)).slots.tolist()
+        return [topic.table.identities[slot] or "" for slot in slots]
+
+    def _focus(self, topic: LiveTopic, condition: Filter | None, had: Held) -> list[str]:
+        """The records in focus; where none are stored, those of the updates that wait."""
+        records = topic.records
+        if records.retains:
+            return self._names(records, condition)
+        waiting = [(name, update.new) for name, update in had.waiting.items() if update.new]
+        if condition is None:
+            return [name for name, _ in waiting]
+        columns = records.decoder(condition.paths).columns([body for _, body in waiting])
+        inside = condition.matches(columns, len(waiting))
+        return [name for (name, _), hit in zip(waiting, inside, strict=True) if hit]
+
+    def _not_held(
+        self, topic: LiveTopic, command: Command, current: set[str]
+    ) -> tuple[Snapshot, int]:
+        """The part of a snapshot that the session does not hold as it stands."""
+        options = command.options
+        whole = dataclasses.replace(self._questions.query(command), top_n=None, skip_n=0)
+        slots = self._engine.query(topic.definition.name, whole).slots.tolist()
+        rows = Snapshot.take(topic.records, slots).without(current)
+        first = options.skip_n or 0
+        last = len(rows) if options.top_n is None else min(first + options.top_n, len(rows))
+        return rows.at(range(first, last)), len(rows)
+
+    @staticmethod
+    def _say_lost(session: Session, lines: Lines, held: Held, names: Iterable[str]) -> None:
+        """Say of records that they are out of focus now, because the focus has changed."""
+        if not lines.key.oof:
+            return
+        for name in sorted(names):
+            update = _standing(lines.topic, name)
+            if update is not None:
+                update = update._replace(new=None, reason="match", parting=update.new)
+            else:
+                # It has left the topic, and the oof that says so was still waiting.
+                update = held.waiting[name]
+            line = lines.line(update)
+            assert line is not None
+            session.say_lines([line])
+
+
+def _is_outdated(name: str, held: Held, current: set[str], by_deltas: bool) -> bool:
+    """Whether a session has to be told of a record in focus that it does not hold as it stands:
+    an update waited for it, or deltas could not be merged into what it holds."""
+    update = held.waiting.get(name)
+    if update is not None and update.new is not None:
+        return True
+    return name in held.known - current and (update is not None or by_deltas)
+
+
+def _standing(topic: Records, name: str) -> Update | None:
+    """A record as it stands, as an update of what a session holds; None if it is not there."""
+    table = topic.table
+    slot = table.slots.get(name)
+    if slot is None:
+        return None
+    body, seq, ts_us = table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot])
+    return Update(name, True, body, seq, ts_us, seq, ts_us)
+
+
+def _late(topic: Records, held: Held, name: str) -> Update:
+    """A record in focus as it stands, to be told whole in the place of what waited for it."""
+    standing, update = _standing(topic, name), held.waiting.get(name)
+    if standing is None or update is None:
+        return standing or held.waiting[name]._replace(delta=None)
+    return standing._replace(first_seq=update.first_seq, first_ts_us=update.first_ts_us)
