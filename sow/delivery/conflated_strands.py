@@ -185,9 +185,5 @@ def _updates(waiting: Iterable[tuple[ConflationPlace, Waiting]]) -> Iterator[tup
 
 
 def _folded(current: Waiting, new: Waiting) -> Waiting:
-    """Two updates of one place; with a conflation key they may be of different records."""
-    one, other = current.update, new.update
-    if one.identity == other.identity:
-        return Waiting(new.number, compose(one, other))
-    later = other._replace(first_seq=one.first_seq, first_ts_us=one.first_ts_us)
-    return Waiting(new.number, later)
+    """Two updates of one place."""
+    return Waiting(new.number, compose(current.update, new.update))

@@ -59,13 +59,19 @@ class Update(NamedTuple):
 
 
 def compose(current: Update, new: Update) -> Update:
-    """Both updates as one."""
-    delta = None
-    if current.delta is not None and new.delta is not None:
-        delta = composed(current.delta, new.delta)
+    """Both updates as one, with the bookmark and the time of the older one.
+
+    Where updates are matched by something else than their record, `new` may be another record's:
+    then it says what it says by itself, in the place of the older one.
+    """
+    told, old, delta = new.told, new.old, new.delta
+    if new.identity == current.identity:
+        told, old = current.told, current.old
+        if delta is not None:
+            delta = None if current.delta is None else composed(current.delta, delta)
     return new._replace(
-        told=current.told,
-        old=current.old,
+        told=told,
+        old=old,
         delta=delta,
         first_seq=current.first_seq,
         first_ts_us=current.first_ts_us,

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
+from sow.encodings import timestamp
 from tests.core.harness import SECOND, SlowDisk, World, short
 from tests.core.tables import play
 
@@ -949,3 +950,30 @@ def test_what_waits_from_before_a_topic_was_always_conflated_stands_before_what_
     numbers = [document["n"] for _, document in client.data()]
     assert numbers == sorted(numbers)
     assert numbers[-1] == 2
+
+
+# One rule, wherever updates of different records are folded.
+
+
+FOLDERS = {
+    "a window": "conflation=1s,conflation_key=[/sym],timestamp",
+    "a full queue, as the topic says": "timestamp",
+}
+
+
+@pytest.mark.parametrize("opts", FOLDERS.values(), ids=FOLDERS)
+def test_a_line_that_stands_for_another_record_says_the_bookmark_and_time_of_the_first(opts):
+    world = world_of(topic(match=("/sym",)), queue_messages_max=1000)
+    client = slow(world, c="subscribe", t="t", opts=opts)
+    began = world.now
+    world.publish("t", {"id": "A", "sym": "S"})
+    world.advance(SECOND // 2)
+    world.publish("t", {"id": "B", "sym": "S"})
+    world.publish("t", {"id": "C", "sym": "T"})
+    world.advance(SECOND)
+    client.session.conflate(world.now)
+    lines = [line for line in client.lines() if line["c"] == "p"]
+    assert [(line["d"]["id"], line["bm"], line["ts"]) for line in lines] == [
+        ("B", "1", timestamp(began)),
+        ("C", "3", timestamp(began + SECOND // 2)),
+    ]

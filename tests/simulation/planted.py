@@ -70,20 +70,20 @@ MUTATIONS = (
     Mutation(
         "folding takes the newer `told`",
         "sow/topic/updates.py",
-        "told=current.told,",
-        "",
+        "told, old = current.told, current.old",
+        "old = current.old",
     ),
     Mutation(
         "an oof carries a state that was never told",
         "sow/topic/updates.py",
-        "old=current.old,",
-        "",
+        "told, old = current.told, current.old",
+        "told = current.told",
     ),
     Mutation(
         "a folded delta forgets the first one",
         "sow/topic/updates.py",
-        "delta = composed(current.delta, new.delta)",
-        "delta = new.delta",
+        "None if current.delta is None else composed(current.delta, delta)",
+        "None if current.delta is None else delta",
     ),
     Mutation(
         "what comes back is told as a delta",

@@ -83,3 +83,12 @@ def test_where_one_of_them_needs_the_whole_both_do():
     assert compose(told, whole).delta is None
     assert compose(whole, told).delta is None
     assert compose(told, update(BEFORE, AFTER, 2, {"b": 2})).delta == {"a": 1, "b": 2}
+
+
+def test_an_update_of_another_record_says_what_it_says_in_the_place_of_the_older_one():
+    first = update(b"1", b"2", 3, {"x": 1})
+    other = update(b"8", b"9", 5, {"y": 2})._replace(identity="s")
+    assert compose(first, other) == other._replace(first_seq=3, first_ts_us=30)
+    gone = other._replace(new=None, delta=None, reason="deleted")
+    assert compose(update(None, b"2"), gone).last == b"8", "what s was, and not what r was"
+    assert not compose(update(None, b"2"), gone).is_void
