@@ -254,9 +254,8 @@ class Engine:
         return len(batch)
 
     def _route(self, topic: LiveTopic, batch: Batch) -> None:
-        topic.updates += len(batch)
         self._untidy[topic] = None
-        for feed in topic.router.route(batch, self.ledger.now_us):
+        for feed in topic.route(batch, self.ledger.now_us):
             self._waiting[feed.strand] = None
             self.timers.expect(feed.strand)
         for listener in topic.router.listeners:
@@ -298,7 +297,7 @@ class Engine:
             self._route(topic, batch)
 
     def release_strand(self, strand: ConflatedStrand, now_us: int) -> None:
-        """Let a conflated subscription have what is due."""
+        """Let a conflated subscription have what is due at `now_us`."""
         strand.release(now_us)
         self._waiting[strand] = None
 
@@ -350,7 +349,10 @@ class Engine:
         self._untidy.pop(topic, None)
 
     def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> None:
-        """A topic of a pattern less: its records are deleted, and its copies go with it."""
+        """A topic of a pattern less: its records are deleted, and its copies go with it.
+
+        `end_topic` ends the subscriptions of each.
+        """
         self.remove(topic, list(topic.records.table.slots), "delete", self.now_us)
         for name in self.catalog.with_copies(topic):
             going = self.topics[name]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from conflated_topics import Removal
 from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
+from sow.delivery.feeds import Feed
 from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
 from sow.errors import ClientError
@@ -62,6 +63,12 @@ class LiveTopicBase:
         """Whether the log holds what is published to it."""
         self.falls_due = falls_due
         """Whether it ever has something to do by itself."""
+
+    def route(self, batch: Batch, now_us: int) -> list[Feed]:
+        """Tell all who follow the topic of changes; returns the feeds that have to be looked after
+        because they have something to say."""
+        self.updates += len(batch)
+        return self.router.route(batch, now_us)
 
     def redefine(self, definition: Definition) -> None:
         """Go on under a definition that differs in what is looked up when it is needed."""

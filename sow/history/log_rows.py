@@ -58,7 +58,7 @@ def extent(
         if stop <= start:
             break
         topic = topics.get(entry.topic)
-        if topic is not None and entry.seq > topic.since_seq:
+        if topic is not None and topic.has_logged(entry):
             stop = min(stop, start + limit - rows)
             rows += stop - start
         if stop > start:
@@ -82,7 +82,7 @@ def log_rows(
         start = max(0, part.after + 1 - entry.seq)
         stop = min(len(entry), part.until + 1 - entry.seq)
         topic = topics.get(entry.topic)
-        if topic is not None and stop > start and entry.seq > topic.since_seq:
+        if topic is not None and stop > start and topic.has_logged(entry):
             rows = _rows(topic, known.get(entry.topic), entry, start, stop)
             yield from [rows] if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:

@@ -35,7 +35,7 @@ def as_of(
         for entry in journal.read(journal.first_seq - 1):
             if entry.seq > bookmark:
                 break
-            if entry.topic == records.name and entry.seq > records.since_seq:
+            if records.has_logged(entry):
                 for at, identity in enumerate(_identities_in(now, entry)):
                     if identity in later and entry.seq + at <= bookmark:
                         before = states.get(identity)
@@ -75,7 +75,7 @@ def _changed(now: Snapshot, bookmark: int, newest: int, journal: Journal) -> dic
     for entry in journal.read(bookmark):
         if entry.seq > newest:
             break
-        if entry.topic == now.topic.name and entry.seq > now.topic.since_seq:
+        if now.topic.has_logged(entry):
             for at, identity in enumerate(_identities_in(now, entry)):
                 if bookmark < entry.seq + at <= newest:
                     changed[identity] = changed.get(identity, True) and entry.op == "publish"

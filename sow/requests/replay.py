@@ -120,7 +120,7 @@ class Replay:
         if due_us is not None and due_us <= entry.ts_us:
             self._strand.release(entry.ts_us)
         heard = self._feeds.get(entry.topic)
-        is_its_own = heard is not None and entry.seq > heard.topic.since_seq
+        is_its_own = heard is not None and heard.topic.has_logged(entry)
         if heard is not None and is_its_own and entry.op == "publish":
             heard.hear(_batch(heard, entry, start, stop), entry.ts_us)
         self._reached = entry.seq + stop - 1

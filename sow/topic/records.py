@@ -20,6 +20,7 @@ from sow.keys import check_explicit_key, identities, sow_key
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
 from sow.store.memory import Table, Usage
+from sow.store.protocols import LogEntry
 from sow.topic.batch import Batch
 from sow.topic.queue_policy import QueuePolicy
 from sow.topic.rendering import Renderer
@@ -94,6 +95,11 @@ class Records:
     def begin_after(self, seq: int) -> None:
         """Log entries of the topic's name up to `seq` are not its own."""
         self.since_seq = seq
+
+    def has_logged(self, entry: LogEntry) -> bool:
+        """Whether a log entry is this topic's: of its name, and not from a time in which that was
+        another's."""
+        return entry.topic == self.name and entry.seq > self.since_seq
 
     def reindex(self) -> None:
         """Go on with the indexes that the definition has now, filled from the records there are."""
