@@ -1,0 +1,146 @@
+"""Catalog: which topics there are, who may come, and how they go."""
+
+from dataclasses import replace
+
+import pytest
+
+from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic
+from sow.engine.live_topics import CopyTopic
+from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
+from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
+
+SLOWER = ConflatedTopic("slower", "json", "copies", interval_us=1_000, topic_format="%n-slow")
+
+
+def test_topics_of_the_configuration_are_there_from_the_start():
+    made, _ = catalog(ORDERS, SLOW, DESKS, COPIES)
+    assert list(made.topics) == ["orders", "slow"]
+    assert list(made.patterns) == ["desks", "copies"]
+    made.check()
+
+
+def test_a_topic_of_a_pattern_comes_with_its_copies_once():
+    made, _ = catalog(DESKS, COPIES, SLOWER)
+    topic = made.publishable("/desk/1")
+    assert "/desk/1" not in made.topics
+    assert [one.name for one in made.enter(topic)] == ["/desk/1", "/desk/1-C", "/desk/1-C-slow"]
+    assert made.enter(topic) == ()
+    assert made.with_copies(topic) == ["/desk/1-C-slow", "/desk/1-C", "/desk/1"]
+    assert made.pattern_of(topic).members == {"/desk/1": topic}
+    made.check()
+
+
+def test_a_conflated_topic_that_is_added_has_a_copy_of_each_topic():
+    made, _ = catalog(DESKS)
+    for name in ("/desk/1", "/desk/2"):
+        made.enter(made.publishable(name))
+    assert [topic.name for topic in made.add(COPIES)] == ["/desk/1-C", "/desk/2-C"]
+    assert [topic.name for topic in made.members("copies")] == ["/desk/1-C", "/desk/2-C"]
+    made.check()
+
+
+def test_what_is_removed_is_not_heard_of_and_not_counted():
+    made, _ = catalog(DESKS, COPIES)
+    topic = made.publishable("/desk/1")
+    made.enter(topic)
+    copy = made.topics["/desk/1-C"]
+    copy.hear(put(topic, {"id": 1}), 0)
+    copy.work(10**6)
+    both = made.usage.bytes
+    made.remove("copies")
+    assert (list(made.topics), topic.router.listeners) == (["/desk/1"], [])
+    assert made.usage.bytes < both
+    made.check()
+    made.forget(topic)
+    assert (made.usage.bytes, made.pattern_of(topic).members) == (0, {})
+
+
+def test_an_unknown_topic_is_told_the_nearest_and_a_pattern_is_no_topic():
+    made, _ = catalog(ORDERS, DESKS, WRITES)
+    with pytest.raises(UnknownTopic, match="orders"):
+        made.topic("order")
+    with pytest.raises(InvalidTopic, match="is a pattern of topics"):
+        made.topic("desks")
+    assert made.account(WRITES) is made.topics[WRITES.name]
+    assert [topic.name for topic in made.listed()] == ["orders"]
+
+
+def test_only_sources_that_are_not_the_servers_own_are_changed():
+    made, _ = catalog(ORDERS, SLOW, WRITES)
+    assert made.publishable("orders") is made.deletable("orders") is made.topics["orders"]
+    with pytest.raises(InvalidTopic, match="a copy of orders; publish to orders"):
+        made.publishable("slow")
+    with pytest.raises(InvalidTopic, match="the server's own account"):
+        made.deletable(WRITES.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("/desk/\n", ClientError, "cannot be a topic's name"),
+        ("/desk/" + "x" * 250, ClientError, "at most 255 characters"),
+        ("/desk/1-C", InvalidTopic, "calls its copy of /desk/1"),
+        ("/desk/taken", InvalidTopic, "would have a copy /desk/taken-C, which is a topic"),
+    ],
+)
+def test_names_that_no_topic_may_have(name, error, said):
+    made, _ = catalog(Topic("/desk/taken-C", "json", keys=("/id",)), DESKS, COPIES)
+    with pytest.raises(error, match=said):
+        made.publishable(name)
+
+
+def test_a_pattern_has_so_many_topics_but_a_restart_is_not_asked():
+    made, _ = catalog(DESKS, limits=Limits(pattern_topics_max=1))
+    made.enter(made.publishable("/desk/1"))
+    with pytest.raises(TooLarge, match="has 1 topics, as many as one may have"):
+        made.publishable("/desk/2")
+    assert made.placed("/desk/2").name == "/desk/2"
+    assert made.placed("nobody") is None
+
+
+def test_entries_count_from_where_it_is_said_for_topics_that_come_too():
+    made, _ = catalog(ORDERS, DESKS)
+    made.count_from(lambda definition, name: len(definition) + len(name))
+    made.enter(made.publishable("/desk/1"))
+    since = {topic.name: topic.records.since_seq for topic in made}
+    assert since == {"orders": 12, "/desk/1": 12}
+
+
+def test_a_definition_that_would_take_a_name_is_refused():
+    made, _ = catalog(ORDERS, DESKS, Topic("/desk/1-C", "json", keys=("/id",)))
+    with pytest.raises(ConfigError, match="there is a topic of this name already"):
+        made.check_definition(replace(SLOW, name="orders"))
+    with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
+        made.check_definition(COPIES)
+    made.check_definition(COPIES, leaving=[made.topics["/desk/1-C"]])
+
+
+def test_topics_that_another_configuration_has_no_place_for():
+    made, _ = catalog(ORDERS, DESKS)
+    for name in ("/desk/1", "/desk/2"):
+        made.enter(made.publishable(name))
+    put(made.topics["/desk/2"], {"id": 1})
+    fewer = Configuration("test", (ORDERS, DESKS), limits=Limits(pattern_topics_max=1))
+    assert [topic.name for topic in made.homeless(fewer)] == ["/desk/1"]
+    named = Configuration("test", (ORDERS, DESKS, replace(SLOW, name="/desk/2")))
+    assert {topic.name: why for topic, why in made.homeless(named).items()} == {
+        "/desk/2": "/desk/2 is the name of a copy of /desk/2 now"
+    }
+
+
+def test_the_topics_of_a_pattern_share_a_checkpoint():
+    made, _ = catalog(DESKS)
+    for name in ("/desk/1", "/desk/2"):
+        made.enter(made.publishable(name))
+        put(made.topics[name], {"id": 1}, {"id": 2})
+    identities = [one for part in made.slices("desks", 1) for one in part.identities]
+    assert identities == [f"/desk/{desk}\x1e{n}" for desk in (1, 2) for n in (1, 2)]
+    assert made.stored_bytes("desks") == 4 * len('{"id": 1}')
+
+
+def test_a_copy_that_does_not_hear_is_found_out():
+    made, _ = catalog(ORDERS, SLOW)
+    assert isinstance(made.topics["slow"], CopyTopic)
+    made.topics["orders"].router.listeners.clear()
+    with pytest.raises(AssertionError, match="does not hear"):
+        made.check()

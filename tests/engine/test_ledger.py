@@ -1,0 +1,64 @@
+"""Ledger: moments, numbers and groups."""
+
+import pytest
+
+from sow.engine.ledger import Ledger
+from sow.store.protocols import LogEntry
+
+
+def publish(ledger, count=1, account=False):
+    seqs = ledger.numbers(count, account)
+    bodies = [b"{}"] * count
+    ledger.write(LogEntry("publish", "t", seqs[0], ledger.now_us, None, bodies, 0, account))
+    return list(seqs)
+
+
+def test_time_never_goes_back():
+    ledger = Ledger()
+    assert [ledger.moment(now_us) for now_us in (5, 3, 7)] == [5, 5, 7]
+
+
+def test_numbers_are_dense_and_accounts_take_none():
+    ledger = Ledger()
+    assert publish(ledger, 3) == [1, 2, 3]
+    assert publish(ledger, 2, account=True) == [3, 3]
+    assert publish(ledger) == [4]
+    ledger.check()
+
+
+def test_numbers_go_on_after_those_of_another_life():
+    ledger = Ledger()
+    ledger.begin_after(17)
+    assert publish(ledger) == [18]
+
+
+def test_entries_are_on_their_way_until_their_group_is_released():
+    ledger = Ledger()
+    publish(ledger)
+    publish(ledger, account=True)
+    first = ledger.close()
+    publish(ledger, 2)
+    assert [entry.seq for entry in ledger.in_flight()] == [1, 2]
+    ledger.release(first)
+    assert [entry.seq for entry in ledger.in_flight()] == [2]
+    assert (first.number, ledger.released, ledger.open.number) == (1, 1, 2)
+    ledger.check()
+
+
+def test_groups_without_entries_are_released_in_their_order_too():
+    ledger = Ledger()
+    empty, other = ledger.close(), ledger.close()
+    with pytest.raises(AssertionError):
+        ledger.release(other)
+    ledger.release(empty)
+    ledger.release(other)
+    assert ledger.released == 2
+
+
+def test_a_hole_in_the_log_is_found_out():
+    ledger = Ledger()
+    publish(ledger)
+    ledger.numbers(1, False)
+    publish(ledger)
+    with pytest.raises(AssertionError, match="a hole"):
+        ledger.check()

@@ -1,0 +1,115 @@
+"""Restart: topics and ledger go on where checkpoints, log and accounts end."""
+
+from dataclasses import replace
+
+from sow.definitions import WRITES, Limits
+from sow.engine.restart import restore, restore_accounts
+from sow.store.protocols import LogEntry
+from sow.store.stored_definitions import past_of
+from sow.store.volatile import MemoryCheckpoint
+from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, documents, put
+
+EXPIRING = replace(ORDERS, expires=True)
+
+
+def entry(seq, *bodies, topic="orders", ts_us=0, op="publish", identities=None, expires_us=0):
+    return LogEntry(op, topic, seq, ts_us, identities, bodies, expires_us)
+
+
+def restored(topics, *log, checkpoints=None, before=None, **more):
+    made, ledger = catalog(*topics, **more)
+    past = past_of(catalog(*(before or topics))[0].configuration)
+    last_seq = max(one.seq + len(one) - 1 for one in log)
+    return made, ledger, restore(made, ledger, past, checkpoints or {}, log, last_seq)
+
+
+def test_the_log_is_applied_in_its_order():
+    log = [
+        entry(1, b'{"id":1,"a":1}', b'{"id":2}'),
+        entry(3, b'{"id":1,"a":2}'),
+        entry(4, op="delete", identities=["2"]),
+    ]
+    made, ledger, homeless = restored([ORDERS], *log)
+    assert documents(made.topics["orders"].records) == [{"id": 1, "a": 2}]
+    assert (ledger.seq, homeless) == (4, [])
+    assert not ledger.open.entries, "a restart writes nothing"
+
+
+def test_time_goes_on_from_the_newest_that_is_found():
+    _, ledger, _ = restored(
+        [ORDERS], entry(1, b'{"id":1}', ts_us=70), entry(2, b'{"id":2}', ts_us=50)
+    )
+    assert ledger.now_us == 70
+
+
+def test_a_checkpoint_stands_before_the_log_after_it():
+    first, _ = catalog(ORDERS)
+    put(first.topics["orders"], {"id": 1, "a": 1}, {"id": 2, "a": 1}, now_us=90)
+    checkpoint = MemoryCheckpoint()
+    checkpoint.write(2, first.slices("orders", 10))
+    made, ledger, _ = restored(
+        [ORDERS],
+        entry(2, b'{"id":2,"a":0}'),
+        entry(3, b'{"id":1,"a":2}'),
+        checkpoints={"orders": checkpoint},
+    )
+    assert documents(made.topics["orders"].records) == [{"id": 1, "a": 2}, {"id": 2, "a": 1}]
+    assert ledger.now_us == 90
+
+
+def test_expiries_and_copies_are_made_of_the_records():
+    made, _, _ = restored([EXPIRING, SLOW], entry(1, b'{"id":1}', expires_us=40))
+    assert made.topics["orders"].due_us() == 40
+    assert documents(made.topics["slow"].records) == [{"id": 1}]
+    made.check()
+
+
+def test_empty_topics_over_a_limit_are_not_there_any_more_nor_are_their_copies():
+    log = [entry(1, b'{"id":1}', topic="/desk/1"), entry(2, b'{"id":1}', topic="/desk/2")]
+    log.append(entry(3, topic="/desk/2", op="delete", identities=["1"]))
+    made, _, homeless = restored([DESKS, COPIES], *log, limits=Limits(pattern_topics_max=1))
+    assert list(made.topics) == ["/desk/1", "/desk/1-C"]
+    assert homeless == []
+    made.check()
+
+
+def test_records_without_a_place_are_handed_back():
+    _, _, homeless = restored([DESKS], entry(1, b'{"id":1}'), before=[ORDERS])
+    assert [(one.name, one.count(0)) for one in homeless] == [("orders", 1)]
+
+
+def account(writer, seq, ts_us=0):
+    body = b'{"writer":"%b","topic":"t"}' % writer.encode()
+    return LogEntry("publish", WRITES.name, seq, ts_us, [writer], [body], 0, True)
+
+
+def test_accounts_are_what_the_journal_keeps_and_nothing_else():
+    made, ledger = catalog(WRITES)
+    own = made.topics[WRITES.name]
+    own.records.put(["stale"], [b"{}"], {}, [1], [0])
+    ledger.begin_after(5)
+    later = LogEntry("publish", "/sow/later", 3, 0, ["x"], [b"{}"], 0, True)
+    assert restore_accounts(made, ledger, [account("a", 3, ts_us=8), later]) == [own]
+    assert list(own.records.table.slots) == ["a"]
+    assert (ledger.now_us, ledger.open.entries) == (8, [])
+
+
+def test_accounts_that_an_earlier_version_numbered_are_handed_to_the_journal():
+    made, ledger = catalog(WRITES)
+    own = made.topics[WRITES.name]
+    own.records.put(["old"], [b'{"writer":"old"}'], {}, [2], [0])
+    ledger.begin_after(5)
+    restore_accounts(made, ledger, None)
+    assert list(own.records.table.slots) == ["old"]
+    (written,) = ledger.open.entries
+    assert (written.account, written.seq, written.identities) == (True, 5, ["old"])
+
+
+def test_what_an_earlier_version_numbered_after_the_newest_account_counts_too():
+    made, ledger = catalog(WRITES)
+    own = made.topics[WRITES.name]
+    own.records.put(["before", "after"], [b"{}", b"{}"], {}, [2, 4], [0, 0])
+    ledger.begin_after(5)
+    restore_accounts(made, ledger, [account("a", 3)])
+    assert list(own.records.table.slots) == ["a", "after"]
+    assert [entry.identities for entry in ledger.open.entries] == [["after"]]

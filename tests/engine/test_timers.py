@@ -1,0 +1,96 @@
+"""Timers: what is due is done once, at its time, in the order in which it was added."""
+
+import pytest
+
+from sow.engine.timers import Timers
+
+
+class Item:
+    """Something that is due when it says."""
+
+    def __init__(self, due_us=None):
+        self.at_us = due_us
+
+    def due_us(self):
+        return self.at_us
+
+
+def made(*dues_us):
+    """Timers with an item for each time, and what has been done, as (item, time)."""
+    timers, done, items = Timers(), [], [Item(due_us) for due_us in dues_us]
+
+    def act(item):
+        def carry_out(now_us):
+            done.append((items.index(item), now_us))
+            item.at_us = None
+
+        return carry_out
+
+    for item in items:
+        timers.add(item, act(item))
+    return timers, items, done
+
+
+def test_things_are_done_when_they_are_due_each_once():
+    timers, _, done = made(30, 10)
+    assert timers.due_us() == 10
+    timers.run(9)
+    timers.run(10)
+    timers.run(40)
+    timers.run(50)
+    assert done == [(1, 10), (0, 40)]
+    assert timers.due_us() is None
+    timers.check()
+
+
+def test_at_the_same_time_the_first_to_be_added_goes_first():
+    timers, _, done = made(10, 10, 10)
+    timers.run(10)
+    assert [item for item, _ in done] == [0, 1, 2]
+
+
+def test_what_is_due_earlier_than_it_was_is_noted():
+    timers, items, done = made(30, None)
+    items[0].at_us, items[1].at_us = 20, 25
+    timers.note(items[0])
+    timers.expect(items[1])
+    timers.check()
+    assert timers.due_us() == 20
+    timers.run(25)
+    assert done == [(0, 25), (1, 25)]
+
+
+def test_what_is_due_later_than_it_was_waits():
+    timers, items, done = made(10)
+    items[0].at_us = 20
+    timers.run(10)
+    assert (done, timers.due_us()) == ([], 20)
+    timers.check()
+
+
+def test_what_is_due_again_at_once_waits_its_turn():
+    timers, items, done = made(10, 10)
+
+    def again(now_us):
+        done.append((0, now_us))
+
+    timers.add(items[0], again)
+    timers.run(10)
+    assert [item for item, _ in done] == [0, 1]
+    assert timers.due_us() == 10
+
+
+def test_what_is_removed_is_not_waited_for():
+    timers, items, done = made(10)
+    timers.remove(items[0])
+    timers.note(items[0])
+    timers.run(99)
+    assert (done, timers.due_us()) == ([], None)
+    timers.check()
+
+
+def test_something_that_is_due_and_was_not_noted_is_found_out():
+    timers, items, _ = made(None)
+    items[0].at_us = 5
+    with pytest.raises(AssertionError, match="due unnoticed"):
+        timers.check()
