@@ -7,7 +7,11 @@ from contextlib import contextmanager
 from importlib import import_module
 
 BOUNDS = {
-    ("sow.history.snapshot:CHUNK_ROWS", "sow.requests.questions:CHUNK_ROWS"): (2, 3, 1000),
+    ("sow.history.snapshot:ANSWER_CHUNK_ROWS", "sow.requests.questions:ANSWER_CHUNK_ROWS"): (
+        2,
+        3,
+        1000,
+    ),
     ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 500),
     ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
