@@ -1,0 +1,99 @@
+"""`sow publish`: what stands in a file or comes down a pipe is on the server's disk."""
+
+import json
+
+import pytest
+
+from sow.cli.publish import FRAME_BYTES, FRAME_MESSAGES, frames
+
+
+def test_lines_are_published(sow, server):
+    out = sow.ok("publish", "orders", input='{"id":1}\n\n{"id":2}')
+    assert out.startswith("published 2 messages to orders (bookmark ")
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_an_array_of_a_file_is_published(sow, server, tmp_path):
+    file = tmp_path / "orders.json"
+    file.write_text('[{"id": 1},\n {"id": 2}]')
+    assert json.loads(sow.ok("publish", "orders", str(file), "--json"))["published"] == 2
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_many_lines_take_many_frames(sow, server):
+    text = "".join(f'{{"id":{number}}}\n' for number in range(2500))
+    assert sow.ok("publish", "orders", input=text).startswith("published 2,500 messages")
+    assert len(server.records("orders")) == 2500
+
+
+def test_the_first_bad_line_is_named_and_nothing_of_its_frame_stored(sow, server):
+    result = sow("publish", "orders", input='{"id":1}\n\n{"no":2}\n')
+    assert result.exit_code == 1
+    assert result.stderr.startswith("sow: line 3 of standard input: key field /id is missing")
+    assert server.records("orders") == []
+
+
+def test_a_bad_line_after_others_says_how_many_were_published(sow, tmp_path):
+    text = "".join(f'{{"id":{number}}}\n' for number in range(1000)) + "nonsense\n"
+    (tmp_path / "orders.json").write_text(text)
+    result = sow("publish", "orders", str(tmp_path / "orders.json"))
+    assert f"line 1001 of {tmp_path / 'orders.json'}: " in result.stderr
+    assert result.stderr.endswith("; 1,000 other messages were published\n")
+
+
+def test_a_bad_line_as_json_carries_its_index(sow):
+    result = sow("publish", "orders", "--json", input='{"id":1}\n{"no":2}\n')
+    assert json.loads(result.stderr)["index"] == 1
+
+
+def test_a_key_names_the_record(sow):
+    sow.ok("publish", "notes", "--key", "a", input="hello")
+    assert sow.ok("query", "notes", "--format", "ndjson") == '"hello"\n'
+
+
+def test_a_binary_topic_takes_the_whole_input(sow, server):
+    sow.ok("publish", "blobs", "--key", "a", input=b"one\ntwo\n")
+    assert server.get("/v1/topics/blobs/records/a").body == b"one\ntwo\n"
+
+
+def test_a_lifetime_is_passed_on(sow):
+    assert (
+        "keeps records for ever"
+        in sow("publish", "orders", "--expiration", "9", input='{"id":1}').stderr
+    )
+    sow.ok("publish", "short", "--expiration", "900", input='{"id":1}')
+
+
+def test_nothing_is_published_from_nothing(sow):
+    assert sow.ok("publish", "orders", input="") == "published 0 messages to orders\n"
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "/sow/writes", "nope"])
+def test_nothing_is_not_published_where_nothing_can_be(sow, topic):
+    done = sow("publish", topic, input="")
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
+def test_delta_publishes_are_merged(sow, server, orders):
+    orders({"id": 1, "px": 1, "qty": 5})
+    sow.ok("publish", "orders", "--delta", input='{"id":1,"px":2}')
+    assert server.records("orders") == [{"id": 1, "px": 2, "qty": 5}]
+
+
+def test_a_topic_that_a_pattern_makes_can_be_published_to(sow, server):
+    sow.ok("publish", "/desk/7", input='{"id":1}')
+    assert server.records("/desk/7") == [{"id": 1}]
+    assert sow("publish", "/dsk/7", input='{"id":1}').exit_code == 1
+
+
+def test_a_frame_is_bounded_in_messages_and_in_bytes_and_keeps_the_order():
+    bodies = [b"x"] * (2 * FRAME_MESSAGES + 1)
+    assert [len(frame) for frame in frames(bodies)] == [FRAME_MESSAGES, FRAME_MESSAGES, 1]
+    half = b"x" * (FRAME_BYTES // 2 + 1)
+    assert [list(frame) for frame in frames([half, half, b"a", half * 3, b"b"])] == [
+        [half],
+        [half, b"a"],
+        [half * 3],
+        [b"b"],
+    ]
+    assert list(frames([])) == []

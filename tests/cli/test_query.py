@@ -1,0 +1,92 @@
+"""`sow query`: an answer as a table, or for programs."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from sow.cli.query import as_table
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_table_has_the_union_of_fields(sow, orders):
+    orders({"id": 1, "a": {"b": 2}}, {"id": 2, "c": "x"})
+    result = sow("query", "orders")
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["id", "/a/b", "c"],
+        ["1", "2"],
+        ["2", "x"],
+    ]
+    assert result.stderr.startswith("orders: 2 of 2 records, by scan, bookmark ")
+
+
+def test_json_is_an_array(sow, orders):
+    assert json.loads(sow.ok("query", "orders", "--json")) == []
+    orders({"id": 1}, {"id": 2})
+    assert json.loads(sow.ok("query", "orders", "--json")) == [{"id": 1}, {"id": 2}]
+
+
+def test_csv_has_a_header_and_quotes(sow, orders):
+    orders({"id": 1, "t": 'a,"b"\nc'}, {"id": 2})
+    read = list(csv.reader(io.StringIO(sow.ok("query", "orders", "--format", "csv"))))
+    assert read == [["id", "t"], ["1", 'a,"b"\nc'], ["2", ""]]
+
+
+def test_records_are_filtered_ordered_and_paged(sow, orders):
+    orders(*({"id": number} for number in range(9)))
+    asked = ("--filter", "/id > 3", "--order-by", "/id DESC", "--skip", "1", "--top", "2")
+    found = rows(sow.ok("query", "orders", "--format", "ndjson", *asked))
+    assert found == [{"id": 7}, {"id": 6}]
+
+
+def test_explain_names_the_terms(sow, orders):
+    orders({"id": 1})
+    explained = json.loads(sow.ok("query", "orders", "--filter", "/id = 1", "--explain", "--json"))
+    assert explained["terms"][0]["expression"] == "/id = 1"
+    assert "rows touched: 1" in sow.ok("query", "orders", "--filter", "/id = 1", "--explain")
+
+
+def test_a_terminal_is_safe_from_what_records_hold(sow, orders):
+    orders({"id": "\x1b[2J"})
+    assert "\x1b" not in sow.ok("query", "orders")
+
+
+def test_a_bad_filter_is_pointed_at(sow):
+    result = sow("query", "orders", "--filter", "/id >> 1")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("\n  /id >> 1\n       ^\n")
+
+
+def test_a_bad_order_is_pointed_at(sow):
+    result = sow("query", "orders", "--filter", "/id = 1", "--order-by", "/id, /px UP")
+    assert "\n  /id, /px UP\n" in result.stderr
+
+
+def test_an_unknown_topic_gets_the_nearest_name(sow):
+    for command in ("query", "watch", "publish"):
+        result = sow(command, "ordres", input='{"id":1}')
+        assert (result.exit_code, result.stderr) == (
+            1,
+            "sow: no topic 'ordres'; did you mean orders?\n",
+        )
+
+
+def test_only_selected_fields_are_shown(sow, orders):
+    orders({"id": 1, "px": 1, "qty": 5})
+    assert rows(sow.ok("query", "orders", "--select", "/id,/px", "--format", "ndjson")) == [
+        {"id": 1, "px": 1}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("plain", "plain"), ("ring\a", "ring\\x07"), ("up\x1b[A", "up\\x1b[A"), ("ä€", "ä€")],
+)
+def test_a_cell_shows_what_moves_the_cursor_instead_of_doing_it(text, shown):
+    table = as_table([{"a": text}, {"b": "2"}])
+    assert [column.header.plain for column in table.columns] == ["a", "b"]
+    assert [cell.plain for cell in table.columns[0].cells] == [shown, ""]

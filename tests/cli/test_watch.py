@@ -1,0 +1,61 @@
+"""`sow watch`: a topic and what becomes of it, as a table or as lines."""
+
+import json
+
+from sow.cli.watch import write_lines
+from sow.client import Message
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_watch_writes_a_line_for_each_message(sow, orders):
+    orders({"id": 1}, {"id": 2})
+    found = rows(sow.ok("watch", "orders", "--count", "2"))
+    assert [(row["c"], row["t"], row["d"]) for row in found] == [
+        ("sow", "orders", {"id": 1}),
+        ("sow", "orders", {"id": 2}),
+    ]
+
+
+def test_watch_as_a_table_without_a_terminal_is_written_at_the_end(sow, orders):
+    orders({"id": 1}, {"id": 2})
+    out = sow.ok("watch", "orders", "--format", "table", "--count", "2")
+    assert out.splitlines()[0] == "orders: 2 records, 2 messages"
+
+
+def test_watch_points_into_a_bad_filter(sow):
+    result = sow("watch", "orders", "--filter", "/id >> 1")
+    assert (result.exit_code, result.stderr.endswith("  /id >> 1\n       ^\n")) == (1, True)
+
+
+def test_watch_from_a_bookmark_reads_the_log(sow, orders):
+    orders({"id": 1}, {"id": 2})
+    orders({"id": 1, "px": 5})
+    lines = rows(sow.ok("watch", "orders", "--bookmark", "0", "--count", "3"))
+    assert [line["c"] for line in lines] == ["p", "p", "p"]
+
+
+def test_watch_takes_a_pattern_a_pace_and_a_selection(sow, orders):
+    orders({"id": 1, "px": 5})
+    (line,) = rows(
+        sow.ok(
+            "watch", "^ord", "--count", "1", "--delta", "--oof",
+            "--conflation", "100ms", "--select", "/px",
+        )
+    )  # fmt: skip
+    assert (line["t"], line["d"]) == ("orders", {"px": 5})
+
+
+def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):
+    assert sow("watch", "orders", "--bookmark", "0", "--oof").exit_code == 2
+
+
+def test_a_line_has_what_its_message_has_and_no_more(capfdbinary):
+    write_lines([Message("oof", t="orders", k="7", reason="deleted"), Message("gap", exact=False)])
+    write_lines([])
+    assert [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()] == [
+        {"c": "oof", "t": "orders", "k": "7", "reason": "deleted"},
+        {"c": "gap", "exact": False},
+    ]
