@@ -1,0 +1,174 @@
+"""Requests and answers over HTTP: what is sent, and how an answer is read as it arrives."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from sow.client import Disconnected, Unreachable
+from sow.client.http import Http, Rows, length_prefixed, records_of, topic_path
+from sow.errors import BadFilter, ClientError, SowError, UnknownTopic
+
+
+class Content:
+    """A body that comes in these pieces; an error in their place is raised."""
+
+    def __init__(self, pieces):
+        self.pieces = list(pieces)
+
+    async def readany(self):
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+
+class Response:
+    """What aiohttp hands a client for a request."""
+
+    def __init__(self, *pieces, status=200, headers=()):
+        self.status, self.headers, self.content = status, dict(headers), Content(pieces)
+        self.released = False
+
+    async def read(self):
+        return b"".join(self.content.pieces)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_error):
+        self.released = True
+
+
+class Session:
+    """Answers every request with this, and keeps what was asked."""
+
+    def __init__(self, response):
+        self.response, self.asked = response, None
+
+    async def request(self, method, address, headers, data):
+        self.asked = (method, str(address), headers, data)
+        if isinstance(self.response, Exception):
+            raise self.response
+        return self.response
+
+
+def wait(work):
+    return asyncio.run(work)
+
+
+async def all_of(items):
+    return [item async for item in items]
+
+
+def rows_of(*pieces, **more):
+    return Rows("http://there", Response(*pieces, **more))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b'{"a":1}\n{"a":2}\n{"a":3}\n'],
+        [b'{"a"', b":1}", b'\n{"a":2}\n{"', b'a":3}\n'],
+        [b'{"a":1}\n', b'{"a":2}\n', b'{"a":3}'],
+    ],
+)
+def test_rows_are_whole_however_the_network_cuts_them(pieces):
+    assert wait(all_of(rows_of(*pieces))) == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
+    assert wait(rows_of(*pieces).all()).records == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+def test_rows_come_in_the_lists_in_which_they_arrived():
+    assert wait(all_of(rows_of(b"1\n2\n3", b"4\n5\n").chunks())) == [[b"1", b"2"], [b"34", b"5"]]
+
+
+def test_the_headers_say_what_the_answer_is():
+    headers = {"SOW-Matches": "7", "SOW-Index": "hash(/a)", "SOW-Bookmark": "99"}
+    rows = rows_of(headers=headers)
+    assert (rows.matches, rows.index, rows.bookmark) == (7, "hash(/a)", "99")
+    answer = wait(rows.all())
+    assert (answer.records, answer.matches, answer.bookmark) == ([], 7, "99")
+
+
+def test_an_answer_that_breaks_off_is_a_connection_that_was_lost():
+    rows = rows_of(b"1\n", aiohttp.ClientPayloadError("cut"))
+    with pytest.raises(Disconnected, match="http://there was lost: cut"):
+        wait(all_of(rows))
+
+
+def asking(response, *arguments, **named):
+    session = Session(response)
+    return session, Http("http://there", session).json(*arguments, **named)
+
+
+def test_parameters_that_are_none_are_left_out_and_flags_are_spelt_as_in_json():
+    session, work = asking(
+        Response(b"{}"), "GET", "/v1/x%2Fy", {"a": None, "b": True, "c": 5, "d": "/e = 'f & g'"}
+    )
+    assert wait(work) == {}
+    method, address, headers, body = session.asked
+    assert (method, body, headers) == ("GET", None, {"Accept": "application/json"})
+    assert address.startswith("http://there/v1/x%2Fy?b=true&c=5&d=")
+    assert "%26" in address, "an ampersand within a filter ends no parameter"
+
+
+def test_a_body_goes_with_its_type():
+    session, work = asking(
+        Response(b"{}"), "POST", "/v1/x", body=b"text", content_type="text/plain"
+    )
+    wait(work)
+    assert session.asked[2:] == (
+        {"Accept": "application/json", "Content-Type": "text/plain"},
+        b"text",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "report", "kind"),
+    [
+        (404, {"reason": "invalid topic", "detail": "no topic 'x'"}, UnknownTopic),
+        (400, {"reason": "bad filter", "detail": "d", "position": 3, "expected": "y"}, BadFilter),
+        (400, {"reason": "something new", "detail": "d"}, ClientError),
+    ],
+)
+def test_a_problem_is_raised_as_the_error_it_stands_for(status, report, kind):
+    _, work = asking(Response(json.dumps(report).encode(), status=status), "GET", "/")
+    with pytest.raises(kind) as caught:
+        wait(work)
+    assert (type(caught.value), caught.value.status) == (kind, status)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b""])
+def test_who_answers_without_a_problem_document_does_not_speak_sow(body):
+    _, work = asking(Response(body, status=502), "GET", "/")
+    with pytest.raises(SowError, match="does not speak SOW: it answered 502"):
+        wait(work)
+
+
+def test_who_does_not_answer_is_named():
+    refused = aiohttp.ClientConnectorError(None, OSError(111, "refused"))
+    _, work = asking(refused, "GET", "/")
+    with pytest.raises(Unreachable, match="no server answers at http://there"):
+        wait(work)
+
+
+def test_what_a_caller_does_with_an_answer_is_not_the_networks_fault():
+    response = Response(b"{}")
+
+    async def work():
+        async with Http("http://there", Session(response)).request("GET", "/"):
+            raise ConnectionError("the caller's own")
+
+    with pytest.raises(ConnectionError, match="the caller's own"):
+        wait(work())
+    assert response.released
+
+
+def test_names_of_topics_are_literal_in_an_address():
+    assert topic_path("/desk/1 ä") == "/v1/topics/%2Fdesk%2F1%20%C3%A4"
+    assert records_of("a") == "/v1/topics/a/records"
+
+
+def test_bodies_of_any_bytes_stand_behind_their_length():
+    assert length_prefixed([b"a\n", b""]) == b"\0\0\0\2a\n\0\0\0\0"
