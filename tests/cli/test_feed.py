@@ -7,8 +7,8 @@ import pytest
 from sow.cli import feed
 from sow.cli.market import Market
 from sow.clock import VirtualClock
+from sow.encodings import timestamp
 from sow.errors import SowError
-from sow.wire import timestamp
 
 START_US = 1_700_000_000_000_000
 
