@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.clock import VirtualClock
-from sow.definitions import Configuration, Topic
+from sow.definitions import Configuration, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
 from sow.server.driver import Driver
@@ -149,7 +149,8 @@ class World:
     def __init__(self, *topics, journal=None, windows_us=None):
         self.clock = VirtualClock(1_000 * SECOND)
         self.journal = journal or MemoryJournal()
-        self.engine = Engine(Configuration("test", topics or (ORDERS,)), self.journal.has_room)
+        configuration = with_system_topics(Configuration("test", topics or (ORDERS,)))
+        self.engine = Engine(configuration, self.journal.has_room)
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
         self.driver = Driver(self.engine, self.journal, self.clock, windows_us)

@@ -1,0 +1,87 @@
+"""What is told of topics and sessions."""
+
+from dataclasses import replace
+
+from sow.definitions import ConflatedTopic, Topic
+from sow.encodings import LINES
+from sow.server.describe import describe_pattern, describe_session, describe_topic
+from sow.wire import read_frame
+from tests.server.stand_ins import SECOND, World, stepped
+
+ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/id",), ("/symbol", "/side")))
+SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=2 * SECOND, filter="/px > 1")
+DESKS = replace(ORDERS, name="desks", pattern="^/desk/")
+
+
+def described(world, name):
+    return describe_topic(world.engine.topic(name), world.clock.now_us())
+
+
+@stepped
+async def test_a_topic_says_what_it_holds_and_which_indexes_serve_it():
+    world = World(ORDERS)
+    world.publish(b'{"id":1}', b'{"id":2,"symbol":"X"}')
+    found = described(world, "orders")
+    assert (found["name"], found["kind"], found["message_type"]) == ("orders", "topic", "json")
+    assert (found["records"], found["bytes"]) == (2, len(b'{"id":1}{"id":2,"symbol":"X"}'))
+    assert found["keys"] == ["/id"]
+    assert found["indexes"] == [["/id"], ["/symbol", "/side"]], "that of the key stands once"
+    assert (found["memos"], found["subscriptions"]) == ([], 0)
+    await world.driver.close()
+
+
+@stepped
+async def test_a_conflated_topic_says_how_far_its_copy_is():
+    world = World(ORDERS, SLOW)
+    world.publish(b'{"id":1,"px":5}')
+    world.clock.advance(SECOND // 2)
+    found = described(world, "orders-C")
+    assert (found["kind"], found["underlying"], found["filter"]) == (
+        "conflated",
+        "orders",
+        "/px > 1",
+    )
+    assert (found["interval_ms"], found["pending"], found["oldest_pending_ms"]) == (2000, 1, 500)
+    assert (found["updates_in"], found["updates_out"], found["records"]) == (1, 0, 0)
+    world.clock.advance(2 * SECOND)
+    world.engine.advance(world.clock.now_us())
+    found = described(world, "orders-C")
+    assert (found["pending"], found["oldest_pending_ms"], found["updates_out"]) == (0, 0, 1)
+    await world.driver.close()
+
+
+@stepped
+async def test_a_pattern_says_how_many_topics_it_has_made():
+    world = World(DESKS)
+    world.publish(b'{"id":1}', b'{"id":2}', topic="/desk/1")
+    world.publish(b'{"id":1}', topic="/desk/2")
+    found = describe_pattern(world.engine.catalog.patterns["desks"])
+    assert (found["kind"], found["pattern"], found["topics"], found["records"]) == (
+        "pattern",
+        "^/desk/",
+        2,
+        3,
+    )
+    assert described(world, "/desk/1")["of_pattern"] == "desks"
+    await world.driver.close()
+
+
+@stepped
+async def test_a_session_says_what_waits_for_it_and_for_how_long():
+    world = World()
+    session = world.executor.open(LINES, world.clock.now_us())
+    lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
+    world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
+    world.publish(b'{"id":1}')
+    await world.driver.durable()
+    world.clock.advance(3 * SECOND)
+    found = describe_session(session, 1, world.clock.now_us())
+    assert (found["client"], found["subscriptions"], found["connected_ms"]) == ("me", 1, 3000)
+    assert found["queue_messages"] == 1
+    assert found["lag_ms"] == 3000
+    assert (found["connected"], found["reason"]) == (True, None)
+    assert session.name not in found.values(), "what takes a session up is told to nobody"
+    world.executor.end(session, "because")
+    found = describe_session(session, 0, world.clock.now_us())
+    assert (found["connected"], found["reason"]) == (False, "because")
+    await world.driver.close()

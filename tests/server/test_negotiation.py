@@ -1,0 +1,107 @@
+"""What headers settle: the form of an answer, whether it is known, how a body reads."""
+
+import pytest
+
+from sow.errors import BadMessage, ClientError, NotAvailable
+from sow.server.negotiation import (
+    NotAcceptable,
+    UnsupportedMediaType,
+    accepted,
+    as_utf8,
+    is_known,
+)
+from tests.server.stand_ins import request_of
+
+JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow"
+
+
+def chosen(*accept, later=("text/csv",)):
+    headers = [("Accept", text) for text in accept]
+    return accepted(request_of(headers=headers), (JSON, LINES, ARROW), later)
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ((), JSON),
+        (("*/*",), JSON),
+        ((LINES,), LINES),
+        ((f"{JSON};q=0.5, {LINES}",), LINES),
+        ((f"*/*, {LINES}",), LINES),
+        ((f"{ARROW}, {LINES}",), ARROW),
+        ((f"application/*;q=0.5, {JSON};q=0.1",), LINES),
+        ((f"{JSON};q=0, */*",), LINES),
+        (("text/html", f"{LINES};q=0.1"), LINES),
+        ((f"{LINES.upper()} ; Q=1.000",), LINES),
+        ((f"{JSON};q=0.001, text/csv",), JSON),
+    ],
+)
+def test_the_format_that_the_client_likes_best_is_made(accept, kind):
+    assert chosen(*accept) == kind
+
+
+def test_what_cannot_be_made_is_refused_with_what_can():
+    with pytest.raises(NotAcceptable, match=f"accept {JSON}, {LINES}, {ARROW}") as caught:
+        chosen("text/html")
+    assert caught.value.status == 406
+
+
+def test_what_is_planned_is_refused_by_name():
+    with pytest.raises(NotAvailable, match="text/csv is not available yet"):
+        chosen("text/csv")
+
+
+@pytest.mark.parametrize("quality", ["2", "-1", "0.1234", "much", ""])
+def test_a_quality_that_is_none_is_a_mistake(quality):
+    with pytest.raises(ClientError, match="q is a number from 0 to 1"):
+        chosen(f"{JSON};q={quality}")
+
+
+@pytest.mark.parametrize(
+    ("headers", "known"),
+    [
+        ([], False),
+        (['"7"'], True),
+        (['"5", W/"7"'], True),
+        (['"5"', '"7"'], True),
+        (["*"], True),
+        (['"77"'], False),
+        (["7"], False),
+    ],
+)
+def test_an_entity_tag_is_known_in_whatever_list_it_stands(headers, known):
+    request = request_of(headers=[("If-None-Match", text) for text in headers])
+    assert is_known(request, '"7"') is known
+
+
+def typed(content_type):
+    return request_of("POST", headers={"Content-Type": content_type})
+
+
+@pytest.mark.parametrize(
+    ("charset", "encoding"),
+    [
+        ("utf-8", "utf-8"),
+        ("ISO-8859-1", "latin-1"),
+        ("windows-1252", "cp1252"),
+        ("utf-16", "utf-16"),
+    ],
+)
+def test_text_becomes_utf_8_whatever_it_came_in(charset, encoding):
+    body = "Zürich".encode(encoding)
+    assert as_utf8(typed(f"text/plain; charset={charset}"), body) == "Zürich".encode()
+
+
+def test_a_body_without_a_charset_is_left_to_whoever_reads_it():
+    assert as_utf8(typed("text/plain"), b"\xff") == b"\xff"
+
+
+def test_another_charset_is_refused_by_name():
+    with pytest.raises(UnsupportedMediaType, match="charset ebcdic is not understood") as caught:
+        as_utf8(typed("text/plain; charset=ebcdic"), b"")
+    assert caught.value.status == 415
+
+
+def test_a_body_that_is_not_in_its_charset_is_bad_at_a_byte():
+    with pytest.raises(BadMessage, match="byte 1 of the body is not ascii"):
+        as_utf8(typed("text/plain; charset=us-ascii"), b"a\xff")
