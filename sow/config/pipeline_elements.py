@@ -3,7 +3,6 @@
 from sow.config import kinds
 from sow.config.element import Element
 from sow.pipelines import (
-    UNITS,
     Conflate,
     FoldPolicy,
     NullKeys,
@@ -14,6 +13,7 @@ from sow.pipelines import (
     SinkFormat,
     Source,
     SourceFormat,
+    TimeUnit,
 )
 
 
@@ -88,7 +88,7 @@ SOURCE = Element(
         ),
         Element(
             name="TimeUnit",
-            kind=kinds.choice(*UNITS),
+            kind=kinds.choice(TimeUnit),
             fields=("time_unit",),
             about="What TimeColumn counts since 1970 where it is a whole number. Times of a file "
             "that have nanoseconds are such numbers to Spark.",
