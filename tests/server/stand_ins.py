@@ -2,22 +2,34 @@
 
 `SteppedLoop` has no wall time: whenever nothing is ready it goes to the next timer at once, so that
 minutes of patience are a few steps and never a sleep. `Socket` is a transport that takes nothing
-until it is told to. `World` is an engine with its executor, driver and journal in memory.
+until it is told to. `World` is an engine with its executor, driver and journal in memory. `Served`
+speaks HTTP for some routes of it, over such sockets.
 """
 
 import asyncio
 import functools
+import http.client
+import io
 import itertools
+import json
 import selectors
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.clock import VirtualClock
-from sow.definitions import Configuration, Topic, with_system_topics
+from sow.definitions import Configuration, Limits, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
+from sow.server.connections import Connections
+from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.intake import Intake
+from sow.server.problems import report
+from sow.server.requests import REQUESTS, Requests
+from sow.server.speaking import Speaking
 from sow.store.volatile import MemoryJournal
 
 SECOND = 1_000_000
@@ -157,6 +169,83 @@ class World:
 
     def publish(self, *bodies, topic="orders"):
         return self.engine.publish(topic, list(bodies), self.clock.now_us())
+
+
+class Answer(NamedTuple):
+    """An HTTP response that was read to its end."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+class Served:
+    """Routes of a world behind aiohttp, asked by text over sockets that are none."""
+
+    def __init__(self, world, *routes, limits=None):
+        self.world, limits = world, limits or Limits()
+        self.requests = Requests(lambda: limits)
+        self.app = web.Application(middlewares=[report, self.requests.hold])
+        self.app[REQUESTS] = self.requests
+        for route in routes:
+            self.app.router.add_route(route.method, route.path, route.handle)
+        crowd = Crowd(lambda: Configuration("test", ()), 1000)
+        self.connections = Connections(
+            self._speaking, crowd, Intake(self.requests.budget), lambda: limits
+        )
+        self._runner = web.AppRunner(self.app, handler_cancellation=True)
+
+    def _speaking(self):
+        loop = asyncio.get_running_loop()
+        return Speaking(self._runner.server, loop=loop, access_log=None, auto_decompress=False)
+
+    async def __aenter__(self):
+        await self._runner.setup()
+        return self
+
+    async def __aexit__(self, *_error):
+        await self._runner.cleanup()
+        self.connections.close()
+        await self.world.driver.close()
+
+    async def begin(self, method, path, body=b"", headers=()):
+        """Send a request; returns the socket, on which the answer comes."""
+        found = self.connections.watched("192.0.2.7")
+        socket = Socket(found)
+        found.connection_made(socket)
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in dict(headers).items()]
+        lines += [f"Content-Length: {len(body)}"] if body else []
+        found.data_received("\r\n".join([*lines, "", ""]).encode() + body)
+        await turns(20)
+        return socket
+
+    async def ask(self, method, path, body=b"", headers=()):
+        """The answer to a request, read to its end."""
+        socket = await self.begin(method, path, body, headers)
+        while not socket.closed:
+            socket.take()
+            await asyncio.sleep(0.001)
+        socket.protocol.connection_lost(None)
+        return read_answer(socket.written)
+
+    async def get(self, path, **headers):
+        return await self.ask("GET", path, headers=headers)
+
+
+def read_answer(written):
+    """The answer that stands in what was written to a socket."""
+    read = http.client.HTTPResponse(SimpleNamespace(makefile=lambda _mode: io.BytesIO(written)))
+    read.begin()
+    return Answer(read.status, read.headers, read.read())
 
 
 def request_of(method="GET", path="/", headers=(), app=None, **more):

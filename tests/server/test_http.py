@@ -1,0 +1,168 @@
+"""The handlers under /v1: what they answer, when, and what they refuse."""
+
+import pytest
+
+from sow.definitions import Topic
+from sow.encodings import LINES
+from sow.errors import ConfigError
+from sow.server.http import (
+    DELETE_PARAMETERS,
+    PUBLISH_PARAMETERS,
+    QUERY_PARAMETERS,
+    SESSIONS_PARAMETERS,
+    HttpDoor,
+)
+from sow.server.routes import Route
+from tests.server.stand_ins import ORDERS, Served, World, stepped
+
+NOTES = Topic("notes", "string")
+RECORDS = "/v1/topics/{topic}/records"
+
+
+class Place(Served):
+    """The HTTP door of a world; `reloads` is what reading the configuration again gives."""
+
+    def __init__(self):
+        world, self.reloads = World(ORDERS, NOTES), []
+        door = HttpDoor(world.driver, world.executor, self.reload)
+        super().__init__(
+            world,
+            Route("GET", "/v1/topics", door.topics, ""),
+            Route("GET", "/v1/topics/{topic}", door.topic, "", ("expected",)),
+            Route("GET", RECORDS, door.query, "", QUERY_PARAMETERS),
+            Route("POST", RECORDS, door.publish, "", PUBLISH_PARAMETERS),
+            Route("PATCH", RECORDS, door.delta_publish, "", PUBLISH_PARAMETERS),
+            Route("DELETE", RECORDS, door.delete, "", DELETE_PARAMETERS),
+            Route("GET", RECORDS + "/{key}", door.record, ""),
+            Route("GET", "/v1/sessions", door.sessions, ""),
+            Route("POST", "/v1/sessions", door.change_sessions, "", SESSIONS_PARAMETERS),
+            Route("DELETE", "/v1/sessions/{id}", door.end_session, ""),
+            Route("GET", "/v1/config", door.config, ""),
+            Route("POST", "/v1/config/reload", door.reload, "", ("allow_loss",)),
+        )
+
+    def reload(self, allow_loss):
+        self.reloads.append(allow_loss)
+        if allow_loss:
+            raise ConfigError("the file has a mistake")
+        return ["orders-C: added"]
+
+    async def publish(self, body, topic="orders", query="", method="POST"):
+        headers = {"Content-Type": "application/json"}
+        return await self.ask(method, f"/v1/topics/{topic}/records{query}", body, headers)
+
+
+@stepped
+async def test_a_publish_is_answered_when_it_is_on_disk():
+    async with Place() as place:
+        answer = await place.publish(b'[{"id":1},{"id":2}]')
+        assert (answer.status, answer.json) == (200, {"published": 2, "bookmark": "2"})
+        assert place.world.journal.last_seq == 2
+        assert (await place.publish(b'{"id":3}', query="?ack=processed")).json["published"] == 1
+        assert (await place.publish(b'{"id":4}', query="?ack=soon")).status == 400
+        assert (await place.publish(b'{"id":1,"px":5}', method="PATCH")).status == 200
+
+
+@stepped
+async def test_the_first_bad_message_refuses_all_and_is_named():
+    async with Place() as place:
+        answer = await place.publish(b'[{"id":1},{"no":2}]')
+        assert (answer.status, answer.json["index"]) == (400, 1)
+        assert (await place.get("/v1/topics/orders/records")).json == []
+
+
+@stepped
+async def test_a_query_says_what_matched_what_served_it_and_its_moment():
+    async with Place() as place:
+        await place.publish(b'[{"id":1,"px":5},{"id":2,"px":6},{"id":3,"px":7}]')
+        path = "/v1/topics/orders/records?filter=/px%20%3E%205&order_by=/id%20DESC&top_n=1"
+        answer = await place.get(path)
+        assert answer.json == [{"id": 3, "px": 7}]
+        assert (answer.headers["SOW-Matches"], answer.headers["SOW-Bookmark"]) == ("2", "3")
+        lines = await place.get(path + "&select=/px&meta=true", Accept="application/x-ndjson")
+        assert lines.lines[0]["d"] == {"px": 7}
+        assert lines.headers["Content-Type"].startswith("application/x-ndjson")
+        explained = (await place.get(path + "&explain=true")).json
+        assert explained["terms"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("filter=/px%20%3E", 400, "position"),
+        ("top_n=x", 400, "whole number"),
+        ("wrong=1", 400, "no parameter"),
+    ],
+)
+@stepped
+async def test_what_cannot_be_asked_is_a_problem_with_a_sentence(query, status, says):
+    async with Place() as place:
+        answer = await place.get(f"/v1/topics/orders/records?{query}")
+        assert (answer.status, says in answer.json["detail"]) == (status, True)
+
+
+@stepped
+async def test_a_record_has_an_entity_tag_that_changes_with_it():
+    async with Place() as place:
+        await place.publish(b'{"id":1}')
+        (key,) = [row["k"] for row in (await place.get("/v1/topics/orders/records?meta=true")).json]
+        path = f"/v1/topics/orders/records/{key}"
+        first = await place.get(path)
+        assert first.json == {"id": 1}
+        known = {"If-None-Match": first.headers["ETag"]}
+        assert (await place.get(path, **known)).status == 304
+        await place.publish(b'{"id":1,"px":2}')
+        assert (await place.get(path, **known)).json == {"id": 1, "px": 2}
+        assert (await place.get("/v1/topics/orders/records/7")).status == 404
+
+
+@stepped
+async def test_records_are_deleted_by_filter_key_or_body_and_by_one_of_them():
+    async with Place() as place:
+        await place.publish(b'[{"id":1},{"id":2},{"id":3}]')
+        path = "/v1/topics/orders/records"
+        assert (await place.ask("DELETE", f"{path}?filter=/id%20%3D%201")).json == {"deleted": 1}
+        typed = {"Content-Type": "application/json"}
+        assert (await place.ask("DELETE", path, b'[{"id":2}]', typed)).json == {"deleted": 1}
+        assert (await place.ask("DELETE", path)).status == 400
+        assert (await place.get(path)).json == [{"id": 3}]
+
+
+@stepped
+async def test_a_topic_is_described_and_one_that_is_not_there_is_not():
+    async with Place() as place:
+        names = [topic["name"] for topic in (await place.get("/v1/topics")).json]
+        assert {"orders", "notes"} <= set(names)
+        assert (await place.get("/v1/topics/orders")).json["kind"] == "topic"
+        missing = await place.get("/v1/topics/ordres")
+        assert (missing.status, "did you mean orders" in missing.json["detail"]) == (404, True)
+
+
+@stepped
+async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
+    async with Place() as place:
+        session = place.world.executor.open(LINES, place.world.clock.now_us())
+        assert [one["id"] for one in (await place.get("/v1/sessions")).json] == [session.id]
+        path = "/v1/sessions?filter=/subscriptions%20%3D%200"
+        off = b'{"conflated":false}'
+        assert (await place.ask("POST", path, off)).json == {"changed": [session.id]}
+        assert not session.conflates
+        assert (await place.ask("POST", path, b'{"conflated":1}')).status == 400
+        assert (await place.ask("POST", "/v1/sessions", off)).status == 400
+        assert (await place.ask("DELETE", f"/v1/sessions/{session.id}")).status == 200
+        assert session.ended is not None
+        assert (await place.ask("DELETE", "/v1/sessions/none")).status == 404
+
+
+@stepped
+async def test_the_configuration_is_told_and_read_again():
+    async with Place() as place:
+        topics = (await place.get("/v1/config")).json["topics"]
+        assert [topic["name"] for topic in topics] == ["orders", "notes"], (
+            "none of the server's own"
+        )
+        reloaded = await place.ask("POST", "/v1/config/reload")
+        assert reloaded.json == {"changes": ["orders-C: added"]}
+        refused = await place.ask("POST", "/v1/config/reload?allow_loss=true")
+        assert (refused.status, "the file has a mistake" in refused.json["detail"]) == (400, True)
+        assert place.reloads == [False, True]

@@ -1,0 +1,77 @@
+"""The page of metrics: figures read off the engine, each under one name."""
+
+import re
+
+from sow.budget import Budget
+from sow.definitions import Configuration, ConflatedTopic
+from sow.encodings import LINES
+from sow.server.crowd import Crowd
+from sow.server.metrics import exposition
+from sow.wire import read_frame
+from tests.server.stand_ins import ORDERS, SECOND, World, stepped
+
+SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
+
+
+def figures(world, crowd=None, reading=None):
+    """All samples by name and labels."""
+    crowd = crowd or Crowd(lambda: Configuration("test", ()), 100)
+    reading = reading or Budget(lambda: 1)
+    page = exposition(world.driver, world.executor, crowd, reading).decode()
+    found = re.findall(r"^(\w+(?:{[^}]*})?) (\S+)$", page, re.M)
+    assert len(dict(found)) == len(found), "a sample stands twice"
+    return {name: float(value) for name, value in found}
+
+
+@stepped
+async def test_topics_and_their_copies_are_counted():
+    world = World(ORDERS, SLOW)
+    world.publish(b'{"id":1}', b'{"id":2}')
+    world.publish(b'{"id":1,"px":5}')
+    found = figures(world)
+    assert found['sow_topic_records{topic="orders"}'] == 2
+    assert found['sow_conflated_updates_in_total{topic="orders-C"}'] == 3
+    assert found['sow_conflated_pending{topic="orders-C"}'] == 2
+    assert found["sow_bookmark_total"] == 3
+    assert found["sow_durable_bookmark_total"] == 0
+    await world.driver.durable()
+    assert figures(world)["sow_durable_bookmark_total"] == 3
+    await world.driver.close()
+
+
+@stepped
+async def test_sessions_count_while_they_are_here_and_why_they_went():
+    world = World()
+    session = world.executor.open(LINES, world.clock.now_us())
+    line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
+    world.executor.execute_all(session, line, world.clock.now_us())
+    world.publish(b'{"id":1}')
+    await world.driver.durable()
+    found = figures(world)
+    assert (found["sow_sessions"], found["sow_sessions_away"]) == (1, 0)
+    assert found['sow_topic_subscriptions{topic="orders"}'] == 1
+    assert found["sow_queue_bytes"] > 0
+    world.executor.close(session)
+    found = figures(world)
+    assert found["sow_sessions"] == found["sow_queue_bytes"] == 0
+    assert found['sow_sessions_closed_total{reason="disconnected"}'] == 1
+    await world.driver.close()
+
+
+@stepped
+async def test_what_is_refused_and_what_is_left_is_told():
+    world = World()
+    crowd, reading = Crowd(lambda: Configuration("test", ()), 1), Budget(lambda: 100)
+    crowd.enter("a")
+    crowd.enter("b")
+    reading.holder("a").add(7)
+    found = figures(world, crowd, reading)
+    assert (found["sow_connections"], found["sow_connections_max"]) == (1, 1)
+    assert found['sow_connections_refused_total{reason="connections"}'] == 1
+    assert found["sow_request_bytes"] == 7
+    assert found["sow_memory_limit_bytes"] == float("inf")
+    assert found["sow_store_failing"] == 0
+    world.journal.full = True
+    assert figures(world)["sow_store_failing"] == 1
+    world.journal.full = False
+    await world.driver.close()
