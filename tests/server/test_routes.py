@@ -1,0 +1,81 @@
+"""The table of addresses: what is let in by it, and what is made from it."""
+
+import pytest
+
+from sow.budget import Budget
+from sow.commands import COMMANDS
+from sow.definitions import Configuration
+from sow.server.crowd import Crowd
+from sow.server.routes import WEBSOCKET, Route, description, open_doors, routes
+from sow.store.staging import Staging
+from tests.server.stand_ins import Served, World, stepped
+
+
+def table_of(world, directory):
+    doors = open_doors(
+        world.driver, world.executor, lambda _loss: [], Staging(directory, 0), "log-1"
+    )
+    crowd = Crowd(lambda: Configuration("test", ()), 100)
+    return routes(doors, world.driver, world.executor, crowd, Budget(lambda: 1))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Makes all routes of a world, served."""
+    return lambda world: Served(world, *table_of(world, tmp_path / "staging"))
+
+
+@stepped
+async def test_every_address_stands_once_and_in_the_description(tmp_path):
+    world = World()
+    table = table_of(world, tmp_path)
+    assert len({(route.method, route.path) for route in table}) == len(table)
+    described = description(table)
+    assert {
+        (method.upper(), path) for path, found in described["paths"].items() for method in found
+    } == {(route.method, route.path) for route in table}
+    assert set(described["paths"][WEBSOCKET]["get"]["x-commands"]) == set(COMMANDS)
+    await world.driver.close()
+
+
+@stepped
+async def test_a_parameter_is_described_by_where_it_stands_and_what_it_holds(tmp_path):
+    world = World()
+    paths = description(table_of(world, tmp_path))["paths"]
+    found = {one["name"]: one for one in paths["/v1/topics/{topic}/records"]["get"]["parameters"]}
+    assert (found["topic"]["in"], found["topic"]["required"]) == ("path", True)
+    assert (found["filter"]["in"], found["filter"]["required"]) == ("query", False)
+    assert found["top_n"]["schema"] == {"type": "integer"}
+    await world.driver.close()
+
+
+@stepped
+async def test_a_parameter_that_is_not_in_the_table_reaches_no_handler():
+    async def handler(_request):
+        raise AssertionError("reached")
+
+    async with Served(World(), Route("GET", "/x", handler, "", ("a",), ("b",))) as place:
+        assert (await place.get("/x?c=1")).status == 400
+        assert "not available yet" in (await place.get("/x?b=1")).json["detail"]
+
+
+@stepped
+async def test_what_watches_the_server_is_told_whether_messages_are_taken(place):
+    world = World()
+    async with place(world) as served:
+        assert (await served.get("/healthz")).body == b"ok\n"
+        assert (await served.get("/readyz")).body == b"ok\n"
+        world.journal.full = True
+        full = await served.get("/readyz")
+        assert (full.status, full.body) == (503, b"disk full\n")
+        assert (await served.get("/healthz")).status == 200
+        world.journal.full = False
+
+
+@stepped
+async def test_the_pages_of_the_table_itself_answer(place):
+    async with place(World()) as served:
+        assert (await served.get("/openapi.json")).json["openapi"] == "3.1.0"
+        assert b"sow_bookmark_total" in (await served.get("/metrics")).body
+        console = await served.get("/")
+        assert "not available yet" in console.json["detail"]
