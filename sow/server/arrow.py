@@ -25,6 +25,7 @@ from sow.requests.staged_writes import StagedRows
 from sow.topic.records import Records
 
 ROWS_AT_ONCE = 10_000
+"""Rows of one batch: a few milliseconds to make, and what readers take at a time themselves."""
 SCHEMA = pa.schema(
     [
         ("bookmark", pa.int64()),
@@ -37,6 +38,7 @@ SCHEMA = pa.schema(
 )
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
 SEQ_MAX = 2**63 - 1
+"""The largest number of the column `bookmark`."""
 TS_US_MAX = 253_402_300_799_999_999
 """The last moment of the year 9999: what is written as a date."""
 

@@ -32,9 +32,13 @@ from sow.server.responses import json_response
 from sow.topic.records import Records
 
 ROWS_DEFAULT = 10_000
+"""Rows of an answer when nobody says how many: a second of a busy log, read in a moment."""
 ROWS_MAX = 1_000_000
+"""Rows that may be asked for at once: whoever breaks off has to begin them again."""
 WAIT_S_MAX = 60
+"""How long a reader may wait for something to come: proxies close what is silent for longer."""
 PIECES_AT_ONCE = 50
+"""Pieces of the log that a thread joins before they are written: a few hundred kilobytes."""
 LOG_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 
 Topics = dict[str, Records]

@@ -30,8 +30,8 @@ _ANY_COMMA = re.compile(rb"(,)")
 QUOTE, COMMA = b'",'
 # What a character does to the depth of nesting.
 _STEPS = np.zeros(256, np.int8)
-_STEPS[list(b"{[")] = 1
-_STEPS[list(b"}]")] = -1
+_STEPS[list(b"{[")] = 1  # one level in
+_STEPS[list(b"}]")] = -1  # and out again
 
 
 def line_pieces(body: bytes) -> Iterator[list[bytes]]:

@@ -6,8 +6,9 @@ know it. Pure, and a few steps for each frame.
 """
 
 FINAL, OPCODE = 0x80, 0x0F
-CONTROL = 0x8
+CONTROL = 0x8  # and above: frames that are no part of a message
 PING = 0x9
+"""The opcode of a ping (RFC 6455 §5.5.2)."""
 MASKED, LENGTH = 0x80, 0x7F
 
 

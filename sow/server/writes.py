@@ -30,15 +30,19 @@ from sow.server.responses import json_response
 from sow.store.staging import Attempt, StagedBatch, Staging
 
 RECENT_ROWS_MAX = 500_000
+"""Rows that are kept as they were read: those of a batch of usual size, some hundred bytes each."""
 RECENT_BYTES_MAX = 128 * 1024**2
 """Of the rows' bodies: that many chunks of the data source, or two of the largest."""
 PARTS_MAX = 10_000
 """More tasks than one batch has; each is looked up by itself."""
 SWEEP_US = 600_000_000
+"""How often it is looked for what nobody will commit any more: it may lie about for a day."""
 REJECTED_TOLD_MAX = 1_000
-"""Of a chunk that is refused: what is wrong with it shows in fewer."""
+"""Bad rows that an answer names: more than anybody reads, few beside a chunk."""
 WRITER_LENGTH_MAX = 255
+"""Characters of a writer's name: what a name of a file or a user has elsewhere."""
 EPOCH_DIGITS_MAX = 18
+"""Digits of an epoch: it fits into 64 bits."""
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
 ABORT_PARAMETERS = ("topic",)
 

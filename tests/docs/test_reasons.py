@@ -18,6 +18,9 @@ FOLDERS = (
     "sow/history",
     "sow/engine",
     "sow/requests",
+    "sow/server",
+    "sow/client",
+    "sow/cli",
     "sow/spark",
     "sow",
 )

@@ -9,7 +9,7 @@ import pytest
 from sow.definitions import MessageTypeOptions
 from sow.history.snapshot import Snapshot
 from sow.messages.bflat import BFlat
-from sow.server.snapshots import Taken
+from sow.server.taken_snapshots import Taken
 from sow.server.writes import Chunk, Read, Recent
 from sow.store.staging import Attempt, StagedBatch
 from tests.core.harness import ORDERS, World
@@ -295,8 +295,8 @@ def test_what_the_present_has_no_more_is_bounded_when_the_past_is_asked_for(serv
 
 
 def test_rows_of_snapshots_are_bounded_in_all_and_for_a_client(server, monkeypatch):
-    server.call(server.server._doors.snapshots._taken.clear)
-    monkeypatch.setattr("sow.server.snapshots.ROWS_MAX", 4)
+    server.call(server.server._doors.snapshots._taken._by_name.clear)
+    monkeypatch.setattr("sow.server.taken_snapshots.ROWS_MAX", 4)
     server.publish("orders", {"id": 1}, {"id": 2})
     first = taken(server, topic="orders").json
     answer = taken(server, topic="orders")
@@ -304,7 +304,7 @@ def test_rows_of_snapshots_are_bounded_in_all_and_for_a_client(server, monkeypat
     assert "release some" in answer.json["detail"]
     server.publish("orders", {"id": 3})
     assert taken(server, topic="orders").status == 413
-    monkeypatch.setattr("sow.server.snapshots.IDLE_US", -1)
+    monkeypatch.setattr("sow.server.taken_snapshots.IDLE_US", -1)
     assert taken(server, topic="orders", filter="/id=1").status == 200
     assert statuses(server, [first]) == [404]
 

@@ -9,17 +9,16 @@ import pytest
 
 from sow.definitions import Configuration, Limits, with_system_topics
 from sow.history.snapshot import Snapshot
-from sow.server import snapshots
+from sow.server import taken_snapshots
 from sow.server.routes import Route
 from sow.server.snapshots import (
     COUNTED_US,
-    IDLE_US,
-    KEPT_US,
     READ_PARAMETERS,
     TAKE_PARAMETERS,
     SnapshotDoor,
     split_by_key,
 )
+from sow.server.taken_snapshots import IDLE_US, SNAPSHOT_KEPT_US
 from tests.server.stand_ins import ORDERS, Served, World, stepped
 
 PASSING = replace(ORDERS, name="passing", durability="transient")
@@ -118,7 +117,7 @@ async def test_what_is_let_go_or_was_not_used_is_there_no_more():
         assert (await place.ask("DELETE", f"/v1/snapshots/{first}")).status == 200
         gone = await place.get(f"/v1/snapshots/{first}")
         assert (gone.status, "it was released" in gone.json["detail"]) == (404, True)
-        place.world.clock.advance(KEPT_US + 1)
+        place.world.clock.advance(SNAPSHOT_KEPT_US + 1)
         place.world.driver.wake()
         await asyncio.sleep(1)
         assert (await place.get(f"/v1/snapshots/{second}")).status == 404
@@ -126,7 +125,7 @@ async def test_what_is_let_go_or_was_not_used_is_there_no_more():
 
 @stepped
 async def test_too_many_make_those_go_that_are_idle_and_are_refused_where_none_is(monkeypatch):
-    monkeypatch.setattr(snapshots, "SNAPSHOTS_MAX", 8)
+    monkeypatch.setattr(taken_snapshots, "SNAPSHOTS_MAX", 8)
     async with Place() as place:
         await place.publish(1)
         names = [(await place.take()).json["snapshot"] for _ in range(2)]

@@ -126,7 +126,7 @@ async def test_a_named_session_that_follows_something_outlives_its_socket():
     place.world.publish(b'{"id":1}')
     place.world.driver.wake()
     await place.world.driver.durable()
-    assert session.outbox.messages == 1
+    assert session.outbox.message_count == 1
     await place.close()
 
 
