@@ -20,23 +20,20 @@ from sow.delivery.strands import Strand
 from sow.engine.capacity import Capacity, Deed
 from sow.engine.catalog import Catalog
 from sow.engine.disk_room import DiskRoom
+from sow.engine.filters import Filters
 from sow.engine.homeless import Homeless
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.errors import ClientError, TooLarge
-from sow.expressions import Filter, TextCache, compile_filter
+from sow.expressions import Filter
 from sow.query import Query, QueryAnswer, execute
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import CopyUpdate
 from sow.topic.records import CheckedMessages
-
-FILTERS_KEPT_CHARS = 512 * 1024
-"""Text of the filters that are kept compiled, which takes up to a hundred times as much: some
-thousands of usual ones, or eight of the longest."""
 
 
 class Engine:
@@ -46,7 +43,8 @@ class Engine:
     the reserve that is kept for removals; both are asked often and have to be cheap.
 
     Times are microseconds since 1970 UTC. Where a caller's time goes back, the engine's does not:
-    it goes on from the newest one that it knows. To be used by one thread, but for `compiled`.
+    it goes on from the newest one that it knows. To be used by one thread, but for
+    `filters.compiled`.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class Engine:
         self._work_listeners: list[Callable[[], None]] = []
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
-        self._filters: TextCache[str, Filter | ClientError] = TextCache(FILTERS_KEPT_CHARS)
+        self.filters = Filters(lambda: self.configuration.limits)
         self.catalog = Catalog(configuration, self.filter, self.ledger)
         self.capacity = Capacity(self.catalog)
         for topic in self.catalog:
@@ -115,39 +113,8 @@ class Engine:
         return topic
 
     def filter(self, text: str) -> Filter:
-        """The filter that `text` says; the same text is compiled once.
-
-        Raises BadFilter with the position of the mistake, NotAvailable for what is not built, and
-        TooLarge over `Limits/FilterSize` or `FilterDepth` (docs/semantics.md, Rule 6).
-        """
-        found = self._filters.get(text)
-        if found is None:
-            found = self.compiled(text)
-            self.keep_filter(text, found)
-        if isinstance(found, ClientError):
-            raise found.with_traceback(None)
-        return found
-
-    def compiled(self, text: str) -> Filter | ClientError:
-        """The filter that `text` says, made now, or the error that `filter` would raise.
-
-        May run in a thread: a long one takes up to seconds.
-        """
-        limits = self.configuration.limits
-        try:
-            return compile_filter(
-                text, bytes_max=limits.filter_bytes_max, depth_max=limits.filter_depth_max
-            )
-        except ClientError as error:
-            return error
-
-    def keep_filter(self, text: str, found: Filter | ClientError) -> None:
-        """Have at hand what `compiled` has made of `text`."""
-        self._filters.keep(text, found, len(text))
-
-    def has_filter(self, text: str) -> bool:
-        """Whether `filter` would answer at once, having the filter or its mistake at hand."""
-        return self._filters.get(text) is not None
+        """The filter that `text` says; the same text is compiled once (`Filters.get`)."""
+        return self.filters.get(text)
 
     # Changes from clients.
 

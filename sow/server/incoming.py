@@ -114,7 +114,7 @@ class Incoming:
 
     def _long_filters(self, commands: list[Command | Refused]) -> list[str]:
         """Filters that take long to compile and are not at hand."""
-        has = self._executor.engine.has_filter
+        has = self._executor.engine.filters.has
         return [
             command.filter
             for command in commands
@@ -124,12 +124,12 @@ class Incoming:
             and not has(command.filter)
         ]
 
-    async def _compile(self, filters: list[str]) -> None:
+    async def _compile(self, texts: list[str]) -> None:
         """Make filters in a thread, one after the other; then go on with who asks for them."""
-        engine = self._executor.engine
+        filters = self._executor.engine.filters
         try:
-            for text in dict.fromkeys(filters):
-                engine.keep_filter(text, await asyncio.to_thread(engine.compiled, text))
+            for text in dict.fromkeys(texts):
+                filters.keep(text, await asyncio.to_thread(filters.compiled, text))
         finally:
             self._compiling = None
             self._next = self._loop.call_soon(self._turn)

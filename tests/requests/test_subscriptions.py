@@ -5,7 +5,6 @@ import json
 import pytest
 
 from sow.definitions import SessionSettings, Topic
-from sow.errors import BadFilter
 from sow.history.snapshot import Unread
 from tests.core.harness import MS, ORDERS, SECOND, World, short
 
@@ -334,22 +333,6 @@ def test_the_filters_of_a_session_are_bounded_in_all(world, monkeypatch):
     assert client.say(**replace | {"filter": "/id = 4" + "0" * 30})[-1]["reason"] == "too large"
     client.say(c="unsubscribe", s=first["s"], cid="1")
     assert client.say(**subscribe | {"filter": "/id = 1000000000"})[-1]["status"] == "success"
-
-
-def test_a_filter_that_is_refused_is_refused_again_without_being_read_again(world):
-    engine = world.engine
-    for text in ("/a = ", "/a = 1"):
-        assert not engine.has_filter(text)
-        found = engine.compiled(text)
-        engine.keep_filter(text, found)
-        assert engine.has_filter(text)
-        if text == "/a = 1":
-            assert engine.filter(text) is found
-            continue
-        for _ in range(2):
-            with pytest.raises(BadFilter) as refusal:
-                engine.filter(text)
-            assert refusal.value is found
 
 
 def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, monkeypatch):

@@ -124,7 +124,7 @@ async def test_a_long_filter_is_compiled_beside_the_loop_and_then_used():
     assert not client.world.executor.subscriptions.of(client.session)
     await client.incoming.done()
     assert client.world.executor.subscriptions.of(client.session)
-    assert client.world.engine.has_filter(text)
+    assert client.world.engine.filters.has(text)
     await client.close()
 
 

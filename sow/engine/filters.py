@@ -1,0 +1,60 @@
+"""Filters: what clients have written as conditions, compiled once for as long as there is room.
+
+The same texts come again and again, and compiling takes far longer than finding what was compiled.
+A text that is refused is remembered with its refusal. A long text may be compiled in a
+thread beforehand (`compiled`, `keep`), so that nobody else waits for it.
+"""
+
+from collections.abc import Callable
+
+from sow.definitions import Limits
+from sow.errors import ClientError
+from sow.expressions import Filter, TextCache, compile_filter
+
+FILTERS_KEPT_CHARS = 512 * 1024
+"""Text of the filters that are kept compiled, which takes up to a hundred times as much: some
+thousands of usual ones, or eight of the longest."""
+
+
+class Filters:
+    """Compiled filters by their text. `limits` gives the limits that hold now."""
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        self._kept: TextCache[str, Filter | ClientError] = TextCache(FILTERS_KEPT_CHARS)
+
+    def get(self, text: str) -> Filter:
+        """The filter that `text` says, made now if need be.
+
+        Raises BadFilter with the position of the mistake, NotAvailable for what is not built, and
+        TooLarge over `Limits/FilterSize` or `FilterDepth` (docs/semantics.md, Rule 6).
+        """
+        found = self._kept.get(text)
+        if found is None:
+            found = self.compiled(text)
+            self.keep(text, found)
+        if isinstance(found, ClientError):
+            # Raised many times: it would gather everybody's traceback.
+            raise found.with_traceback(None)
+        return found
+
+    def compiled(self, text: str) -> Filter | ClientError:
+        """The filter that `text` says, made now, or the error that `get` would raise.
+
+        May run in a thread: a long one takes up to seconds.
+        """
+        limits = self._limits()
+        try:
+            return compile_filter(
+                text, bytes_max=limits.filter_bytes_max, depth_max=limits.filter_depth_max
+            )
+        except ClientError as error:
+            return error
+
+    def keep(self, text: str, found: Filter | ClientError) -> None:
+        """Have at hand what `compiled` has made of `text`."""
+        self._kept.keep(text, found, len(text))
+
+    def has(self, text: str) -> bool:
+        """Whether `get` would answer at once, having the filter or its mistake at hand."""
+        return self._kept.get(text) is not None
