@@ -1,9 +1,9 @@
-"""A running topic: its records, its indexes, and how its messages are read and written.
+"""Records: what a topic holds, its indexes, and how its messages are read.
 
-Both what clients publish to and the copies that conflated topics keep are keyed topics, which is
-why a conflated topic can be queried, indexed, subscribed to and conflated again like any other.
-A keyed topic turns bodies into records and changes; who hears of them is the router's business,
-and what may be published is the engine's.
+Both what clients publish to and the copies that conflated topics keep are `Records`, which is why a
+conflated topic can be queried, indexed, subscribed to and conflated again like any other. They turn
+bodies into records and changes; how those are written out is the renderer's business
+(`sow.topic.rendering`), who hears of them the router's, and what may be published the engine's.
 """
 
 from collections import Counter
@@ -254,7 +254,11 @@ class Records:
         ts_us: Sequence[int],
         expires_us: int = 0,
     ) -> Batch:
-        """Insert or replace records; a topic that retains nothing only passes them on."""
+        """Insert or replace records; a topic that retains nothing only passes them on.
+
+        All sequences have one place for each record; one may come twice. `columns` are fields of
+        the bodies that are known already. `expires_us` is when the records expire, 0 for never.
+        """
         if not self.retains:
             nothing = [None] * len(bodies)
             return self.batch(
@@ -273,7 +277,11 @@ class Records:
         stamp: Callable[[int], tuple[Sequence[int], Sequence[int]]],
         partings: dict[str, bytes] | None = None,
     ) -> Batch | None:
-        """Remove the records that are there; `stamp(n)` gives n sequence numbers and times."""
+        """Remove the records that are there; None if none of them is.
+
+        `reason` says why they leave. `stamp(n)` gives n sequence numbers and times and is asked
+        once it is known how many there are. `partings` are the states that made them leave.
+        """
         gone, slots, olds = self.table.drop(identities)
         if not gone:
             return None
