@@ -1,10 +1,14 @@
 """The end of a run over files, without Spark: which offsets there are, and two queries as one."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("pyspark")
 
+from sow.pipelines import Option, Pipeline, Sink, Source
 from sow.spark.ending import Ending, ToItsEnd
+from sow.spark.pipeline_source import NO_FILE, SourceRows
 
 
 def reader(ends):
@@ -71,3 +75,39 @@ def test_a_query_that_fails_is_not_followed_by_another():
     both = ToItsEnd(lambda ends: Query(1, [], ValueError("no")))
     with pytest.raises(ValueError, match="no"):
         both.awaitTermination()
+
+
+class Reader:
+    """Remembers the options that it is given."""
+
+    def __init__(self):
+        self.given = {}
+
+    def format(self, _name):
+        return self
+
+    def schema(self, _columns):
+        return self
+
+    def option(self, name, value):
+        return self.options(**{name: value})
+
+    def options(self, **given):
+        self.given |= given
+        return self
+
+    def load(self):
+        return self
+
+
+@pytest.mark.parametrize(("takes_up", "taken"), [(True, "*.csv"), (False, NO_FILE)])
+def test_the_query_that_ends_a_run_takes_up_no_file_whatever_the_options_say(
+    tmp_path, takes_up, taken
+):
+    source = Source(
+        format="csv", path="in", schema="a int", options=(Option("pathGlobFilter", "*.csv"),)
+    )
+    pipeline = Pipeline(name="p", source=source, sink=Sink(format="csv", path="out"))
+    spark = SimpleNamespace(readStream=Reader())
+    frame = SourceRows(spark, pipeline, "", tmp_path, None).frame(ticks=False, takes_up=takes_up)
+    assert frame.given["pathGlobFilter"] == taken
