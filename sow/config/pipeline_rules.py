@@ -47,13 +47,27 @@ def check_pipelines(root: Section, findings: Findings) -> None:
             if "Topic" in sink.lines:
                 is_update = pipeline.text("output_mode") == "update"
                 _options(sink, WRITE if is_update else STREAM_WRITE, SET_FOR_SINKS, findings)
-            if pipeline.text("output_mode") == "update" and "Format" in sink.lines:
-                findings.error(
-                    pipeline.line_of("OutputMode"),
-                    "OutputMode",
-                    "files cannot be updated",
-                    "write append, with a Watermark in the Source, or give the Sink a Topic",
-                )
+            _updates(pipeline, sink, findings)
+
+
+def _updates(pipeline: Section, sink: Section, findings: Findings) -> None:
+    if pipeline.text("output_mode") != "update":
+        return
+    line = pipeline.line_of("OutputMode")
+    if "Format" in sink.lines:
+        findings.error(
+            line,
+            "OutputMode",
+            "files cannot be updated",
+            "write append, with a Watermark in the Source, or give the Sink a Topic",
+        )
+    elif "Conflate" in pipeline.lines:
+        findings.error(
+            line,
+            "OutputMode",
+            "Conflate hands a window on when it can change no more, so nothing is updated",
+            "write append, with a Watermark in the Source if the SQL aggregates",
+        )
 
 
 def _checkpoint(pipeline: Section, known: dict[str, int], findings: Findings) -> None:

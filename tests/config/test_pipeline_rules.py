@@ -45,7 +45,8 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         "<Option><Name>header</Name><Value>true</Value></Option></Source>",
         "<SQL>SELECT *\nFROM source</SQL>",
         "<Conflate><Key>/sym</Key><Key>/leg/side</Key><Interval>100ms</Interval>"
-        "<Policy>merge</Policy><Filter>/px > 1</Filter></Conflate>",
+        "<Policy>merge</Policy><Filter>/px > 1</Filter><Lateness>2s</Lateness>"
+        "<MaxSkew>5m</MaxSkew><NullKeys>drop</NullKeys></Conflate>",
         "<Sink><Topic>orders</Topic></Sink>",
         "<Trigger>once</Trigger><Master>spark://host:7077</Master><Autostart>true</Autostart>"
         '<Setting Name="spark.driver.memory" Value="2g"/>',
@@ -55,7 +56,13 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
     assert found.source.watermark_us == 600_000_000
     assert found.sql == "SELECT *\nFROM source"
     assert found.conflate == Conflate(
-        keys=("/sym", "/leg/side"), interval_us=100_000, policy="merge", filter="/px > 1"
+        keys=("/sym", "/leg/side"),
+        interval_us=100_000,
+        policy="merge",
+        filter="/px > 1",
+        lateness_us=2_000_000,
+        max_skew_us=300_000_000,
+        null_keys="drop",
     )
     assert (found.trigger_us, found.autostart, found.master) == (None, True, "spark://host:7077")
     assert found.settings == (Option("spark.driver.memory", "2g"),)
@@ -83,6 +90,14 @@ def test_what_is_left_out_has_its_default():
             "add <TimeColumn>",
         ),
         ((SOW, TO_FILES, "<OutputMode>update</OutputMode>"), "files cannot be updated"),
+        (
+            (SOW, CONFLATE, TO_TOPIC, "<OutputMode>update</OutputMode>"),
+            "Conflate hands a window on when it can change no more",
+        ),
+        (
+            (SOW, CONFLATE.replace("</Conflate>", "<Lateness>2</Lateness></Conflate>"), TO_FILES),
+            "Lateness",
+        ),
         ((SOW, TO_FILES, "<Trigger>10ms</Trigger>"), "write 100ms or more, or 'once'"),
         ((SOW, TO_FILES, "<Master>loacl[2]</Master>"), "Master: 'loacl[2]' is no master"),
         ((SOW, TO_FILES, "<Trigger>sometimes</Trigger>"), "or 'once'"),
