@@ -96,6 +96,7 @@ def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run,
             format="parquet",
             path="in",
             time_column="ts",
+            time_unit="ns",
             options=(Option("maxFilesPerTrigger", "1"),),
         ),
         conflate=Conflate(
