@@ -2,54 +2,99 @@
 
 ``python`` blocks are executed. ``console`` blocks run in a shell against a server with the shipped
 configuration and an empty data directory, one server a page; ``...`` in the shown output stands
-for anything.
+for anything. A page that starts a server shows what this one has said; a command that shows nothing
+and does not end is read until its first line, and interrupted.
+
+Blocks that need Spark run in `tests/spark/test_guide.py`.
 """
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+from tests.docs.blocks import PAGES, ROOT, fenced
+
 ADDRESS = "http://127.0.0.1:8080"
 TIMEOUT_S = 60
+WITH_SPARK = {"README.md", "spark.md", "notebook.md"}
+ENDLESS = ("sow watch quotes-C",)
+FILES = {
+    "desk.xml": """<SOWConfig>
+  <Name>desk</Name>
+  <!-- What AMPS has for its monitoring. -->
+  <Admin><InetAddr>localhost:9090</InetAddr></Admin>
+  <SOW>
+    <Topic>
+      <Name>orders</Name>
+      <MessageType>json</MessageType>
+      <Kye>/order_id</Kye>
+    </Topic>
+  </SOW>
+</SOWConfig>
+""",
+}
+"""Files that commands name, as they would have to be for what is shown."""
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+    return [block.text for block in fenced(language, [page])]
 
 
 def with_blocks(language):
     return [page for page in PAGES if blocks(page, language)]
 
 
+class Server(NamedTuple):
+    """A server as a user would start it: its address, its data, and its first line."""
+
+    url: str
+    data: str
+    line: str
+
+
 @pytest.fixture
 def server(tmp_path):
-    """A server as a user would start it; its address."""
+    data = tmp_path / "data"
     command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
     command += ["--no-pipelines"]
     process = subprocess.Popen(
-        [*command, "--port", "0", "--data-dir", str(tmp_path)],
+        [*command, "--port", "0", "--data-dir", str(data)],
         stdout=subprocess.PIPE,
         text=True,
     )
     line = process.stdout.readline()
-    yield re.search(r"http://\S+", line)[0]
+    yield Server(re.search(r"http://\S+", line)[0], str(data), line)
     process.terminate()
     process.communicate(timeout=TIMEOUT_S)
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """Where the commands run; the files that they name are there."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
 @pytest.mark.edge
-@pytest.mark.parametrize("page", with_blocks("python"), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in with_blocks("python") if page.name not in WITH_SPARK],
+    ids=lambda page: page.name,
+)
 def test_python_examples_run(page, server):
     names = {}
     for block in blocks(page, "python"):
-        exec(compile(block.replace(ADDRESS, server), str(page), "exec"), names)
+        exec(compile(block.replace(ADDRESS, server.url), str(page), "exec"), names)
 
 
 def commands(block):
@@ -63,28 +108,53 @@ def pattern(output):
     return re.escape(output.strip()).replace(re.escape("..."), ".*").replace("…", ".*")
 
 
-def expected(output, address):
-    return output.replace(ADDRESS, address)
+def expected(output, server):
+    return output.replace(ADDRESS, server.url).replace("data in data)", f"data in {server.data})")
+
+
+class Shell:
+    """Runs commands as the pages show them, each in a shell of its own."""
+
+    def __init__(self, server, folder):
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.server = server
+        self._how = {
+            "cwd": folder,
+            "env": {**os.environ, "SOW_URL": server.url, "PATH": path},
+            "text": True,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+
+    def printed(self, command):
+        """What a command prints."""
+        if command.startswith("sow serve"):
+            return self.server.line
+        command = ["bash", "-c", command.replace(ADDRESS, self.server.url)]
+        done = subprocess.run(command, timeout=TIMEOUT_S, check=False, **self._how)
+        # A complaint is on standard error; everything else that is shown on standard output.
+        return done.stdout.strip() or done.stderr.strip()
+
+    def first_line(self, command):
+        """The first line of a command that would go on."""
+        process = subprocess.Popen(["bash", "-c", f"exec {command}"], **self._how)
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIMEOUT_S)
+        return line
 
 
 @pytest.mark.edge
 @pytest.mark.parametrize("page", with_blocks("console"), ids=lambda page: page.name)
-def test_console_examples_print_what_they_show(page, server):
+def test_console_examples_print_what_they_show(page, server, folder):
     if shutil.which("curl") is None and "$ curl" in page.read_text():
         pytest.fail("the examples use curl; install it")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "SOW_URL": server, "PATH": path}
+    shell = Shell(server, folder)
     for block in blocks(page, "console"):
         for command, output in commands(block):
-            done = subprocess.run(
-                ["bash", "-c", command.replace(ADDRESS, server)],
-                capture_output=True,
-                text=True,
-                env=environment,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+            if command in ENDLESS:
+                assert shell.first_line(command)
+                continue
+            printed = shell.printed(command)
             shown = re.compile(pattern(expected(output, server)), re.S)
-            # A complaint is on standard error; everything else that is shown on standard output.
-            printed = done.stdout.strip() or done.stderr.strip()
-            assert shown.fullmatch(printed), (command, done.stdout, done.stderr)
+            assert shown.fullmatch(printed.strip()), (command, printed)

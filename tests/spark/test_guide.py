@@ -1,35 +1,47 @@
-"""The guide to Spark: the notebook and the examples run as they stand."""
+"""The guide to Spark, README's example and the script beside the guide run as they stand."""
 
-import re
-from pathlib import Path
+import runpy
+import sys
+from dataclasses import replace
 
 import pytest
 
-from sow.config import loads
+from sow.config import loads, require
+from tests.docs.blocks import ROOT, fenced
+from tests.edge.serving import Running
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+GUIDE = ROOT / "docs" / "guide"
 ADDRESS = "http://127.0.0.1:8080"
 CLUSTER = "spark://"
 
 
-def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", (GUIDE / page).read_text(), re.M | re.S)
+def blocks(page, language="python"):
+    return [block.text for block in fenced(language, [page])]
 
 
 def run(page, found, server):
     names = {}
     for block in found:
-        exec(compile(block.replace(ADDRESS, server.url), page, "exec"), names)
+        exec(compile(block.replace(ADDRESS, server.url), str(page), "exec"), names)
+
+
+@pytest.fixture
+def shipped(tmp_path):
+    """A server with the shipped configuration."""
+    configuration = replace(require(str(ROOT / "config.xml")), port=0)
+    server = Running(configuration, tmp_path / "data")
+    yield server
+    server.close()
 
 
 def test_the_notebook_runs(spark, server):
-    run("notebook.md", blocks("notebook.md", "python"), server)
+    run("notebook.md", blocks(GUIDE / "notebook.md"), server)
 
 
 def test_the_configuration_of_the_notebook_is_one():
-    (text,) = blocks("notebook.md", "xml")
+    (text,) = blocks(GUIDE / "notebook.md", "xml")
     assert loads(text).configuration is not None
 
 
@@ -37,9 +49,32 @@ def test_the_examples_of_the_guide_run(spark, server):
     # They are written for the shipped topic, whose key is called otherwise than the tests'.
     here = [
         block.replace("order_id", "id")
-        for block in blocks("spark.md", "python")
+        for block in blocks(GUIDE / "spark.md")
         if CLUSTER not in block
     ]
     assert len(here) > 5
     run("spark.md", here, server)
     assert {"id": "o-9", "symbol": "ACME", "price": 10.5} in server.records("orders")
+
+
+def test_the_example_of_the_readme_shows_the_windows_of_what_is_there(spark, shipped, capfd):
+    shipped.publish("quotes", {"symbol": "ACME", "bid": 10.25})
+    (text,) = blocks(ROOT / "README.md")
+    # The only thing to change is the address, which is the default one there.
+    at_address = f'.format("sow").option("url", "{shipped.url}")'
+    run("README.md", [text.replace('.format("sow")', at_address)], shipped)
+    shown = capfd.readouterr().out
+    assert "window_start" in shown
+    assert shown.count("|publish|") == 1
+
+
+def test_the_script_runs_from_beginning_to_end(spark, shipped, monkeypatch, capsys):
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)  # the session is everybody's
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(sys, "argv", ["spark_example.py", "--url", shipped.url])
+    runpy.run_path(str(GUIDE / "spark_example.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [f"{part}. " in printed for part in range(1, 5)] == [True] * 4
+    orders = {record["order_id"]: record for record in shipped.records("orders")}
+    assert orders["ex-1"]["price"] == 10.3
+    assert orders["ex-2"]["price"] == 20.4
