@@ -1,0 +1,105 @@
+"""Windows of a subscription: what waits, when it is said, and what a newcomer is told of it."""
+
+import pytest
+
+from sow.delivery.conflated_feeds import ConflatedFeed
+from sow.delivery.conflated_strands import ConflatedStrand
+from sow.delivery.lines import FeedKey
+from sow.encodings import LINES
+from tests.delivery.making import SECOND, Subscription, pulled, said, session
+from tests.topic.making import put, records
+
+
+class Windows(Subscription):
+    def __init__(self, interval_us=SECOND, **key):
+        super().__init__(interval_us=interval_us, **key)
+        self.seq = 0
+
+    def put(self, now_us, *documents):
+        self.hear(put(self.topic, *documents, seq=self.seq + 1, ts_us=now_us), now_us)
+        self.seq += len(documents)
+
+
+def test_a_window_is_said_once_at_its_end():
+    windows = Windows()
+    windows.put(0, {"id": 1, "v": 1})
+    windows.put(400_000, {"id": 1, "v": 2})
+    assert windows.strand.due_us() == SECOND
+    assert windows.said(SECOND - 1) == []
+    assert windows.said(SECOND) == [("p", {"id": 1, "v": 2})]
+    assert windows.strand.due_us() is None
+
+
+def test_windows_end_in_the_order_in_which_they_opened():
+    windows = Windows()
+    windows.put(0, {"id": 2})
+    windows.put(1, {"id": 1})
+    windows.put(2, {"id": 2, "v": 1})
+    assert [document["id"] for _, document in windows.said(2 * SECOND)] == [2, 1]
+
+
+def test_a_line_bears_the_bookmark_of_the_first_change_that_it_stands_for():
+    windows = Windows()
+    windows.put(0, {"id": 1, "v": 1})
+    windows.put(1, {"id": 1, "v": 2})
+    windows.strand.release(SECOND)
+    windows.strand.flush(0, SECOND)
+    ((line,),) = pulled(windows.session)
+    assert line["bm"] == "1"
+
+
+def test_a_newcomer_is_told_what_changed_since_its_snapshot_and_no_more():
+    windows, late = Windows(), session("late")
+    windows.put(0, {"id": 1, "v": 1}, {"id": 2, "v": 1})
+    windows.strand.join_at(late, windows.seq)
+    windows.put(SECOND // 2, {"id": 1, "v": 2}, {"id": 3, "v": 1})
+    assert len(windows.said(2 * SECOND)) == 3
+    assert said(late) == [("p", {"id": 1, "v": 2}), ("p", {"id": 3, "v": 1})]
+    windows.put(3 * SECOND, {"id": 2, "v": 5})
+    windows.said(4 * SECOND)
+    assert said(late) == [("p", {"id": 2, "v": 5})]
+
+
+def test_what_waits_for_a_member_is_what_it_will_be_told():
+    windows, late = Windows(), session("late")
+    windows.put(0, {"id": 1, "v": 1})
+    windows.strand.join_at(late, windows.seq)
+    assert windows.strand.pending_for(late) == {}
+    windows.put(1, {"id": 1, "v": 2})
+    ((update,),) = windows.strand.pending_for(late).values()
+    assert (update.told, update.old, update.new) == (True, b'{"id":1,"v":1}', b'{"id":1,"v":2}')
+
+
+def test_at_its_own_pace_a_client_gets_what_waits_as_soon_as_it_has_read():
+    strand = ConflatedStrand("sub", LINES, None)
+    topic, client = records(), session()
+    feed = ConflatedFeed(strand, topic, FeedKey(auto=True), None)
+    strand.join_at(client, 0)
+    for value in range(3):
+        feed.hear(put(topic, {"id": 1, "v": value}, seq=value + 1), value)
+        if strand.waiting:
+            strand.flush(0, value)
+    assert not strand.waiting
+    assert said(client) == [("p", {"id": 1, "v": 0})]
+    assert strand.waiting
+    strand.flush(0, 5)
+    assert said(client) == [("p", {"id": 1, "v": 2})]
+
+
+def test_all_can_be_released_before_it_is_due():
+    windows = Windows()
+    windows.put(0, {"id": 1})
+    windows.strand.release_all()
+    assert windows.strand.waiting
+    assert len(windows.strand.collect()) == 1
+
+
+@pytest.mark.parametrize("gone_first", [True, False])
+def test_a_newcomer_that_leaves_is_forgotten(gone_first):
+    windows, late = Windows(), session("late")
+    windows.put(0, {"id": 1})
+    windows.strand.join_at(late, windows.seq)
+    if gone_first:
+        windows.strand.leave(late)
+    windows.said(SECOND)
+    assert said(late) == []
