@@ -6,12 +6,12 @@ from sow.definitions import SessionSettings
 from sow.delivery.conflated_feeds import ConflatedFeed
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feeds import Feed
-from sow.delivery.lines import FeedKey
+from sow.delivery.lines import FeedKey, Lines
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
 from sow.encodings import LINES
 from sow.expressions import compile_filter
-from tests.topic.making import records
+from tests.topic.making import ORDERS, records
 
 SECOND = 1_000_000
 
@@ -59,6 +59,11 @@ def said(of, **how):
         for line in frame
         if "d" in line
     ]
+
+
+def wording(definition=ORDERS, **key):
+    """How a subscription words the updates of a topic."""
+    return Lines(records(definition), "sub", LINES, FeedKey(**key))
 
 
 class Subscription:

@@ -122,7 +122,7 @@ class Told:
 
 def test_a_delivery_is_one_frame_and_the_updates_that_it_was_made_of():
     delivery = Told({"id": 1}, {"id": 2}).delivery
-    assert delivery.messages == 2
+    assert delivery.message_count == 2
     assert unframed(delivery.frame).count(b"\n") == 1
     assert delivery.frame is delivery.frame
     assert [json.loads(one.new)["id"] for _, _, one in delivery.keyed()] == [1, 2]
@@ -145,7 +145,7 @@ def test_a_delivery_is_folded_once_for_all_who_want_it():
 
     folded = told.delivery.folded(fold)
     assert told.delivery.folded(fold) is folded
-    assert (len(calls), folded.messages) == (1, 1)
+    assert (len(calls), folded.message_count) == (1, 1)
     assert json.loads(unframed(folded.frame))["d"] == {"id": 1, "v": 2}
 
 

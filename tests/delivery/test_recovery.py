@@ -38,7 +38,7 @@ def test_exactly_the_lines_that_were_not_seen_come_again(counts, data):
     again = buffer.after(seen, without)
     found = [int(line) for one in again for line in one.frame.split(b"\n")]
     assert found == list(range(seen + 1, total + 1))
-    assert sum(one.messages for one in again) == total - seen
+    assert sum(one.message_count for one in again) == total - seen
     assert buffer.sent == seen
 
 

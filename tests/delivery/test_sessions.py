@@ -54,7 +54,7 @@ def test_who_hears_of_the_end_still_finds_what_waits():
     ended = Ended()
     one = filled(2, ended)
     ended.sessions = waiting  # a list that takes what is there when it is told
-    one._on_end = lambda session: waiting.append(session.outbox.messages)
+    one._on_end = lambda session: waiting.append(session.outbox.message_count)
     one.end("because", 0)
     assert waiting == [2]
 

@@ -1,0 +1,138 @@
+"""What waits becomes less: updates of one record become one, and none overtakes another."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.delivery.folding import Folding, folded_alone
+from sow.delivery.lines import Delivery
+from sow.delivery.queue import Queue
+from sow.delivery.queued import Membership, QueuedDelivery
+from sow.encodings import LINES
+from sow.topic.updates import Update
+from tests.delivery.making import wording
+from tests.topic.making import ORDERS, body
+
+
+class Waiting:
+    """A queue with its folding; each delivery says one update of a record, its value counting up."""
+
+    def __init__(self, definition=ORDERS, released=0):
+        self.lines = wording(definition)
+        self.queue = Queue()
+        self.released = released
+        self.folding = Folding(self.queue, lambda: self.released)
+        self.membership = Membership("sub")
+        self.seq = 0
+
+    def update(self, identity, told=False, gone=False):
+        self.seq += 1
+        new = None if gone else body(id=identity, v=self.seq)
+        reason = "deleted" if gone else None
+        return Update(
+            identity, told, new, self.seq, 0, self.seq, 0, reason, old=b"{}" if told else None
+        )
+
+    def delivery(self, *updates):
+        rendered = [self.lines.shortest_line(update) for update in updates]
+        return Delivery("sub", LINES, rendered, [(self.lines, update) for update in updates])
+
+    def spread(self, *identities, group=0, **how):
+        for identity in identities:
+            delivery = self.delivery(self.update(identity, **how))
+            self.folding.spread(self.membership, delivery, group, 0)
+            self.queue.check()
+
+    def wait(self, *identities):
+        """Queue frames as they are."""
+        for identity in identities:
+            delivery = self.delivery(self.update(identity))
+            entry = QueuedDelivery(self.membership, delivery, 0, 0)
+            self.membership.add(delivery)
+            self.queue.append(entry)
+
+    def says(self):
+        """What waits: (record, newest value), in order."""
+        return [
+            (entry.update.identity, json.loads(entry.update.new)["v"])
+            for entry in self.queue
+            if entry.lives
+        ]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12))
+def test_one_update_of_each_record_waits_where_the_first_one_stood(log):
+    waiting = Waiting()
+    waiting.spread(*log)
+    newest = {identity: seq for seq, identity in enumerate(log, 1)}
+    assert waiting.says() == [(identity, newest[identity]) for identity in dict.fromkeys(log)]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12))
+def test_placed_at_the_end_the_last_comes_last(log):
+    waiting = Waiting(replace(ORDERS, placement="append"))
+    waiting.spread(*log[:8])  # fewer than may be moved before they keep their place
+    newest = {identity: seq for seq, identity in enumerate(log[:8], 1)}
+    assert waiting.says() == sorted(newest.items(), key=lambda one: one[1])
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+def test_frames_that_are_taken_apart_fold_as_if_they_had_come_so(log):
+    waiting, at_once = Waiting(), Waiting()
+    waiting.wait(*log)
+    waiting.folding.spread_all(lambda entry: True)
+    waiting.queue.bury(always=True)
+    waiting.queue.check()
+    at_once.spread(*log)
+    assert waiting.says() == at_once.says()
+    assert waiting.membership.eager == 0
+
+
+def test_what_came_and_went_unseen_is_gone():
+    waiting = Waiting()
+    waiting.spread("a", "b")
+    waiting.spread("a", gone=True)
+    assert waiting.says() == [("b", 2)]
+
+
+def test_what_is_on_its_way_to_the_disk_is_not_held_up():
+    waiting = Waiting(released=0)
+    waiting.spread("a", group=1)
+    waiting.spread("a", group=2)
+    waiting.spread("a", group=3)
+    assert waiting.says() == [("a", 1), ("a", 3)]
+    assert waiting.queue.message_count == 1
+    waiting.released = 3
+    (older, _) = waiting.queue
+    waiting.folding.complete(older, released=3)
+    assert waiting.says() == [("a", 3)]
+    waiting.queue.check()
+
+
+def test_a_pair_waits_on_while_its_newer_one_is_not_durable():
+    waiting = Waiting(released=0)
+    waiting.spread("a", group=1)
+    waiting.spread("a", group=2)
+    waiting.released = 1
+    (older, _) = waiting.queue
+    waiting.folding.complete(older, released=1)
+    assert waiting.says() == [("a", 1), ("a", 2)]
+
+
+def test_who_comes_back_begins_another_membership():
+    waiting = Waiting()
+    waiting.spread("a")
+    waiting.membership = Membership("sub")
+    waiting.spread("a")
+    assert waiting.says() == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize(("identities", "left"), [("aab", [("a", 2), ("b", 3)]), ("ab", None)])
+def test_a_delivery_folds_by_itself_as_in_an_empty_queue(identities, left):
+    waiting = Waiting()
+    delivery = waiting.delivery(*(waiting.update(identity) for identity in identities))
+    found = [(one.identity, json.loads(one.new)["v"]) for _, one in folded_alone(delivery)]
+    assert found == (left or [("a", 1), ("b", 2)])
