@@ -46,6 +46,8 @@ class Row(NamedTuple):
 @cache
 def table():
     """The rows of the page, from the bottom up. A floor's range such as `K–2` is of rows."""
+    if not PAGE.exists():
+        return []  # nothing is allowed to anybody
     found = re.findall(
         r"^\| (K|\d\w?) \| ([^|]*`[^|]*)\| ([^|]*)\| ([^|]*)\|$", PAGE.read_text(), re.MULTILINE
     )
@@ -189,9 +191,8 @@ def height_of(rooms):
 # The tests.
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_imports_only_what_its_floor_may(path):
-    assert not list(faults(name_of(path), path.read_text()))
+def test_each_module_imports_only_what_its_floor_may():
+    assert [f for path in MODULES for f in faults(name_of(path), path.read_text())] == []
 
 
 def test_no_modules_import_each_other():

@@ -18,7 +18,7 @@ from tests.topic.making import ORDERS, body
 
 
 class Waiting:
-    """A queue with its folding; each delivery says one update of a record, its value counting up."""
+    """A queue with its folding; each delivery says one update, its value counting up."""
 
     def __init__(self, definition=ORDERS, released=0):
         self.lines = wording(definition)

@@ -11,7 +11,6 @@ from sow.topic.updates import Update
 from tests.delivery.making import wording
 from tests.topic.making import body
 
-
 WORDING = wording()
 
 
