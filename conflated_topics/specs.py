@@ -6,7 +6,6 @@ it first meets a table. Every objection is a sentence with a way out.
 It says what is to be done and does nothing.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from conflated_topics.folds import DOCUMENTS, RECORDED_OPERATIONS, Fold, accumulator, objection
 from conflated_topics.intervals import INTERVAL_US_MAX, interval_us
+from conflated_topics.suggest import nearest
 
 Policy = str | Fold | Mapping[str, str | Fold]
 
@@ -182,8 +182,8 @@ def _require(name: str, schema: Any, role: str) -> None:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     names = list(names)
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; use one of {', '.join(names)}"
+    meant = nearest(name, names)
+    return f"; did you mean {meant!r}?" if meant else f"; use one of {', '.join(names)}"
 
 
 def _is_text(kind: Any) -> bool:
