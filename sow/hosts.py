@@ -11,6 +11,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?", re.ASCII)
+LOOPBACK = "127.0.0.1"
+"""This machine, and nobody else."""
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 # Whoever takes numbers for addresses decides by the last label.
 NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)

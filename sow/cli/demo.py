@@ -32,6 +32,7 @@ from sow.client import Client
 from sow.config import require
 from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, SowError
+from sow.hosts import LOOPBACK
 from sow.server.app import Server
 
 CONFIG = "demo.xml"
@@ -44,8 +45,6 @@ ROWS = 8
 """Quotes that are shown: with the figures they fit into a terminal of 24 lines."""
 RATE = 4000.0
 """Messages a second: about what the recorded feed has in the median (docs/recorded-data.md)."""
-LOOPBACK = "127.0.0.1"
-"""A demo is for whoever started it, wherever the file has the server listen."""
 
 
 @dataclass(slots=True)
@@ -100,6 +99,7 @@ async def _demo(
     if seconds:
         loop.call_later(seconds, stop.set)
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
+        # A demo is for whoever started it, wherever the file has the server listen.
         server = Server(replace(configuration, host=LOOPBACK, port=port), Path(data_directory))
         url = await server.start()
         try:

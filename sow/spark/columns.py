@@ -91,11 +91,11 @@ class Messages:
         return parsed
 
 
-JSON = Messages()
+JSON_MESSAGES = Messages()
 
 
 def decoder(
-    schema: pa.Schema, messages: Messages = JSON
+    schema: pa.Schema, messages: Messages = JSON_MESSAGES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """What turns rows into batches of this schema."""
     if is_row_schema(schema):

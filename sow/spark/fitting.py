@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-WHOLE = re.compile(r"-?[0-9]+\Z")
-NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
+WHOLE_NUMBER = re.compile(r"-?[0-9]+\Z")
+PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 FLAGS = {"true": True, "false": False}
 
 
@@ -89,7 +89,7 @@ class Fitting:
             return value if isinstance(value, bool) else None
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return _time(value, kind) if _is_text(value) else None
-        if self._from_texts and _is_text(value) and NUMBER.match(value):
+        if self._from_texts and _is_text(value) and PLAIN_NUMBER.match(value):
             value = Number(value)
         if pa.types.is_decimal(kind):
             return _decimal(value, kind)
@@ -126,7 +126,7 @@ def _number(value: Any) -> Number | None:
 
 def _whole(value: Number, kind: pa.DataType) -> int | None:
     # Nothing of so many digits is a number of 64 bits, and Python takes its time over it.
-    if len(value) > 20 or not WHOLE.match(value):
+    if len(value) > 20 or not WHOLE_NUMBER.match(value):
         return None
     number, bits = int(value), int(kind.bit_width) - 1
     return number if -(1 << bits) <= number < 1 << bits else None

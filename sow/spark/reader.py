@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from sow.errors import ClientError
-from sow.spark.columns import JSON, OF_THE_ROW, Messages, decoder, is_row_schema
+from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
 from sow.spark.http import Refused, Server, segment
 from sow.spark.options import Options
 from sow.spark.pushdown import pushed
@@ -55,7 +55,7 @@ class SowReader(DataSourceReader):
         options: Options,
         schema: pa.Schema,
         from_log: bool,
-        messages: Messages = JSON,
+        messages: Messages = JSON_MESSAGES,
     ) -> None:
         self.options = options
         self.schema = schema

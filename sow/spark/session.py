@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sow.errors import ClientError
+from sow.hosts import LOOPBACK
 from sow.spark.cache import private_directory
 from sow.spark.java import ensure_java
 from sow.spark.told import is_submitted, told
@@ -19,7 +20,6 @@ from sow.spark.told import is_submitted, told
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 HOST = "spark.driver.host"
 MASTER = "spark.master"
-LOOPBACK = "127.0.0.1"
 LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -91,7 +91,7 @@ def settings_for(
     asked = {**({} if master is None else {MASTER: master}), **conf}
     if by_submit:
         asked = {name: value for name, value in asked.items() if name not in said}
-    ours = {**EXACT, **ARROW, "spark.app.name": app}
+    ours = {**EXACT, **ARROW_SETTINGS, "spark.app.name": app}
     if not by_submit:
         where = {**said, **asked}.get(MASTER, "local[*]")
         ours |= {MASTER: where, **QUIET, **_on(where)}
@@ -121,7 +121,7 @@ def _logging() -> Path:
 
 
 EXACT = {"spark.sql.session.timeZone": "UTC"}
-ARROW = {
+ARROW_SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }

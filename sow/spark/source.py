@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.errors import ClientError
-from sow.spark.columns import JSON, ROW, SPARK_ROW, Messages, is_row_schema
+from sow.spark.columns import JSON_MESSAGES, ROW, SPARK_ROW, Messages, is_row_schema
 from sow.spark.http import segment
 from sow.spark.options import Options, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
@@ -127,12 +127,12 @@ class SowDataSource(DataSource):
 def _messages(options: Options, schema: pa.Schema) -> Messages:
     """What the bodies are that a schema asks fields of; raises ClientError if they have none."""
     if is_row_schema(schema):
-        return JSON
+        return JSON_MESSAGES
     server = options.server
     topic = server.json("GET", f"/v1/topics/{segment(options.topic)}", expected=True)
     name = topic["message_type"]
     if name == "json":
-        return JSON
+        return JSON_MESSAGES
     known = {one["name"]: one for one in server.json("GET", "/v1/config")["message_types"]}
     found = known.get(name, {"module": name, "field_separator": "\x01"})
     messages = Messages(name, found["module"], found["field_separator"])

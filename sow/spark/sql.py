@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from sow.errors import ClientError
+from sow.hosts import LOOPBACK
 from sow.spark.java import ensure_java
-from sow.spark.session import JAVA_OPTIONS, LOOPBACK, quiet_java
+from sow.spark.session import JAVA_OPTIONS, quiet_java
 
 
 @contextmanager

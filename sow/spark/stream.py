@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sow.spark.columns import JSON, ROW, Messages, decoder
+from sow.spark.columns import JSON_MESSAGES, ROW, Messages, decoder
 from sow.spark.http import segment
 from sow.spark.options import Options
 from sow.spark.reader import LogPart, split_log
@@ -56,7 +56,9 @@ class Tick(InputPartition):
 class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a topic's log as a stream."""
 
-    def __init__(self, options: Options, schema: pa.Schema, messages: Messages = JSON) -> None:
+    def __init__(
+        self, options: Options, schema: pa.Schema, messages: Messages = JSON_MESSAGES
+    ) -> None:
         self.options = options
         self.messages = messages
         self.schema = schema

@@ -27,9 +27,9 @@ from pyspark.sql.types import (
 
 from sow.errors import ClientError
 
-WHOLE = (ByteType, ShortType, IntegerType, LongType)
+WHOLE_TYPES = (ByteType, ShortType, IntegerType, LongType)
 SCALARS = (
-    *WHOLE,
+    *WHOLE_TYPES,
     StringType,
     BooleanType,
     FloatType,
@@ -62,7 +62,7 @@ def _check(name: str, kind: DataType) -> None:
         case ArrayType():
             _check(name, kind.elementType)
         case MapType():
-            if not isinstance(kind.keyType, (StringType, *WHOLE)):
+            if not isinstance(kind.keyType, (StringType, *WHOLE_TYPES)):
                 raise ClientError(
                     f"column {name} is of type {kind.simpleString()}: names of fields are texts, "
                     "or whole numbers; use map_from_entries with keys cast to string"
