@@ -14,23 +14,6 @@ VALUES = st.recursive(
 DOCUMENTS = st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4)
 
 
-def test_an_object_is_merged_path_by_path():
-    document = {"id": 1, "leg": {"px": 1, "qty": 5}}
-    assert merged(document, {"leg": {"px": 2}}) == {"id": 1, "leg": {"px": 2, "qty": 5}}
-
-
-def test_an_array_replaces_the_whole_array():
-    assert merged({"a": [1, 2, {"x": 1}]}, {"a": [3]}) == {"a": [3]}
-
-
-def test_a_null_means_what_it_is_told_to_mean():
-    document = {"a": 1, "b": {"c": 2}}
-    delta = {"a": None, "b": {"c": None}, "d": None}
-    assert merged(document, delta, "ignore") == document
-    assert merged(document, delta, "set") == {"a": None, "b": {"c": None}, "d": None}
-    assert merged(document, delta, "remove") == {"b": {}}
-
-
 def test_a_difference_names_changed_and_new_fields_only():
     old = {"id": 1, "leg": {"px": 1, "qty": 5}, "tags": [1, 2]}
     new = {"id": 1, "leg": {"px": 2, "qty": 5}, "tags": [1], "x": None}
