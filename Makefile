@@ -47,7 +47,8 @@ fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no 
 storm: $(INSTALLED)  ## crowds of clients: half headers, idle, reconnecting, slow, too many topics; a few minutes
 	$(BIN)/python -m tests.storm
 
-cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, about a minute
+cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, some minutes
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[connect]'
 	$(BIN)/python -m pytest tests/cluster
 
 browser: $(INSTALLED)  ## pages of other sites in a real browser are refused everything (needs Chromium)

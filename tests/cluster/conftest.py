@@ -3,12 +3,14 @@
 Only a run that names this directory collects it (`make cluster`): it takes a minute and gigabytes.
 """
 
+import os
 import warnings
 
 import pytest
 
 from sow.spark import session
 from tests.cluster.daemons import Cluster
+from tests.cluster.installed import python_with_wheel
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
@@ -25,22 +27,39 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = session(
-                "tests",
-                cluster.url,
-                {
-                    "spark.driver.host": "127.0.0.1",
-                    "spark.driver.bindAddress": "127.0.0.1",
-                    "spark.executor.memory": "512m",
-                    "spark.sql.shuffle.partitions": "2",
-                    "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-                },
-            )
-        try:
-            yield found
-        finally:
-            found.stop()
+def python(tmp_path_factory):
+    """The Python of the workers, which has SOW from a wheel and no checkout."""
+    return python_with_wheel(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory, python):
+    with Cluster(tmp_path_factory.mktemp("cluster"), python) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory, cluster, python):
+    """A driver of this checkout on workers that have the wheel; gone when others need its cores."""
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = str(python)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = session(
+            "tests",
+            cluster.url,
+            {
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.executor.memory": "512m",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            },
+        )
+    try:
+        yield found
+    finally:
+        found.stop()
+        os.environ.pop("PYSPARK_PYTHON")
+        if before is not None:
+            os.environ["PYSPARK_PYTHON"] = before

@@ -8,7 +8,6 @@ end of the process that would have written it.
 import os
 import re
 import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Condition, Thread
@@ -22,7 +21,6 @@ READY_S_MAX = 120
 STOP_S_MAX = 30
 LAST_LINES = 40
 WORKERS = 2
-PYTHONPATH = os.environ.get("PYTHONPATH")
 DEPLOY = "org.apache.spark.deploy"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 AT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -31,8 +29,9 @@ AT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 class Daemon:
     """One process of Spark's, from `with` to the end of it."""
 
-    def __init__(self, directory: Path, *command: str) -> None:
+    def __init__(self, directory: Path, python: Path, *command: str) -> None:
         self._command = command
+        self._python = python
         self._directory = directory
         self._lines: list[str] = []
         self._has_ended = False
@@ -47,11 +46,10 @@ class Daemon:
             text=True,
             cwd=self._directory,
             env={
-                **os.environ,
+                **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
                 "JAVA_HOME": str(ensure_java()),
-                "PYSPARK_PYTHON": sys.executable,
-                # Executors have the environment of their worker: so they find this SOW.
-                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [PYTHONPATH])]),
+                # Executors have the environment of their worker, and SOW from a wheel there.
+                "PYSPARK_PYTHON": str(self._python),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_DIRS": str(self._directory),
             },
@@ -114,15 +112,18 @@ def _spark_home() -> Path:
 class Cluster:
     """A master and two workers with one core each; `url` is what a session is given."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, python: Path) -> None:
         self._directory = directory
+        self._python = python
         self._running = ExitStack()
         self.url = ""
 
     def __enter__(self) -> Self:
         # Whatever has been started is stopped, also if what should follow it does not start.
         with ExitStack() as running:
-            master = running.enter_context(Daemon(self._directory, f"{DEPLOY}.master.Master", *AT))
+            master = running.enter_context(
+                Daemon(self._directory, self._python, f"{DEPLOY}.master.Master", *AT)
+            )
             self.url = master.said(r"Starting Spark master at (spark://\S+)")
             workers = [running.enter_context(self._worker(n)) for n in range(WORKERS)]
             for worker in workers:
@@ -134,7 +135,7 @@ class Cluster:
         directory = self._directory / f"worker-{number}"
         directory.mkdir()
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory))
-        return Daemon(directory, f"{DEPLOY}.worker.Worker", *AT, *size, self.url)
+        return Daemon(directory, self._python, f"{DEPLOY}.worker.Worker", *AT, *size, self.url)
 
     def __exit__(
         self,
@@ -145,7 +146,7 @@ class Cluster:
         self._running.__exit__(kind, error, traceback)
 
 
-def connect_server(directory: Path) -> Daemon:
+def connect_server(directory: Path, python: Path) -> Daemon:
     """A Spark Connect server of two local cores, not yet started."""
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -158,4 +159,4 @@ def connect_server(directory: Path) -> Daemon:
     }
     pairs = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     submit = (f"{DEPLOY}.SparkSubmit", "--master", "local[2]", "--class", CONNECT, *pairs)
-    return Daemon(directory, *submit, "spark-internal")
+    return Daemon(directory, python, *submit, "spark-internal")

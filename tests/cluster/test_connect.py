@@ -36,11 +36,10 @@ print(json.dumps({"kind": type(spark).__module__, "rows": row.rows, "bookmarks":
 """
 
 
-def test_a_connect_session_writes_streams_and_reads(server, tmp_path):
-    pytest.importorskip("grpc")
+def test_a_connect_session_writes_streams_and_reads(server, python, tmp_path):
     server.clear()
     start = server.get("/v1/log/extent").json["newest"]
-    with connect_server(tmp_path) as connect:
+    with connect_server(tmp_path, python) as connect:
         port = connect.said(r"Spark Connect server started at: \S*:(\d+)")
         address, checkpoint = f"sc://127.0.0.1:{port}", str(tmp_path / "checkpoint")
         done = subprocess.run(
