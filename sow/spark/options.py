@@ -66,7 +66,8 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
         if plain(name) == "path":
             raise ClientError(
                 f'no path {value!r}: a topic is named by .option("topic", "orders"), and written '
-                "by .save() or .start() without a path"
+                "by .save() or .start() without a path. In SQL a topic is a view, and cannot be a "
+                "table: CREATE TEMPORARY VIEW orders USING sow OPTIONS (topic 'orders')"
             )
         if known is None:
             raise ClientError(f"no option {name!r}{did_you_mean(name, list(USES))}")

@@ -62,6 +62,7 @@ class Driver:
         } | {
             "JAVA_HOME": str(ensure_java()),
             "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         self._process = subprocess.Popen(
