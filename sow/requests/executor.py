@@ -68,8 +68,7 @@ class Executor:
         self._dropped: dict[Session, Dropped] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
-        self.notice: Callable[[str], None] = lambda _line: None
-        """Called with what an operator should be able to read of slow clients."""
+        self._notices: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
         """Sessions that are gone, by why."""
         self._folded_before = 0
@@ -120,10 +119,16 @@ class Executor:
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
-        self.notice(
+        line = (
             f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
             f"{box.message_count} messages, {box.bytes} bytes waited"
         )
+        for heard in self._notices:
+            heard(line)
+
+    def hear_of_slow_clients(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` with each sentence that an operator should be able to read of them."""
+        self._notices.append(heard)
 
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.

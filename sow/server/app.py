@@ -107,7 +107,7 @@ class Server:
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
             )
-            self.executor.notice = log.warning
+            self.executor.hear_of_slow_clients(log.warning)
             self.driver.idle_work.append(self.executor.conflate_in_background)
             self.checkpointer = Checkpointer(
                 self.driver, opening.checkpoints, journal.trim, self._replayed_bytes

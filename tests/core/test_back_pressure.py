@@ -382,7 +382,7 @@ def test_what_was_given_up_can_be_followed_again_from_its_snapshot_on():
 def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_good():
     world = world_of(topic(), topic("u", conflation_policy="unsubscribe"))
     notices = []
-    world.executor.notice = notices.append
+    world.executor.hear_of_slow_clients(notices.append)
     client = slow(
         world,
         {"c": "logon", "client": "sleepy"},
