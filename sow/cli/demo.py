@@ -161,7 +161,8 @@ async def _watch(screen: "DemoScreen", client: Client, stop: asyncio.Event) -> N
 
 
 class DemoScreen:
-    """What the demo shows: a live page in a terminal, else a line of figures each second."""
+    """What the demo shows of `server`, which is at `url`: a live page in a terminal, else a line of
+    figures each second, with `as_json` as JSON."""
 
     def __init__(self, server: Server, url: str, as_json: bool) -> None:
         self._server = server

@@ -19,7 +19,8 @@ SLICE_S = 0.01
 
 
 async def publish(url: str, rate: float, seed: int) -> None:
-    """Publish until the connection ends."""
+    """Publish `rate` messages a second in the mean to the server at `url`, those of `seed`, until
+    the connection ends; raises SowError with what ended it."""
     market, clock = Market(seed, rate), SystemClock()
     async with Client(url, name="market feed") as client:
         quotes, orders = await client.publisher("quotes"), await client.publisher("orders")

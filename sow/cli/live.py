@@ -25,7 +25,8 @@ OTHER_LINES = 3
 
 
 class LiveTable:
-    """What is in focus; drawn while the context lasts or, without a terminal, at its end."""
+    """What is in focus of `topic`; drawn on `console` while the context lasts or, without a
+    terminal, at its end."""
 
     def __init__(self, topic: str, console: Console | None = None) -> None:
         self._topic = topic

@@ -191,7 +191,8 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
 
 
 class PipelineScreen:
-    """How a run goes: a line that is written over in a terminal, else one now and then."""
+    """How a run of the pipeline `name` goes: a line that is written over in a terminal, else one
+    now and then, with `as_json` as JSON."""
 
     def __init__(self, name: str, as_json: bool) -> None:
         self._name = name

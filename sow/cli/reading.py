@@ -25,7 +25,8 @@ WHITESPACE = b" \t\r\n"
 
 
 async def chunks(source: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes of a source in pieces. A pipe is waited for without holding up the loop."""
+    """The bytes of a source in pieces. A pipe is waited for without holding up the loop; raises
+    OSError when it cannot be read."""
     descriptor = _descriptor(source)
     if descriptor is None:
         while piece := source.read(CHUNK_BYTES):
@@ -155,7 +156,11 @@ def is_json(text: bytes) -> bool:
 
 
 def whole_text(text: bytes, places: Places) -> list[bytes]:
-    """The messages of a text that is complete: of an array its members, else one or its lines."""
+    """The messages of a text that is complete: of an array its members, else one or its lines.
+
+    Where each stood is noted in `places`. Raises BadMessage for what begins as an array and is
+    none.
+    """
     text = text.strip(WHITESPACE)
     if text.startswith(b"["):
         places.by_line = False

@@ -43,9 +43,10 @@ class Segment:
 
 
 class Recording:
-    """A Parquet file played by `time_column`; raises ClientError when it is not one.
+    """The Parquet file at `path`, played by `time_column`, the first `limit` rows of it.
 
-    `delete_when` is a filter over the row's columns, in which a bare name is a column.
+    Raises ClientError when it is not one or has no such column. `delete_when` is a filter over the
+    row's columns, in which a bare name is a column.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class Recording:
         return condition
 
     def segments(self, keys: Sequence[str], gather_s: float) -> Iterator[Segment]:
-        """All rows, `gather_s` recorded seconds at most in one segment; `keys` are the topic's."""
+        """All rows, `gather_s` recorded seconds at most in one segment; `keys` are the paths of the
+        topic's key fields. Raises ClientError when the file lacks one, or has no times."""
         paths = [parse_path(key) for key in keys]
         for path in paths:
             if path.steps != (path.steps[0],) or path.steps[0] not in self._columns:

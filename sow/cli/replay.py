@@ -80,7 +80,7 @@ class ReplayPace:
 
 
 def speed_of(_ctx: click.Context, _parameter: click.Parameter, text: str) -> float:
-    """`1x`, `10x`, `0.5x` or `max` as a factor."""
+    """`1x`, `10x`, `0.5x` or `max` as a factor; raises BadParameter for anything else."""
     if text == "max":
         return SPEED_MAX
     try:
@@ -151,7 +151,8 @@ async def play(
     sink: RowSink,
     shown: Callable[[Played], None] = lambda _played: None,
 ) -> Played:
-    """Send a whole recording at a pace."""
+    """Send a whole recording to `sink`, at `pace`; returns what was done, and tells `shown` of it
+    after each segment. `keys` are the paths of the topic's key fields."""
     played = Played()
     for segment in recording.segments(keys, gather_s=pace.gather_s):
         await pace.wait_for(segment.recorded_s)

@@ -61,9 +61,10 @@ def new_session_name() -> str:
 class Server:
     """One server. `start` takes the data directory and the port, `stop` gives them back.
 
-    `reread` reads the configuration again, for `reload`; it raises ConfigError. `names` gives what
-    the machine is called. With `allow_loss` records that have no place in the configuration are
-    given up (`sow.server.opening`).
+    `data_directory` is made if it is not there; one server has it at a time. `clock` tells the
+    time, by default the machine's. `reread` reads the configuration again, for `reload`; it raises
+    ConfigError. `names` gives what the machine is called. With `allow_loss` records that have no
+    place in the configuration are given up (`sow.server.opening`).
     """
 
     def __init__(

@@ -45,7 +45,10 @@ async def take_messages(
 
 
 class Reading:
-    """Messages of one publish as they are read for a topic; `key` is that of the only one."""
+    """Messages of one publish as they are read for `topic`, under the limits of `engine`.
+
+    `key` names the record of the only message, for a topic without keys; None, the bodies do.
+    """
 
     def __init__(self, engine: Engine, topic: Records, key: str | None) -> None:
         self._engine = engine

@@ -30,10 +30,13 @@ SLICE_SLOTS = 1000
 
 
 class Checkpointer:
-    """Checkpoints of one server's topics.
+    """Checkpoints of one server's topics, by name: `checkpoints`.
 
-    `replayed_bytes` is what the start had to replay: it counts as growth already, so that the
-    log after the checkpoints stays short however often a server is restarted.
+    `trim` lets the journal go up to a record: it is given the time in microseconds and the first
+    record that is kept, and says whether there is more to let go of. `growth_bytes_min` is the
+    least growth of the log, in bytes, that a checkpoint is worth. `replayed_bytes` is what the
+    start had to replay: it counts as growth already, so that the log after the checkpoints stays
+    short however often a server is restarted.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class Checkpointer:
         ]
 
     async def write(self, name: str) -> None:
-        """Checkpoint one topic now."""
+        """Checkpoint the topic `name` now; raises StoreError when it cannot be written."""
         loop = asyncio.get_running_loop()
         engine, checkpoint = self._driver.engine, self._checkpoints[name]
         # Everything up to here is in the table and, once the group is stored, in the journal.

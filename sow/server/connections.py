@@ -27,7 +27,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Connections:
-    """All connections of one server. `make` gives what speaks HTTP on one of them."""
+    """All connections of one server. `make` gives what speaks HTTP on one of them.
+
+    `crowd` counts them, `intake` says which WebSockets are read, `limits` how the limits stand now.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,10 @@ class Connections:
 
 
 class Watched(asyncio.Protocol):
-    """One connection, between its transport and aiohttp's protocol."""
+    """One connection of `all_of_them`, between its transport and aiohttp's protocol (`inner`).
+
+    `address` is that of its peer.
+    """
 
     def __init__(self, all_of_them: Connections, inner: asyncio.Protocol, address: str) -> None:
         self._all = all_of_them
@@ -120,7 +126,10 @@ class Watched(asyncio.Protocol):
         is_following: Callable[[], bool],
         give_up: Callable[[str], None],
     ) -> MessageWatch:
-        """From now on the connection is a WebSocket's; see `MessageWatch`."""
+        """From now on the connection is that of the WebSocket which `request` asks for.
+
+        `is_following` and `give_up` are those of `MessageWatch`.
+        """
         watch = MessageWatch(
             self._all.watches, self.transport, client_key(request), is_following, give_up
         )

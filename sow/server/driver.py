@@ -35,7 +35,7 @@ TIDY_NOTES = 1000
 
 
 class Driver:
-    """Turns the engine on one event loop.
+    """Turns the engine on one event loop, with what `journal` stores and `clock` says.
 
     `windows_us` says for each topic for how many microseconds a commit may wait for more to store
     with it (`GroupCommit`). `idle_work` are bounded pieces of work for when there is time: each is

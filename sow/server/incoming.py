@@ -30,7 +30,11 @@ the time in which it could notice, long beside the cost of a look."""
 
 
 class Incoming:
-    """What one client has sent and is not carried out yet."""
+    """What one client has sent and is not carried out yet.
+
+    It is carried out by `executor` for the session of `connection`, which is written to by it;
+    `messages` is told what was read and what was carried out.
+    """
 
     def __init__(
         self, driver: Driver, executor: Executor, connection: Connection, messages: MessageWatch

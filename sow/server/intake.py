@@ -66,7 +66,8 @@ class Intake:
         self._favoured: dict[Reader, Patience] = {}
 
     def settle(self, reader: Reader, held: int, message: int | None, now_s: float) -> None:
-        """A reader holds so much now, and is in the middle of this message, or of none."""
+        """A reader holds `held` bytes now, and is in the middle of its message of the number
+        `message`, or of none; `now_s` are seconds of any count that goes on."""
         came = held - reader.holder.held
         reader.holder.set(held)
         if self._under_way.get(reader) != message:

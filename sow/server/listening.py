@@ -82,7 +82,10 @@ def raise_files_limit() -> int:
 
 
 class Listening:
-    """Accepts connections of `sockets` until it is closed."""
+    """Accepts connections of `sockets` until it is closed, and hands them to `connections`.
+
+    `accept` takes the next connection of a socket, as `socket.accept` does.
+    """
 
     def __init__(
         self,

@@ -53,7 +53,8 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LogDoor:
-    """Reads ranges of the log, and keeps account of who has read how far."""
+    """Reads ranges of the log, which is called `log_id`, and keeps account of who has read how
+    far."""
 
     def __init__(self, driver: Driver, engine: Engine, log_id: str) -> None:
         self._driver = driver
@@ -207,7 +208,8 @@ class LogDoor:
         )
 
     async def move_consumer(self, request: web.Request) -> web.Response:
-        """Note how far a consumer has come: what comes after is kept for it."""
+        """Note how far a consumer has come: what comes after is kept for it; raises ClientError for
+        a body that is no position, or a bookmark that the log does not have."""
         try:
             position = msgspec.json.decode(await read_body(request), type=Position)
         except msgspec.MsgspecError as error:

@@ -140,7 +140,10 @@ class MessageWatches:
         return self._limits().idle_timeout_us / 1e6
 
     def settle(self, watch: MessageWatch, held: int, message: int | None) -> None:
-        """A WebSocket holds so much; others may have to wait for it, or it for others."""
+        """A WebSocket holds `held` bytes; others may have to wait for it, or it for others.
+
+        `message` is the number of the message that it is in the middle of, or None.
+        """
         self.intake.settle(watch, held, message, self.now_s())
         if self.intake.waiting and self._turning is None:
             self._turning = self._loop.call_later(INTAKE_TURN_S, self._turn)

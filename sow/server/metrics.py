@@ -21,7 +21,7 @@ from sow.server.driver import Driver
 
 
 class EngineCollector(Collector):
-    """All metrics of one server."""
+    """All metrics of one server; `crowd` counts its connections, `reading` what requests hold."""
 
     def __init__(self, driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> None:
         self._crowd = crowd
@@ -182,7 +182,7 @@ class EngineCollector(Collector):
 
 
 def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> bytes:
-    """The page."""
+    """The page, as text for Prometheus; arguments are those of `EngineCollector`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(driver, executor, crowd, reading))
     return generate_latest(registry)

@@ -64,7 +64,8 @@ class SnapshotDoor:
         driver.idle_work.append(self._look_after)
 
     async def take(self, request: web.Request) -> web.Response:
-        """Take a snapshot: all records of a topic, or those that a filter or keys name."""
+        """Take a snapshot: all records of a topic, or those that a filter or keys name, as they are
+        or were at a moment; raises ClientError, UnknownTopic, Busy, TooLarge."""
         asked = asked_of(request)
         if "topic" not in asked:
             raise ClientError("give the topic to take a snapshot of: topic=orders")
@@ -140,7 +141,7 @@ class SnapshotDoor:
         return await asyncio.shield(loop.run_in_executor(self._past, counted))
 
     async def read(self, request: web.Request) -> web.StreamResponse:
-        """One part of a snapshot, as an Arrow stream."""
+        """One part of a snapshot, as an Arrow stream; raises UnknownRecord, ClientError."""
         asked = asked_of(request)
         taken = self._named(request)
         part = read_count(asked, "part") or 0

@@ -37,7 +37,7 @@ logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class Overheard:
-    """A parser whose bytes others hear before it reads them."""
+    """A parser of aiohttp's, whose bytes all `listeners` hear before it reads them."""
 
     __slots__ = ("_listeners", "_parser")
 
@@ -80,7 +80,11 @@ class Speaking(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The last answer of a connection; its sentence repeats little of what was sent."""
+        """The last answer of a connection, with this HTTP `status`; aiohttp calls it.
+
+        Its sentence repeats little of what was sent, which stands in `message`. Raises `exc` if an
+        answer has begun already.
+        """
         super().handle_error(request, status, exc, message)  # logs; raises if it is too late
         error: SowError = SowError("the server failed on this request; its log says why")
         if status < 500:

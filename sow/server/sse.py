@@ -32,7 +32,8 @@ class EventDoor:
         self._open: set[asyncio.Event] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One stream, until either side ends it."""
+        """One stream, until either side ends it; raises what refuses it: ClientError, BadFilter,
+        UnknownTopic."""
         if request.version < HttpVersion11:
             raise ClientError(
                 "a stream has no known end: it needs HTTP/1.1 (a proxy may be using 1.0)"

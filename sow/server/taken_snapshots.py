@@ -131,7 +131,7 @@ class TakenSnapshots:
                 del self._by_name[name]
 
     def make_room(self, client: str, rows: int, now_us: int) -> None:
-        """Let go what is idle until there is room for a snapshot more, of so many rows.
+        """Let go what is idle until there is room for a snapshot more of `client`, of so many rows.
 
         Raises Busy when all that is held is in use, TooLarge for what a client can never have.
         """

@@ -26,8 +26,11 @@ GIVEN_UP, STOPPING = 1008, 1001
 
 
 class WebSocketClient:
-    """One client, from its request to its last frame; raises ClientError if it asks for no
-    WebSocket, and ConnectionResetError if it has gone."""
+    """One client, from its `request` to its last frame.
+
+    Its commands are carried out by `executor`, and written once `driver` says that they are
+    durable. Raises ClientError if it asks for no WebSocket, ConnectionResetError if it has gone.
+    """
 
     def __init__(self, driver: Driver, executor: Executor, request: web.Request) -> None:
         limits = executor.engine.configuration.limits
