@@ -109,8 +109,8 @@ class Feed:
                 return
             if len(hits) < len(batch):
                 tails = [tails[at] for at in hits]
-                names, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
-                columns = (names, news, seqs, ts_us)  # type: ignore[assignment]
+                identities, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
+                columns = (identities, news, seqs, ts_us)  # type: ignore[assignment]
         self.strand.say(self.lines, columns, self.lines.published(tails, columns[2]))
 
     def _hear_one(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:

@@ -1,7 +1,7 @@
 """Questions: what a command asks for, read against the topics that there are.
 
 Which topics it names, which records of them, seen how; what speaks against it is raised before
-anything is done. An answer is taken at one moment, and said as one group of lines. Nothing here is
+anything is done. An answer is taken at one moment, and said between two marks. Nothing here is
 followed: `sow.requests.following` and those beside it build on this.
 """
 
@@ -40,7 +40,7 @@ class Questions:
         topics, _ = self.topics(command)
         taken = [self.take(session, topic, command) for topic in topics]
         acknowledge(session, command, "processed", s=name)
-        self.say_group(session, taken, name, shape_of(command))
+        self.say_answer(session, taken, name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
 
     def check(self, command: Command, encoding: Encoding) -> None:
@@ -126,10 +126,10 @@ class Questions:
             skip_n=command.options.skip_n or 0,
         )
 
-    def say_group(
+    def say_answer(
         self, session: Session, taken: list[tuple[Snapshot, int]], name: str, shape: Shape
     ) -> None:
-        """Say snapshots as one group: few rows at once, many as the socket takes them."""
+        """Say snapshots as one answer: few rows at once, many as the socket takes them."""
         engine = self._engine
         session.say(replies.group_begin(name))
         for snapshot, _ in taken:

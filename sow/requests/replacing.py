@@ -82,22 +82,22 @@ class Replacing:
                 taken.append(self._not_held(topic, command, current))
                 rows.update(taken[-1][0].identities)
             outdated = [
-                name
-                for name in focus
-                if name not in rows and _is_outdated(name, had, current, new.key.delta)
+                identity
+                for identity in focus
+                if identity not in rows and _is_outdated(identity, had, current, new.key.delta)
             ]
             # Of records that are not stored nothing is known but who was told of them.
             lost = had.known.difference(focus) if topic.records.retains else set()
             feed = self._following.follow(new, topic, (had.known - lost) | rows.union(outdated))
             self._say_lost(session, feed.lines, had, lost)
-            late += [(feed.lines, _late(feed.topic, had, name)) for name in outdated]
+            late += [(feed.lines, _late(feed.topic, had, identity)) for identity in outdated]
         for name, had in held.items():
             records = self._engine.topic(name).records
             lines = Lines(records, new.name, session.encoding, new.key)
             self._say_lost(session, lines, had, had.known if records.retains else ())
         self._following.join(new)
         if with_snapshot:
-            # The rest of what waited is in the group, which who goes on from here has not got yet.
+            # The rest of what waited is in the answer, which who goes on from here has not got yet.
             late = [
                 (lines, update._replace(first_seq=min(update.first_seq, oldest)))
                 for lines, update in late
@@ -105,7 +105,7 @@ class Replacing:
         late.sort(key=lambda one: one[1].first_seq)
         session.say_lines([line for lines, update in late if (line := lines.line(update))])
         if with_snapshot:
-            self._questions.say_group(session, taken, new.name, shape)
+            self._questions.say_answer(session, taken, new.name, shape)
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
     def _all_held(self, subscription: Subscription) -> dict[str, Held]:
@@ -140,7 +140,7 @@ class Replacing:
         if feed.told is not None:
             known = set(feed.told)
         elif subscription.complete:
-            known = set(self._names(feed.topic, subscription.condition))
+            known = set(self._identities(feed.topic, subscription.condition))
         else:
             return Held(set(), set(), waiting)
         if not feed.knows_what_is_held:
@@ -152,7 +152,7 @@ class Replacing:
                 known.discard(update.identity)
         return Held(known, known - waiting.keys(), waiting)
 
-    def _names(self, topic: Records, condition: Filter | None) -> list[str]:
+    def _identities(self, topic: Records, condition: Filter | None) -> list[str]:
         """The records of a topic that pass a filter."""
         slots = self._engine.query(topic.name, Query(filter=condition)).slots.tolist()
         return [topic.table.identities[slot] or "" for slot in slots]
@@ -161,13 +161,13 @@ class Replacing:
         """The records in focus; where none are stored, those of the updates that wait."""
         records = topic.records
         if records.retains:
-            return self._names(records, condition)
-        waiting = [(name, update.new) for name, update in had.waiting.items() if update.new]
+            return self._identities(records, condition)
+        waiting = [(identity, one.new) for identity, one in had.waiting.items() if one.new]
         if condition is None:
-            return [name for name, _ in waiting]
+            return [identity for identity, _ in waiting]
         columns = records.decoder(condition.paths).columns([body for _, body in waiting])
         inside = condition.matches(columns, len(waiting))
-        return [name for (name, _), hit in zip(waiting, inside, strict=True) if hit]
+        return [identity for (identity, _), hit in zip(waiting, inside, strict=True) if hit]
 
     def _not_held(
         self, topic: LiveTopic, command: Command, current: set[str]
@@ -182,44 +182,44 @@ class Replacing:
         return rows.at(range(first, last)), len(rows)
 
     @staticmethod
-    def _say_lost(session: Session, lines: Lines, held: Held, names: Iterable[str]) -> None:
+    def _say_lost(session: Session, lines: Lines, held: Held, gone: Iterable[str]) -> None:
         """Say of records that they are out of focus now, because the focus has changed."""
         if not lines.key.oof:
             return
-        for name in sorted(names):
-            update = _standing(lines.topic, name)
+        for identity in sorted(gone):
+            update = _standing(lines.topic, identity)
             if update is not None:
                 update = update._replace(new=None, reason="match", parting=update.new)
             else:
                 # It has left the topic, and the oof that says so was still waiting.
-                update = held.waiting[name]
+                update = held.waiting[identity]
             line = lines.line(update)
             assert line is not None
             session.say_lines([line])
 
 
-def _is_outdated(name: str, held: Held, current: set[str], by_deltas: bool) -> bool:
+def _is_outdated(identity: str, held: Held, current: set[str], by_deltas: bool) -> bool:
     """Whether a session has to be told of a record in focus that it does not hold as it stands:
     an update waited for it, or deltas could not be merged into what it holds."""
-    update = held.waiting.get(name)
+    update = held.waiting.get(identity)
     if update is not None and update.new is not None:
         return True
-    return name in held.known - current and (update is not None or by_deltas)
+    return identity in held.known - current and (update is not None or by_deltas)
 
 
-def _standing(topic: Records, name: str) -> Update | None:
+def _standing(topic: Records, identity: str) -> Update | None:
     """A record as it stands, as an update of what a session holds; None if it is not there."""
     table = topic.table
-    slot = table.slots.get(name)
+    slot = table.slots.get(identity)
     if slot is None:
         return None
     body, seq, ts_us = table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot])
-    return Update(name, True, body, seq, ts_us, seq, ts_us)
+    return Update(identity, True, body, seq, ts_us, seq, ts_us)
 
 
-def _late(topic: Records, held: Held, name: str) -> Update:
+def _late(topic: Records, held: Held, identity: str) -> Update:
     """A record in focus as it stands, to be told whole in the place of what waited for it."""
-    standing, update = _standing(topic, name), held.waiting.get(name)
+    standing, update = _standing(topic, identity), held.waiting.get(identity)
     if standing is None or update is None:
-        return standing or held.waiting[name]._replace(delta=None)
+        return standing or held.waiting[identity]._replace(delta=None)
     return standing._replace(first_seq=update.first_seq, first_ts_us=update.first_ts_us)

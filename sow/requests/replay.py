@@ -134,14 +134,14 @@ class Replay:
 def _batch(feed: Feed, entry: LogEntry, start: int, stop: int) -> Batch:
     """Records of a log entry as changes of which nobody knows what was before."""
     topic, bodies = feed.topic, list(entry.bodies[start:stop])
-    names = (
+    identities = (
         topic.identities_of(bodies)
         if entry.identities is None
         else list(entry.identities[start:stop])
     )
     changes = Changes(
         topic.name,
-        names,
+        identities,
         (),
         [None] * len(bodies),
         bodies,

@@ -112,7 +112,7 @@ class Subscriptions:
             self._following.follow(subscription, topic, () if complete else snapshot.identities)
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
-        self.questions.say_group(session, taken, subscription.name, subscription.key.shape)
+        self.questions.say_answer(session, taken, subscription.name, subscription.key.shape)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
 
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> None:
