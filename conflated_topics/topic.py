@@ -167,3 +167,8 @@ class FocusedConflator(Generic[K, V]):
         self.updates_out += len(updates) + len(removals)
         self.releases += 1
         return updates, removals
+
+    def check(self) -> None:
+        """Assert what is always true of it, between two calls."""
+        self._conflator.check()
+        assert self.updates_out <= self.updates_in, "more has left than came"

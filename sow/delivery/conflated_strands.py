@@ -156,6 +156,16 @@ class ConflatedStrand(Strand):
             if not newcomer.held:
                 del self._newcomers[session]
 
+    def check(self) -> None:
+        """Assert what releasing relies on."""
+        super().check()
+        self.conflator.check()
+        pending = self.conflator.pending()
+        assert all(waiting.number <= self._heard for waiting in pending.values())
+        assert all(lines.name == self.name for lines, _ in pending), "another strand's lines"
+        assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
+        assert all(newcomer.held for newcomer in self._newcomers.values()), "a newcomer no more"
+
     def _tell(
         self,
         sessions: Sequence[Session],

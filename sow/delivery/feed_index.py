@@ -10,7 +10,8 @@ Values follow the rules of comparison (`sow.expressions`): a number equals the t
 it, so both are filed under the number; a list equals what any of its elements equals.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sow.delivery.feeds import Feed
 from sow.expressions import Filter, as_number
@@ -45,6 +46,13 @@ class FeedIndex:
         field.remove(feed, values)
         if not field.feeds:
             del self._fields[path]
+
+    def check(self, filed: Collection[Feed]) -> None:
+        """Assert that exactly these feeds are found, each under all values that it wants."""
+        for path, field in self._fields.items():
+            there = {feed: equality_of(feed.condition) for feed in filed}
+            field.check({feed: at[1] for feed, at in there.items() if at and at[0] == path})
+        assert sum(field.feeds for field in self._fields.values()) == len(filed)
 
     def candidates(self, batch: Batch) -> dict[Feed, list[int]]:
         """Feeds that may care, with the places of the records that made them candidates."""
@@ -85,6 +93,15 @@ class FieldIndex:
             self._numbers -= not isinstance(value, str)
         self.feeds -= 1
         self.wants_old -= feed.wants_old
+
+    def check(self, filed: Mapping[Feed, Sequence[Value]]) -> None:
+        """Assert that these feeds are filed under these values, and no others."""
+        expected = Counter((value, feed) for feed, values in filed.items() for value in values)
+        found = Counter((value, feed) for value, feeds in self._filed.items() for feed in feeds)
+        assert found == expected, "a feed is filed under other values than it wants"
+        assert self.feeds == len(filed)
+        assert self.wants_old == sum(feed.wants_old for feed in filed)
+        assert self._numbers == sum(not isinstance(value, str) for value, _ in expected)
 
     def look_up(self, column: Column, found: dict[Feed, list[int]]) -> None:
         """Note in `found` the places of a column's values for the feeds that want them."""

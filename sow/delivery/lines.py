@@ -54,6 +54,7 @@ class Lines:
 
     def __init__(self, topic: Records, name: str, encoding: Encoding, key: FeedKey) -> None:
         self.topic = topic
+        self.name = name
         self.encoding = encoding
         self.key = key
         self.shape = key.shape
@@ -233,7 +234,7 @@ class Delivery:
         if self._keyed is None:
             self._keyed = []
             for lines, run in groupby(self._parts, lambda part: part[0]):
-                updates = [update for _, said in run for update in _updates(said)]
+                updates = [update for _, said in run for update in updates_of(said)]
                 self._keyed += [
                     (lines, (lines.queue_policy, key), update)
                     for key, update in zip(lines.keys(updates), updates, strict=True)
@@ -242,7 +243,8 @@ class Delivery:
         return self._keyed
 
 
-def _updates(said: Update | Columns) -> Sequence[Update]:
+def updates_of(said: Update | Columns) -> Sequence[Update]:
+    """What was said as single updates."""
     if isinstance(said, Update):
         return (said,)
     return [

@@ -69,6 +69,18 @@ class Recovery:
         self.sent = seen
         return frames
 
+    def check(self) -> None:
+        """Assert what going on from a line relies on."""
+        frames = [pulled for pulled, _ in self._frames]
+        assert self._message_count == sum(pulled.message_count for pulled in frames)
+        assert self._bytes == sum(len(pulled.frame) for pulled in frames)
+        assert self._message_count <= self.sent, "more lines are held than were sent"
+        assert all(pulled.message_count > 0 for pulled in frames)
+        handed_us = [when_us for _, when_us in self._frames]
+        assert handed_us == sorted(handed_us), "frames are held in another order than they left in"
+        rest = sum(pulled.message_count for pulled in frames[1:])
+        assert rest < self._messages_max or not rest, "more is held than may be"
+
 
 def _rest(pulled: Pulled, known: int, skip: Skip) -> Pulled:
     """A frame without the lines that are known already."""

@@ -98,3 +98,16 @@ class Router:
         equal.remove(feed)
         if not equal:
             del self._feeds[feed.key]
+
+    def check(self) -> None:
+        """Assert that every feed hears what it wants, for somebody, and no others do."""
+        feeds = list(self.feeds())
+        assert all(feed.key == key for key, equal in self._feeds.items() for feed in equal)
+        assert all(equal for equal in self._feeds.values())
+        filed = [feed for feed in feeds if feed not in self._unfiled]
+        assert self._filed == len(filed)
+        assert len(self._unfiled) == len(feeds) - len(filed), "a feed that has gone still hears"
+        self._attributes.check(filed)
+        for feed in feeds:
+            assert feed.members, "a feed hears for nobody"
+            assert feed.topic is self.topic, "a feed hears another topic than its own"

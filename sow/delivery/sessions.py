@@ -278,3 +278,8 @@ class Session:
             self._told = told
             line = self.encoding.reply(replies.conflated(*told))
             self.outbox.push_notice(self.encoding.frame([line]), now_us)
+
+    def check(self) -> None:
+        """Assert what is always true of what waits for a client and what it was sent."""
+        self.outbox.check()
+        self.recovery.check()

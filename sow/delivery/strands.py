@@ -15,7 +15,7 @@ carries the bookmark of the *first* change that it stands for, and lines come in
 from collections.abc import Sequence
 from itertools import groupby
 
-from sow.delivery.lines import Columns, Delivery, Lines, Part
+from sow.delivery.lines import Columns, Delivery, Lines, Part, updates_of
 from sow.delivery.sessions import Session
 from sow.encodings import Encoding
 from sow.topic.updates import Update
@@ -75,6 +75,18 @@ class Strand:
         rendered, self.rendered = self.rendered, []
         self._parts = []
         return rendered
+
+    def check(self) -> None:
+        """Assert what handing out relies on."""
+        count = sum(_count(said) for _, said in self._parts)
+        assert count == len(self.rendered), "lines that nobody knows the updates of"
+        seqs: dict[tuple[Lines, str], int] = {}
+        for lines, said in self._parts:
+            for update in updates_of(said):
+                record = lines, update.identity
+                assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
+                seqs[record] = update.seq
+        assert all(lines.name == self.name for lines, _ in self._parts), "another strand's lines"
 
     def _hand_out(
         self,

@@ -88,6 +88,7 @@ class LiveTopicBase:
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""
         self.records.check()
+        self.router.check()
 
     def emptied(self, seq: int, now_us: int) -> Batch | None:
         """Take all records out of a topic that is going, unlogged; None if there were none."""
@@ -273,6 +274,11 @@ class CopyTopic(LiveTopicBase):
     def work(self, now_us: int) -> list[Batch]:
         """Release what is due by now."""
         return self.copy.release(now_us)
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        super().check()
+        self.copy.conflation.check()
 
 
 LiveTopic = SourceTopic | CopyTopic

@@ -41,6 +41,14 @@ class Subscription:
         """What the server calls it."""
         return self.strand.name
 
+    def check(self) -> None:
+        """Assert that it is told what it follows."""
+        is_live = self.replay is None
+        assert (self.session in self.strand.members) == is_live, "a member that is not told"
+        assert all(feed.strand is self.strand for feed in self.feeds.values())
+        assert all(feed.topic.name == name for name, feed in self.feeds.items())
+        self.strand.check()
+
     def add_feed(self, topic: str, feed: Feed) -> None:
         """Follow one more topic."""
         self.feeds[topic] = feed
@@ -145,6 +153,21 @@ class Register:
                 del self._followed[subscription.session]
         self._patterns.pop(subscription, None)
         self._replays.pop(subscription, None)
+
+    def check(self) -> None:
+        """Assert that all that is known of subscriptions agrees, between two steps."""
+        everybody: list[Subscription] = []
+        for session, followed in self._followed.items():
+            own = followed.by_name.values()
+            everybody += own
+            assert own, "a session that follows nothing is kept"
+            assert all(one.session is session for one in own)
+            assert followed.filter_chars == sum(one.filter_chars for one in own)
+            assert [*followed.at_own_pace] == [one for one in own if one.key.auto]
+        assert {*self._patterns} == {one for one in everybody if one.pattern is not None}
+        assert {*self._replays} == {one for one in everybody if one.replay is not None}
+        for one in everybody:
+            one.check()
 
     def begin_replay(self, subscription: Subscription, replay: Replay) -> None:
         """A subscription is told by the log until it is live."""

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from sow.commands import ACKS, Command
 from sow.delivery.sessions import Session
-from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, NotAvailable, shown
@@ -50,11 +49,11 @@ class Subscriptions:
             if subscription.strand.waiting:
                 self._engine.look_after(subscription.strand)
 
-    # Commands.
+    def check(self) -> None:
+        """Assert what is always true of subscriptions, between two steps."""
+        self._register.check()
 
-    def check(self, command: Command, encoding: Encoding) -> None:
-        """Raise what speaks against a subscription; nothing is changed."""
-        self.questions.check(command, encoding)
+    # Commands.
 
     def snapshot(self, session: Session, command: Command) -> None:
         """`sow`."""

@@ -98,7 +98,7 @@ class EventDoor:
 
     def _check(self, command: Command) -> None:
         """Refuse with a problem document what would otherwise be a stream of one error."""
-        self._executor.subscriptions.check(command, EVENTS)
+        self._executor.subscriptions.questions.check(command, EVENTS)
 
     def close(self) -> None:
         """End every stream, because the server stops."""

@@ -157,7 +157,8 @@ class World:
         """Every invariant of every part."""
         self.engine.check()
         for session in self.executor.sessions.values():
-            session.outbox.check()
+            session.check()
+        self.executor.subscriptions.check()
 
 
 class SlowDisk(World):

@@ -405,6 +405,48 @@ MUTATIONS = (
         "self.seq += count",
         "self.seq += count + (count > 1)",
     ),
+    Mutation(
+        "a window that has ended keeps its keys",
+        "conflated_topics/conflator.py",
+        "entries = {key: pop(key) for key in keys}",
+        "entries = {key: self._pending[key] for key in keys}",
+    ),
+    Mutation(
+        "a feed that has gone is still found",
+        "sow/delivery/router.py",
+        "            self._attributes.remove(feed)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a pair of which one has left counts as one message",
+        "sow/delivery/queue.py",
+        "self._pairs -= entry.part()",
+        "entry.part()",
+    ),
+    Mutation(
+        "what is held no more to be sent again is still counted",
+        "sow/delivery/recovery.py",
+        "            self._bytes -= len(old.frame)\n",
+        "",
+    ),
+    Mutation(
+        "what a replay has said is kept to be folded",
+        "sow/delivery/strands.py",
+        "        self._parts = []\n",
+        "",
+    ),
+    Mutation(
+        "a newcomer who has heard all is still one",
+        "sow/delivery/conflated_strands.py",
+        "            if not newcomer.held:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "filters of subscriptions that have ended still count",
+        "sow/requests/subscription.py",
+        "            followed.filter_chars -= subscription.filter_chars\n",
+        "",
+    ),
 )
 
 
