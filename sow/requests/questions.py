@@ -24,8 +24,6 @@ from sow.store.protocols import Journal
 from sow.topic.rendering import Shape
 from sow.topic_patterns import is_pattern, topic_search
 
-DELTAS = ("delta_subscribe", "sow_and_delta_subscribe")
-
 
 class Questions:
     """Reads commands, and answers those that ask once. What is given out counts as `unread`."""
@@ -70,7 +68,7 @@ class Questions:
         other = {
             str(parse_member("conflation_key", path)) for path in options.conflation_key
         } != own
-        if options.conflation_key and other and (options.oof or command.name in DELTAS):
+        if options.conflation_key and other and (options.oof or command.kind.is_delta):
             raise ClientError(
                 "conflation_key other than the topic's key goes with neither oof nor deltas, which "
                 "are about single records",
@@ -79,7 +77,7 @@ class Questions:
 
     def span(self, command: Command, topics: list[LiveTopic]) -> Span:
         """The part of the log that a bookmark subscription asks for."""
-        if command.options.oof or command.name in DELTAS:
+        if command.options.oof or command.kind.is_delta:
             raise ClientError(
                 "neither oof nor deltas can begin at a bookmark: the log does not say what a "
                 "subscriber held before; use sow_and_subscribe",
@@ -162,7 +160,7 @@ def sow_keys(command: Command) -> tuple[str, ...] | None:
 
 def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
     """What a subscription's command says about its feeds; raises ClientError."""
-    options, delta = command.options, command.name in DELTAS
+    options, delta = command.options, command.kind.is_delta
     if options.no_empties and not delta:
         raise ClientError(
             "no_empties belongs to delta subscriptions; every update of another one is whole",
