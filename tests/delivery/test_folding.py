@@ -18,7 +18,7 @@ from tests.topic.making import ORDERS, body
 
 
 class Waiting:
-    """A queue with its folding; each delivery says one update, its value counting up."""
+    """A queue with its folding; what is said of a record is the number of its update."""
 
     def __init__(self, definition=ORDERS, released=0):
         self.lines = wording(definition)

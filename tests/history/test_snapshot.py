@@ -1,0 +1,107 @@
+"""A snapshot is of one moment, however long it is written, and unread rows are bounded."""
+
+import json
+
+import pytest
+
+from sow.encodings import LINES
+from sow.errors import Busy
+from sow.history import snapshot as module
+from sow.history.snapshot import Snapshot, Unread
+from sow.topic.rendering import Shape
+from tests.topic.making import put, records
+
+
+def taken(*documents, **more):
+    topic = records()
+    put(topic, *documents)
+    return topic, Snapshot.take(topic, topic.table.live().tolist(), **more)
+
+
+def ids(snapshot):
+    return [json.loads(body)["id"] for body in snapshot.bodies]
+
+
+def test_what_is_published_later_is_not_seen():
+    topic, snapshot = taken({"id": 1, "v": 1}, {"id": 2})
+    put(topic, {"id": 1, "v": 2}, seq=3)
+    topic.drop(snapshot.identities[1:], "deleted", lambda n: ([4], [0]))
+    assert [json.loads(body) for body in snapshot.bodies] == [{"id": 1, "v": 1}, {"id": 2}]
+    assert snapshot.seqs == [1, 2]
+
+
+def test_some_of_the_rows():
+    _, snapshot = taken({"id": 1}, {"id": 2}, {"id": 3})
+    assert ids(snapshot.first(2)) == [1, 2]
+    assert ids(snapshot.first(9)) == [1, 2, 3]
+    assert ids(snapshot.at([2, 0])) == [3, 1]
+    assert ids(snapshot.without(snapshot.identities[:1])) == [2, 3]
+
+
+def test_keys_are_left_out_where_nobody_wants_them():
+    _, snapshot = taken({"id": 1}, with_keys=False)
+    assert (snapshot.sow_keys, snapshot.seqs, snapshot.ts_us) == ([], [], [])
+    assert len(snapshot) == 1
+
+
+def test_frames_are_made_chunk_by_chunk(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_ROWS", 2)
+    topic, snapshot = taken({"id": 1}, {"id": 2}, {"id": 3})
+    head = topic.renderer.head("sow", "s")
+    frames = list(snapshot.frames(LINES, head, Shape()))
+    assert [count for _, count in frames] == [2, 1]
+    lines = [
+        json.loads(line) for start in (0, 2) for line in snapshot.lines(LINES, head, Shape(), start)
+    ]
+    assert [line["d"]["id"] for line in lines] == [1, 2, 3]
+    assert {line["c"] for line in lines} == {"sow"}
+
+
+def test_documents_are_bodies_or_wrapped(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_ROWS", 1)
+    _, snapshot = taken({"id": 1}, {"id": 2})
+    assert list(snapshot.documents(meta=False)) == [[b'{"id":1}'], [b'{"id":2}']]
+    ((first,), _) = snapshot.documents(meta=True)
+    assert json.loads(first)["bm"] == "1"
+
+
+def frames(count):
+    return iter([(b"x", 1)] * count)
+
+
+def test_rows_count_until_they_are_read():
+    unread = Unread(10)
+    held = unread.hold("s", 5, frames(2))
+    assert unread.rows == 5
+    assert len(list(held)) == 2
+    assert unread.rows == 0
+    assert next(held, None) is None
+    assert unread.rows == 0
+
+
+def test_rows_that_are_let_go_count_no_more():
+    unread = Unread(10)
+    held = unread.hold("s", 5, frames(2))
+    next(held)
+    del held
+    assert unread.rows == 0
+
+
+def test_one_session_may_leave_half_unread_but_for_its_first_answer():
+    unread = Unread(10)
+    unread.check("s", 1000)
+    held = unread.hold("s", 3, frames(1))
+    unread.check("s", 2)
+    with pytest.raises(Busy, match="wait for this session"):
+        unread.check("s", 3)
+    list(held)
+    unread.check("s", 1000)
+
+
+def test_all_sessions_together_are_bounded():
+    unread = Unread(10)
+    held = [unread.hold(name, 4, frames(1)) for name in ("a", "b")]
+    unread.check("c", 2)
+    with pytest.raises(Busy, match="as many as may"):
+        unread.check("c", 3)
+    assert unread.rows == sum(4 for _ in held)

@@ -1,0 +1,84 @@
+"""The state at a bookmark that has passed: what the log says it was, or an honest refusal."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.errors import ClientError, TooLarge
+from sow.history.snapshot import Snapshot
+from sow.history.snapshot_as_of import as_of
+from sow.store.protocols import LogEntry
+from sow.store.volatile import MemoryJournal
+from tests.topic.making import body, held, put, records
+
+steps = st.lists(
+    st.tuples(st.sampled_from([1, 2, 3]), st.none() | st.integers(0, 5)), min_size=1, max_size=10
+)
+
+
+class History:
+    """A topic with its log, and its state at each bookmark."""
+
+    def __init__(self, log, retention_bytes=10**9):
+        self.topic = records()
+        self.journal = MemoryJournal(retention_bytes=retention_bytes)
+        self.states = [{}]
+        self.born = {}
+        for id_, value in log:
+            self._step(id_, value, len(self.states))
+
+    def _step(self, id_, value, seq):
+        document = {"id": id_, "v": value}
+        (name,) = self.topic.identities_of([body(id=id_)])
+        if value is None:
+            self.topic.drop([name], "deleted", lambda n: ([seq] * n, [0] * n))
+            self.journal.append([LogEntry("delete", "orders", seq, 0, [name], [])])
+        else:
+            put(self.topic, document, seq=seq)
+            self.journal.append([LogEntry("publish", "orders", seq, 0, None, [body(**document)])])
+        state = dict(self.states[-1])
+        state.pop(id_, None) if value is None else state.__setitem__(id_, document)
+        self.states.append(state)
+
+    def at(self, bookmark, **more):
+        now = Snapshot.take(self.topic, self.topic.table.live().tolist())
+        table = self.topic.table
+        born = {name: int(table.born[slot]) for name, slot in table.slots.items()}
+        return as_of(now, self.journal.last_seq, bookmark, self.journal, born, **more)
+
+
+@given(steps, st.data())
+def test_a_state_that_has_passed_is_what_it_was(log, data):
+    history = History(log)
+    bookmark = data.draw(st.integers(0, len(log)))
+    then = history.at(bookmark)
+    found = {document["id"]: document for document in map(json.loads, then.bodies)}
+    assert found == history.states[bookmark]
+    assert then.sow_keys == [history.topic.sow_key_of(name) for name in then.identities]
+    assert all(seq <= bookmark for seq in then.seqs)
+
+
+def test_now_is_what_there_is():
+    history = History([(1, 1), (2, 2)])
+    assert [json.loads(one) for one in history.at(2).bodies] == held(history.topic)
+
+
+def test_what_the_log_does_not_reach_is_refused_and_what_it_does_is_not():
+    history = History([(1, 1), (2, 1), (1, 2), (3, 1)], retention_bytes=0)
+    history.journal.trim(now_us=0, keep_from_seq=3)
+    assert history.journal.first_seq == 3
+    with pytest.raises(ClientError, match="has changed since bookmark 2") as caught:
+        history.at(2)
+    assert caught.value.reason == "invalid bookmark"
+    # Record 3 was not there yet, which is known although the log does not reach back.
+    assert len(history.at(3)) == 2
+
+
+def test_how_much_is_taken_from_the_log_is_bounded():
+    history = History([(1, 1), (2, 1), (1, 2), (2, 2)])
+    size = 2 * len(body(id=1, v=1))
+    assert len(history.at(2, bytes_max=size)) == 2
+    with pytest.raises(TooLarge, match="choose a later bookmark"):
+        history.at(2, bytes_max=size - 1)

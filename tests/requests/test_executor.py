@@ -1,0 +1,136 @@
+"""Commands carried out: in order, all or nothing, and every mistake answered."""
+
+import json
+
+import pytest
+
+from sow.definitions import SessionSettings
+from sow.encodings import LINES
+from sow.requests.executor import FORGOTTEN_MAX, runs_of
+from sow.wire import read_frame
+from tests.core.harness import ORDERS, SECOND, World
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS)
+
+
+def frame(*lines):
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+def publish(id_, **more):
+    return {"c": "publish", "t": "orders", "d": {"id": id_}} | more
+
+
+def runs(*lines):
+    return [len(run) for run in runs_of(read_frame(frame(*lines)))]
+
+
+def test_plain_publishes_to_one_topic_are_one_run():
+    other = publish(1) | {"t": "other"}
+    assert runs(publish(1), publish(2), other, publish(3)) == [2, 1, 1]
+    assert runs(publish(1), {"c": "heartbeat"}, publish(2)) == [1, 1, 1]
+    assert runs(publish(1), publish(2, x=5), publish(3)) == [1, 1, 1]
+
+
+def test_a_run_is_stored_as_one_batch_and_acknowledged_one_by_one(world):
+    lines = world.client().send(
+        frame(*(publish(n, cid=str(n), a="persisted") for n in range(1, 4)))
+    )
+    acks = [(line["cid"], line["bm"]) for line in lines if line["a"] == "persisted"]
+    assert acks == [("1", "1"), ("2", "2"), ("3", "3")]
+    assert len(list(world.journal.read(0))) == 1
+
+
+def test_a_bad_one_among_them_fails_alone(world):
+    bad = {"c": "publish", "t": "orders", "d": 5, "cid": "bad"}
+    lines = world.client().send(frame(publish(1, cid="1"), bad, publish(2, cid="2")))
+    assert [(line["cid"], line["status"]) for line in lines] == [
+        ("1", "success"),
+        ("bad", "failure"),
+        ("2", "success"),
+    ]
+    assert world.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_what_could_not_be_read_is_answered_and_nothing_is_done(world):
+    (line,) = world.client().send(b'{"c":"publish","t":"nobody","d":{"id":1},"cid":"1"}')
+    assert (line["status"], line["reason"]) == ("failure", "invalid topic")
+    (line,) = world.client().send(b"{")
+    assert line["status"] == "failure"
+    assert world.engine.seq == 0
+
+
+def test_commands_are_carried_out_one_a_step(world):
+    session = world.executor.open(LINES, world.now)
+    lines = [publish(1), {"c": "heartbeat"}, publish(2)]
+    steps = world.executor.carry_out(session, read_frame(frame(*lines)), lambda: world.now)
+    counts = []
+    for _ in steps:
+        counts.append(len(world.records("orders")))
+    assert counts[-1] == 2
+    assert counts == sorted(counts)
+    assert counts[0] < 2
+
+
+def test_a_session_is_found_by_its_id_and_by_its_secret_name(world):
+    session = world.executor.open(LINES, world.now)
+    assert world.executor.find(session.id) is session
+    assert world.executor.find(session.name) is session
+    assert session.name not in world.executor.sessions
+    world.executor.close(session)
+    assert world.executor.find(session.id) is None
+    assert world.executor.find(session.name) is None
+    assert world.executor.closed["disconnected"] == 1
+
+
+def test_a_session_that_said_who_it_is_waits_for_its_client_and_not_for_ever():
+    world = World(ORDERS, sessions=SessionSettings(reconnect_timeout_us=5 * SECOND))
+    client, nobody = world.client(), world.client()
+    client.say(c="logon", client="grid", cid="1")
+    client.say(c="subscribe", t="orders")
+    assert world.executor.drop(client.session, world.now)
+    assert not world.executor.drop(nobody.session, world.now)
+    world.advance(5 * SECOND - 1)
+    assert world.executor.find(client.session.id) is client.session
+    world.advance(1)
+    assert world.executor.find(client.session.id) is None
+    assert world.executor.closed["expired"] == 1
+
+
+def test_why_sessions_are_gone_is_remembered_of_so_many(world):
+    for _ in range(FORGOTTEN_MAX + 5):
+        world.executor.close(world.executor.open(LINES, world.now), "disconnected")
+    assert len(world.executor._gone) <= FORGOTTEN_MAX
+    assert world.executor.sessions == {}
+
+
+def test_an_operator_ends_a_session_with_a_reason(world):
+    client = world.client()
+    world.executor.end(client.session, "maintenance")
+    (line,) = client.lines()
+    assert line["c"] == "close"
+    assert "maintenance" in line["reason"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        ({"filter": "/id = 1"}, [{"id": 2}]),
+        ({"d": {"id": 2}}, [{"id": 1}]),
+        ({"filter": "/id > 0"}, []),
+    ],
+)
+def test_exactly_one_selector_says_what_is_deleted(world, selector, left):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    (line,) = world.client().say(c="sow_delete", t="orders", cid="1", **selector)
+    assert line["status"] == "success"
+    assert world.records("orders") == left
+
+
+def test_two_selectors_or_none_are_refused(world):
+    for selectors in ({}, {"filter": "/id = 1", "keys": "1"}):
+        (line,) = world.client().say(c="sow_delete", t="orders", cid="1", **selectors)
+        assert line["status"] == "failure"

@@ -1,0 +1,125 @@
+"""Batches of another system: checked at once, applied as one, and only once."""
+
+import json
+
+import pytest
+
+from sow.definitions import WRITES, WRITES_BEFORE, Topic
+from sow.errors import BadMessage
+from sow.requests import staged_writes as module
+from sow.requests.staged_writes import EpochPassed, StagedRows, StagedWrites, read
+from tests.core.harness import ORDERS, World
+from tests.topic.making import body, held, records
+
+KEYLESS = Topic("blobs", "json")
+
+
+def rows(*given):
+    """Rows of (operation, key, document or None)."""
+    operations, keys, documents = zip(*given, strict=True)
+    bodies = [None if one is None else body(**one) for one in documents]
+    return StagedRows(operations, keys, bodies)
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS, WRITES, WRITES_BEFORE)
+
+
+@pytest.fixture
+def writes(world):
+    return StagedWrites(world.engine)
+
+
+def applied(world, writes, *given, epoch=1, writer="w"):
+    topic = writes.topic("orders")
+    steps, rejected = writes.read(topic, rows(*given))
+    assert rejected == []
+    bookmark = writes.apply(writer, epoch, "orders", steps, world.now)
+    world.settle()
+    return bookmark
+
+
+def test_runs_are_of_one_operation_and_not_too_long(monkeypatch):
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
+    given = rows(*[("publish", None, {"id": n}) for n in range(3)], ("delete", "1", None))
+    assert [(run.operations[0], len(run)) for run in given.runs()] == [
+        ("publish", 2),
+        ("publish", 1),
+        ("delete", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("upsert", None, {"id": 1}), "op is 'upsert'"),
+        (("publish", None, None), "there is no value"),
+        (("delete", None, None), "there is no key"),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused(given, said):
+    with pytest.raises(BadMessage, match=said):
+        read(records(), rows(given))
+
+
+def test_a_topic_without_keys_is_told_them():
+    step = read(records(KEYLESS), rows(("publish", "a", {"v": 1})))
+    assert step.messages.identities == ["a"]
+    with pytest.raises(BadMessage, match="there is no key"):
+        read(records(KEYLESS), rows(("publish", None, {"v": 1})))
+
+
+def test_a_delete_names_its_record_by_body_or_key():
+    by_body = read(records(), rows(("delete", None, {"id": 1})))
+    assert by_body.messages.identities == records().identities_of([body(id=1)])
+    by_key = read(records(), rows(("delete", "17", None)))
+    assert (by_key.messages.identities, by_key.sow_keys) == ([], ["17"])
+
+
+def test_bad_rows_do_nothing_and_are_named_with_their_places(writes):
+    given = StagedRows(
+        ["publish"] * 3 + ["delete"], [None] * 4, [body(id=1), b"{", body(id=2), None]
+    )
+    steps, rejected = writes.read(writes.topic("orders"), given)
+    assert [row.index for row in rejected] == [1, 3]
+    assert [len(step.messages.bodies) for step in steps] == [2]
+
+
+def test_a_batch_is_carried_out_in_its_order_and_accounted_for(world, writes):
+    bookmark = applied(
+        world,
+        writes,
+        ("publish", None, {"id": 1, "v": 1}),
+        ("publish", None, {"id": 2}),
+        ("delta", None, {"id": 1, "w": 2}),
+        ("delete", None, {"id": 2}),
+    )
+    assert world.records("orders") == [{"id": 1, "v": 1, "w": 2}]
+    assert bookmark == world.engine.seq == 4
+    assert writes.applied("w", 1, "orders") == "4"
+    (account,) = held(world.engine.topics[WRITES.name].records)
+    assert (account["writer"], account["epoch"], account["rows"]) == ("w", 1, 4)
+
+
+def test_an_account_is_of_one_writer_and_one_topic(world, writes):
+    applied(world, writes, ("publish", None, {"id": 1}))
+    assert writes.applied("other", 1, "orders") is None
+    assert writes.applied("w", 1, "other") is None
+    assert writes.applied("w", 2, "orders") is None
+
+
+def test_an_older_epoch_is_refused_unless_it_is_done_with(world, writes):
+    applied(world, writes, ("publish", None, {"id": 1}), epoch=5)
+    with pytest.raises(EpochPassed, match="has applied epoch 5") as caught:
+        writes.applied("w", 4, "orders")
+    assert caught.value.status == 409
+    assert writes.applied("w", 4, "orders", passes_over=True) == "1"
+
+
+def test_everybody_sees_the_batch_at_once(world, writes):
+    client = world.client()
+    client.say(c="subscribe", t="orders")
+    applied(world, writes, ("publish", None, {"id": 1}), ("publish", None, {"id": 2}))
+    assert [document["id"] for _, document in client.data()] == [1, 2]
+    assert json.loads(world.journal.accounts()[0].bodies[0])["topic"] == "orders"
