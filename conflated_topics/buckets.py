@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.ipc import from_ipc, to_ipc
-from conflated_topics.ordering import Stream, fall_silent, take_in
+from conflated_topics.ordering import OrderedStream, fall_silent, take_in
 from conflated_topics.recorded import State, refuse_missing_keys, standing_alone, times_us
 from conflated_topics.specs import Spec
 from conflated_topics.verdicts import LATE, TAKEN, TICK, VERDICT
@@ -135,12 +135,12 @@ class Buckets:
         """The columns of what turns hand on."""
         return self.spec.output_schema(self.schema).append(pa.field(VERDICT, pa.int8()))
 
-    def _stream(self, stored: bytes | None) -> Stream:
+    def _stream(self, stored: bytes | None) -> OrderedStream:
         if stored is None:
-            return Stream(State(self.spec))
-        return Stream.from_bytes(stored, self.spec, self.count)
+            return OrderedStream(State(self.spec))
+        return OrderedStream.from_bytes(stored, self.spec, self.count)
 
-    def _turned(self, stream: Stream, rows: pa.Table) -> "Turn":
+    def _turned(self, stream: OrderedStream, rows: pa.Table) -> "Turn":
         kept = (stream.waiting, stream.state.pending)
         waits = any(table is not None and len(table) for table in kept)
         return Turn(stream.to_bytes(self.count), rows, waits)

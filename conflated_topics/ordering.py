@@ -41,7 +41,7 @@ AGAIN = (
 
 
 @dataclass(frozen=True)
-class Stream:
+class OrderedStream:
     """What a stream has left behind so far. Never changed; what follows makes the next one.
 
     `newest_us` is the newest time that was told of, `watermark_us` the time before which the core
@@ -67,7 +67,7 @@ class Stream:
         return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, state, waiting])
 
     @classmethod
-    def from_bytes(cls, data: bytes, spec: Spec, buckets: int) -> "Stream":
+    def from_bytes(cls, data: bytes, spec: Spec, buckets: int) -> "OrderedStream":
         """The stream that `to_bytes` wrote; raises ValueError for one that cannot go on.
 
         That is one of another spec, or of other buckets, among which its keys stand elsewhere.
@@ -104,8 +104,8 @@ class Stream:
 
 
 def take_in(
-    stream: Stream, came: Any, newest_us: int | None, lateness_us: int, ends: bool = False
-) -> tuple[Stream, Any, Any]:
+    stream: OrderedStream, came: Any, newest_us: int | None, lateness_us: int, ends: bool = False
+) -> tuple[OrderedStream, Any, Any]:
     """Take in a batch; returns the next stream, the rows of windows that ended, and late records.
 
     `newest_us` is the newest time of this batch, whatever the keys; None: there was none. Records
@@ -131,7 +131,7 @@ def take_in(
     return stream, out, came.filter(pa.array(late))
 
 
-def fall_silent(stream: Stream, now_us: int) -> tuple[Stream, Any]:
+def fall_silent(stream: OrderedStream, now_us: int) -> tuple[OrderedStream, Any]:
     """Hand on the windows that ended by `now_us`, since nothing came for a while.
 
     The watermark moves to the end of the last of them and no further, so that as little as
@@ -149,7 +149,7 @@ def fall_silent(stream: Stream, now_us: int) -> tuple[Stream, Any]:
     return _handed_over(stream, records, ends=False)
 
 
-def _handed_over(stream: Stream, records: Any, ends: bool) -> tuple[Stream, Any]:
+def _handed_over(stream: OrderedStream, records: Any, ends: bool) -> tuple[OrderedStream, Any]:
     """Give the core what is older than the watermark, or all; the others wait."""
     ready = _older(records, stream.state.spec, stream.watermark_us)
     if ends:

@@ -164,9 +164,17 @@ class FocusedConflator(Generic[K, V]):
                 updates.append((key, value))
             elif self._holds(key):
                 removals.append(value)
-        self.updates_out += len(updates) + len(removals)
-        self.releases += 1
+        self.count_out(len(updates) + len(removals))
         return updates, removals
+
+    def count_in(self, updates: int) -> None:
+        """So many updates have come; for whoever conflates them elsewhere."""
+        self.updates_in += updates
+
+    def count_out(self, updates: int) -> None:
+        """So many were released at once; for whoever conflates them elsewhere."""
+        self.updates_out += updates
+        self.releases += 1
 
     def check(self) -> None:
         """Assert what is always true of it, between two calls."""

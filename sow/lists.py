@@ -21,12 +21,7 @@ def read_list(text: str) -> tuple[str, ...]:
     before = text.index(inner)
     if inner.startswith("[") and inner.endswith("]"):
         inner, before = inner[1:-1], before + 1
-    members = []
-    for start, word in _split(inner):
-        member = Member(word)
-        member.position = before + start
-        members.append(member)
-    return tuple(members)
+    return tuple(Member(word, before + start) for start, word in _split(inner))
 
 
 def split_list(text: str) -> list[str]:

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 from sow.errors import BadFilter, ClientError, TooLarge, clipped, shown
 
@@ -66,7 +67,13 @@ def parse_path(text: str) -> Path:
 class Member(str):
     """A member of a list that came as text, and the 0-based character of it where it begins."""
 
-    position: int = 0
+    position: int
+
+    def __new__(cls, text: str, position: int = 0) -> Self:
+        """The member `text`, which begins at `position`."""
+        member = super().__new__(cls, text)
+        member.position = position
+        return member
 
 
 def parse_member(name: str, member: str, skip: int = 0) -> Path:

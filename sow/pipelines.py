@@ -38,7 +38,7 @@ def located(path: str, directory: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PipelineOption:
     """An option of Spark's for a source or a sink."""
 
     name: str
@@ -57,7 +57,7 @@ class Source:
     time_column: str | None = None
     time_unit: TimeUnit | None = None
     watermark_us: int | None = None
-    options: tuple[Option, ...] = ()
+    options: tuple[PipelineOption, ...] = ()
 
     @property
     def time(self) -> str | None:
@@ -94,7 +94,7 @@ class Sink:
     topic: str | None = None
     format: SinkFormat | None = None
     path: str | None = None
-    options: tuple[Option, ...] = ()
+    options: tuple[PipelineOption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,5 +112,5 @@ class Pipeline:
     checkpoint: str | None = None
     master: str = "local[2]"
     autostart: bool = False
-    settings: tuple[Option, ...] = ()
+    settings: tuple[PipelineOption, ...] = ()
     line: int = 0

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sow.cli.options import json_option, run, url_option
-from sow.cli.reading import Places, chunks, documents, lines
+from sow.cli.reading import MessagePlaces, chunks, documents, lines
 from sow.cli.report import counted
 from sow.client import Client, Publisher
 from sow.client.client import FRAME_MESSAGES
@@ -109,7 +109,7 @@ async def _publish(
             body = b"".join([piece async for piece in chunks(file)])
             publish = client.delta_publish if how["delta"] else client.publish
             return 1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"])
-        places = Places()
+        places = MessagePlaces()
         cut = documents if kind == "json" else lines
         publisher = await client.publisher(topic)
         try:
@@ -148,7 +148,7 @@ async def message_type(client: Client, topic: str) -> str:
         raise
 
 
-async def _explain(error: SowError, publisher: Publisher, places: Places, name: str) -> None:
+async def _explain(error: SowError, publisher: Publisher, places: MessagePlaces, name: str) -> None:
     """Add to an error where the message stands, and what was published all the same."""
     await publisher.settle()
     if isinstance(error, BadMessage):

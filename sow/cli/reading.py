@@ -72,7 +72,7 @@ def _descriptor(source: BinaryIO) -> int | None:
     return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else descriptor
 
 
-class Places:
+class MessagePlaces:
     """Where in its source each message stood, for errors to name."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Places:
         return f"line {index + 1 + bisect_right(self._skipped, index)}"
 
 
-async def lines(source: AsyncIterator[bytes], places: Places) -> AsyncIterator[list[bytes]]:
+async def lines(source: AsyncIterator[bytes], places: MessagePlaces) -> AsyncIterator[list[bytes]]:
     """Lines as they arrive, in lists, without blank ones."""
     rest = b""
     async for piece in source:
@@ -106,7 +106,7 @@ async def lines(source: AsyncIterator[bytes], places: Places) -> AsyncIterator[l
         yield found
 
 
-def _messages(whole: Sequence[bytes], places: Places) -> list[bytes]:
+def _messages(whole: Sequence[bytes], places: MessagePlaces) -> list[bytes]:
     found = []
     for line in whole:
         if line.strip():
@@ -117,7 +117,9 @@ def _messages(whole: Sequence[bytes], places: Places) -> list[bytes]:
     return found
 
 
-async def documents(source: AsyncIterator[bytes], places: Places) -> AsyncIterator[list[bytes]]:
+async def documents(
+    source: AsyncIterator[bytes], places: MessagePlaces
+) -> AsyncIterator[list[bytes]]:
     """JSON documents as they arrive: NDJSON lines, one array, or one document."""
     start = b""
     async for piece in source:
@@ -155,7 +157,7 @@ def is_json(text: bytes) -> bool:
     return True
 
 
-def whole_text(text: bytes, places: Places) -> list[bytes]:
+def whole_text(text: bytes, places: MessagePlaces) -> list[bytes]:
     """The messages of a text that is complete: of an array its members, else one or its lines.
 
     Where each stood is noted in `places`. Raises BadMessage for what begins as an array and is

@@ -6,9 +6,9 @@ from sow.pipelines import (
     Conflate,
     FoldPolicy,
     NullKeys,
-    Option,
     OutputMode,
     Pipeline,
+    PipelineOption,
     Sink,
     SinkFormat,
     Source,
@@ -22,7 +22,7 @@ def _options(about: str, name: str = "Option", field: str = "options") -> Elemen
         name=name,
         repeated=True,
         fields=(field,),
-        make=Option,
+        make=PipelineOption,
         about=about,
         children=(
             Element(

@@ -373,8 +373,8 @@ class Catalog:
             return
         for name, topic in list(self.patterns[stored_as].members.items()):
             for part in _slices(topic.records.table, count):
-                part.identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
-                yield part
+                identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
+                yield replace(part, identities=identities)
 
     def stored_bytes(self, stored_as: str) -> int:
         """Bytes of bodies that a checkpoint would hold."""

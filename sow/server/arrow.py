@@ -104,7 +104,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-class Stream:
+class ArrowStream:
     """An Arrow stream that is written piece by piece."""
 
     def __init__(self, schema: pa.Schema = SCHEMA) -> None:
@@ -133,7 +133,7 @@ async def write_stream(response: web.StreamResponse, batches: Iterable[pa.Record
     """Write batches as the body of a response, each made in a thread when it is its turn."""
     rest = iter(batches)
     first = await asyncio.to_thread(next, rest, None)
-    stream = Stream(SCHEMA if first is None else first.schema)
+    stream = ArrowStream(SCHEMA if first is None else first.schema)
     batch = first
     while batch is not None:
         await response.write(stream.piece([batch]))

@@ -23,7 +23,7 @@ from sow.history.log_rows import Extent, LogRows, extent, log_rows
 from sow.lists import comma_list
 from sow.media_types import ARROW, JSON, NDJSON
 from sow.requests.consumers import Consumers
-from sow.server.arrow import Stream, of_log
+from sow.server.arrow import ArrowStream, of_log
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
@@ -252,7 +252,7 @@ def _joined(pieces: Iterator[bytes]) -> bytes:
 
 
 def _arrow(rows: Iterable[LogRows]) -> Iterator[bytes]:
-    stream = Stream()
+    stream = ArrowStream()
     for piece in rows:
         yield stream.piece([of_log(piece)])
     yield stream.end()

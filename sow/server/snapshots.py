@@ -153,7 +153,7 @@ class SnapshotDoor:
         response.content_type = ARROW
         await response.prepare(request)
         await write_stream(response, of_snapshot(taken.parts[part]))
-        taken.used_us = self._driver.now_us()
+        taken.touch(self._driver.now_us())
         return response
 
     async def release(self, request: web.Request) -> web.Response:

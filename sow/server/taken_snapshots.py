@@ -56,6 +56,10 @@ class Taken:
         """How many rows are held."""
         return sum(map(len, self.parts))
 
+    def touch(self, now_us: int) -> None:
+        """Somebody reads it at this moment."""
+        self.used_us = now_us
+
     def measure(self) -> "Taken":
         """See how large it is."""
         for part in self.parts:
@@ -117,7 +121,7 @@ class TakenSnapshots:
                 f"{SNAPSHOT_KEPT_US // 1_000_000} s, let go since its records have changed "
                 "(Limits/SnapshotMemory), or the server was restarted; take another one"
             )
-        taken.used_us = now_us
+        taken.touch(now_us)
         return taken
 
     def drop(self, name: str) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 SCHEMA = pa.schema([("ending", pa.int64())])
 
 
-class Ending(DataSource):
+class EndingSource(DataSource):
     """`format("sow_ending")`: with the option `ends` true a row in each run, else none ever."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -75,8 +75,8 @@ class _EndingReader(DataSourceStreamReader, AvailableNow):
 
 def endings(spark: Any, ends: bool) -> Any:
     """The stream of endings, for one of the two queries."""
-    spark.dataSource.register(Ending)
-    return spark.readStream.format(Ending.name()).option("ends", str(ends).lower()).load()
+    spark.dataSource.register(EndingSource)
+    return spark.readStream.format(EndingSource.name()).option("ends", str(ends).lower()).load()
 
 
 class ToItsEnd:

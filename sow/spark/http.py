@@ -31,7 +31,7 @@ class Reply(NamedTuple):
     bookmark: str
 
 
-class Refused(ClientError):
+class ServerRefusal(ClientError):
     """The server answered with an error; `document` is all that it said."""
 
     def __init__(self, detail: str, document: Mapping[str, Any]) -> None:
@@ -39,10 +39,10 @@ class Refused(ClientError):
         self.document = document
 
     def __reduce__(self) -> Any:
-        return Refused, (self.detail, self.document)
+        return ServerRefusal, (self.detail, self.document)
 
 
-class Server:
+class SowServer:
     """A server at a URL. Can be pickled; connects anew wherever it is used."""
 
     def __init__(self, url: str, token: str | None = None, retry_s: float = 60.0) -> None:
@@ -116,7 +116,7 @@ def _refusal(url: str, status: int, body: bytes) -> SowError:
     try:
         document = json.loads(body)
         where = "in the filter: " if "position" in document else ""
-        return Refused(f"{url}: {where}{document['detail']}", document)
+        return ServerRefusal(f"{url}: {where}{document['detail']}", document)
     except (ValueError, KeyError, TypeError):
         return SowError(f"{url} does not speak SOW: it answered {status}")
 

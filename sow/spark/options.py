@@ -10,7 +10,7 @@ from sow.config.source_options import NAMES, USES, Use, misuse, plain
 from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
-from sow.spark.http import Server
+from sow.spark.http import SowServer
 from sow.suggest import did_you_mean
 
 # What Spark itself hands over with ours.
@@ -20,7 +20,7 @@ WriteMode = Literal["publish", "delta", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What one read or write was asked for."""
 
     url: str
@@ -50,12 +50,12 @@ class Options:
     op_column: str
 
     @property
-    def server(self) -> Server:
+    def server(self) -> SowServer:
         """The server that they name."""
-        return Server(self.url, self.token, self.retry_s)
+        return SowServer(self.url, self.token, self.retry_s)
 
 
-def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
+def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
     """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError, also for
     one that means nothing in what it is to be used for."""
     asked: dict[str, str] = {}
@@ -76,7 +76,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> Options:
         asked[known] = value
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
-    return Options(
+    return SourceOptions(
         url=asked.get("url", URL_DEFAULT),
         topic=asked["topic"],
         token=asked.get("token"),

@@ -21,7 +21,7 @@ from sow.paths import Path as FieldPath
 from sow.paths import parse_path
 from sow.pipelines import Conflate, Pipeline
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
-from sow.spark.http import Server, segment
+from sow.spark.http import SowServer, segment
 
 GONE_MARK = "__gone"
 OUTSIDE = "__outside"
@@ -110,7 +110,7 @@ def _is_by_record(columns: list[str], pipeline: Pipeline, wanted: Conflate, url:
     source = pipeline.source
     if source.format != "sow" or not {"key", "bookmark", "value"} <= set(columns):
         return False
-    topic = Server(url).json("GET", f"/v1/topics/{segment(source.topic or '')}")
+    topic = SowServer(url).json("GET", f"/v1/topics/{segment(source.topic or '')}")
     return set(topic.get("keys", [])) == set(wanted.keys)
 
 

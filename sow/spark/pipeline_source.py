@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sow.errors import ClientError
-from sow.pipelines import UNITS, Option, Pipeline, Source, located
+from sow.pipelines import UNITS, Pipeline, PipelineOption, Source, located
 from sow.spark.conflation import SparkConflation
-from sow.spark.http import Server, segment
+from sow.spark.http import SowServer, segment
 
 NO_FILE = "no/file"
 """A pattern of names that none has."""
@@ -70,7 +70,7 @@ class SourceRows:
             options["closesWithin"] = f"{wanted.interval_us + wanted.lateness_us}us"
         if self._conflation is not None:
             name = self._conflation.definition.name
-            copy = Server(self._url).json("GET", f"/v1/topics/{segment(name)}")
+            copy = SowServer(self._url).json("GET", f"/v1/topics/{segment(name)}")
             options["closesWithin"] = f"{self._conflation.definition.interval_us}us"
             # What the copy was filled with need not be read; what comes later is kept for it.
             options["startingBookmark"] = copy["filled_bookmark"]
@@ -78,7 +78,7 @@ class SourceRows:
         return options
 
 
-def given(options: Iterable[Option]) -> dict[str, str]:
+def given(options: Iterable[PipelineOption]) -> dict[str, str]:
     """Options as Spark takes them."""
     return {option.name: option.value for option in options}
 

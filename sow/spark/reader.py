@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 
 from sow.errors import ClientError
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
-from sow.spark.http import Refused, Server, segment
-from sow.spark.options import Options
+from sow.spark.http import ServerRefusal, SowServer, segment
+from sow.spark.options import SourceOptions
 from sow.spark.pushdown import pushed
 from sow.spark.rows import part_of_snapshot, range_of_log
 
@@ -52,7 +52,7 @@ class SowReader(DataSourceReader):
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         schema: pa.Schema,
         from_log: bool,
         messages: Messages = JSON_MESSAGES,
@@ -141,11 +141,11 @@ class SowReader(DataSourceReader):
         return map(decoder(self.schema, self.messages), batches)
 
     def _part_of_snapshot(
-        self, server: Server, partition: SnapshotPart
+        self, server: SowServer, partition: SnapshotPart
     ) -> Iterator[pa.RecordBatch]:
         try:
             return part_of_snapshot(server, partition.snapshot, partition.part)
-        except Refused as error:
+        except ServerRefusal as error:
             if error.reason != "not found":
                 raise
         # The server was restarted, or the DataFrame is an old one: the log says what it was.

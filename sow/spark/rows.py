@@ -12,19 +12,19 @@ import pyarrow as pa
 
 from sow.errors import ClientError
 from sow.spark.columns import ROW
-from sow.spark.http import Refused, Reply, Server
+from sow.spark.http import Reply, ServerRefusal, SowServer
 
 ROWS_AT_ONCE = 200_000
 """A request's answer is read whole before it is handed on, so that it can be asked for again."""
 
 
-def part_of_snapshot(server: Server, snapshot: str, part: int) -> Iterator[pa.RecordBatch]:
+def part_of_snapshot(server: SowServer, snapshot: str, part: int) -> Iterator[pa.RecordBatch]:
     """One part of a snapshot."""
     return iter(pa.ipc.open_stream(server.arrow(f"/v1/snapshots/{snapshot}", part=part).body))
 
 
 def range_of_log(
-    server: Server,
+    server: SowServer,
     topic: str,
     after: int,
     until: int,
@@ -53,13 +53,13 @@ def range_of_log(
 
 
 def _changes(
-    server: Server, topic: str, after: int, until: int, condition: str | None
+    server: SowServer, topic: str, after: int, until: int, condition: str | None
 ) -> Reply | None:
     """What one request for a range gives; None where its beginning is not in the log."""
     asked = {"topics": topic, "from": after, "to": until, "limit": ROWS_AT_ONCE}
     try:
         return server.arrow("/v1/log", filter=condition, **asked)
-    except Refused as error:
+    except ServerRefusal as error:
         if error.reason != "invalid bookmark":
             raise
         return None

@@ -21,7 +21,7 @@ from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE,
 from sow.errors import ClientError
 from sow.spark.columns import JSON_MESSAGES, ROW, SPARK_ROW, Messages, is_row_schema
 from sow.spark.http import segment
-from sow.spark.options import Options, any_option, read_options
+from sow.spark.options import SourceOptions, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
 from sow.spark.stream import SowStreamReader
 from sow.spark.types import check_types
@@ -55,10 +55,10 @@ class SowDataSource(DataSource):
         return "sow"
 
     @property
-    def _options(self) -> Options:
+    def _options(self) -> SourceOptions:
         return read_options(self._given)
 
-    def _for(self, use: Use) -> Options:
+    def _for(self, use: Use) -> SourceOptions:
         return read_options(self._given, use)
 
     def schema(self) -> StructType | str:
@@ -124,7 +124,7 @@ class SowDataSource(DataSource):
         return SowStreamWriter(self._for(STREAM_WRITE))
 
 
-def _messages(options: Options, schema: pa.Schema) -> Messages:
+def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
     """What the bodies are that a schema asks fields of; raises ClientError if they have none."""
     if is_row_schema(schema):
         return JSON_MESSAGES
@@ -145,7 +145,7 @@ def _arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 
-def _inferred(options: Options) -> pa.Schema:
+def _inferred(options: SourceOptions) -> pa.Schema:
     reply = options.server.arrow(
         f"/v1/topics/{segment(options.topic)}/records", filter=options.filter, top_n=SAMPLE_ROWS
     )

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from sow.spark.columns import JSON_MESSAGES, ROW, Messages, decoder
 from sow.spark.http import segment
-from sow.spark.options import Options
+from sow.spark.options import SourceOptions
 from sow.spark.reader import LogPart, split_log
 from sow.spark.rows import DataLoss, last_of_each_key, oldest_to_go_on_from, range_of_log
 
@@ -45,7 +45,7 @@ EMPTY_AFTER = 100_000
 """So many changes of other topics are worth a batch without rows, to have them behind."""
 
 
-class Tick(InputPartition):
+class TickPartition(InputPartition):
     """No rows but the time: everything before it has been read."""
 
     def __init__(self, bookmark: int, time_us: int) -> None:
@@ -57,7 +57,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a topic's log as a stream."""
 
     def __init__(
-        self, options: Options, schema: pa.Schema, messages: Messages = JSON_MESSAGES
+        self, options: SourceOptions, schema: pa.Schema, messages: Messages = JSON_MESSAGES
     ) -> None:
         self.options = options
         self.messages = messages
@@ -173,7 +173,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         after, until = int(end["after"]), int(end["bookmark"])
         if "tick_us" in end:
-            return [Tick(until, int(end["tick_us"]))]
+            return [TickPartition(until, int(end["tick_us"]))]
         after = self._oldest(after, self._here(end))
         if after >= until:
             return []
@@ -183,7 +183,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
-        if isinstance(partition, Tick):
+        if isinstance(partition, TickPartition):
             return map(decoder(self.schema, self.messages), [self._tick(partition)])
         assert isinstance(partition, LogPart)
         rows = range_of_log(
@@ -198,7 +198,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = last_of_each_key(rows)
         return map(decoder(self.schema, self.messages), rows)
 
-    def _tick(self, tick: Tick) -> pa.RecordBatch:
+    def _tick(self, tick: TickPartition) -> pa.RecordBatch:
         row = {"bookmark": tick.bookmark, "topic": self.options.topic, "op": "tick"}
         ts = pa.array([tick.time_us]).cast(pa.timestamp("us", tz="UTC"))
         columns = [pa.array([row.get(f.name)], f.type) if f.name != "ts" else ts for f in ROW]

@@ -25,7 +25,7 @@ from sow.media_types import ARROW
 from sow.spark.dead_letters import DeadLetters
 from sow.spark.documents import documents
 from sow.spark.http import segment
-from sow.spark.options import Options
+from sow.spark.options import SourceOptions
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
@@ -57,7 +57,7 @@ class Target:
 class _Staging:
     """One task's way to the server."""
 
-    def __init__(self, options: Options, writer: str, epoch: int, to: Target) -> None:
+    def __init__(self, options: SourceOptions, writer: str, epoch: int, to: Target) -> None:
         self._options = options
         self._server = options.server
         self._target = to
@@ -116,7 +116,7 @@ class _Staging:
         self.staged.rejected += len(answer["rejected"])
 
 
-def to_messages(batch: pa.RecordBatch, options: Options, to: Target) -> pa.RecordBatch:
+def to_messages(batch: pa.RecordBatch, options: SourceOptions, to: Target) -> pa.RecordBatch:
     """Rows as the columns that the server takes: value, and op and key where they are said."""
     names = batch.schema.names
     columns: dict[str, Any] = {}
@@ -143,7 +143,7 @@ def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def target(options: Options) -> Target:
+def target(options: SourceOptions) -> Target:
     """The topic that options name; raises ClientError if it takes no rows."""
     path = f"/v1/topics/{segment(options.topic)}"
     topic = options.server.json("GET", path, expected=True)
@@ -158,7 +158,9 @@ def target(options: Options) -> Target:
     return Target(key_is_field=False, is_copy=True)
 
 
-def _commit(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _commit(
+    options: SourceOptions, epoch: int, messages: Sequence[WriterCommitMessage | None]
+) -> None:
     staged = [message for message in messages if isinstance(message, Staged)]
     if not staged:
         return
@@ -177,12 +179,14 @@ def _commit(options: Options, epoch: int, messages: Sequence[WriterCommitMessage
         dead_letters.finish()
 
 
-def _abort(options: Options, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _abort(
+    options: SourceOptions, epoch: int, messages: Sequence[WriterCommitMessage | None]
+) -> None:
     for writer in {message.writer for message in messages if isinstance(message, Staged)}:
         _forget(options, writer, epoch)
 
 
-def _forget(options: Options, writer: str, epoch: int) -> None:
+def _forget(options: SourceOptions, writer: str, epoch: int) -> None:
     path = f"/v1/writes/{segment(writer)}/{epoch}"
     options.server.json("DELETE", path, topic=options.topic)
     dead_letters = _dead_letters(options, writer, epoch)
@@ -190,7 +194,7 @@ def _forget(options: Options, writer: str, epoch: int) -> None:
         dead_letters.finish()
 
 
-def _dead_letters(options: Options, writer: str, epoch: int) -> DeadLetters | None:
+def _dead_letters(options: SourceOptions, writer: str, epoch: int) -> DeadLetters | None:
     path = options.dead_letter_path
     return None if path is None else DeadLetters(path, options.topic, writer, epoch)
 
@@ -198,7 +202,7 @@ def _dead_letters(options: Options, writer: str, epoch: int) -> DeadLetters | No
 class SowWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one batch."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.writer = options.writer or f"batch-{uuid.uuid4()}"
         self.epoch = options.epoch or 0
@@ -220,7 +224,7 @@ class SowWriter(DataSourceArrowWriter):
 class SowStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each under the query's name and the batch's number."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.target = target(options)
 

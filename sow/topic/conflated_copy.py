@@ -64,7 +64,7 @@ class ConflatedCopy:
         changes = batch.changes
         if self.is_external:
             # Whoever conflates reads them from the log.
-            self.conflation.updates_in += len(changes)
+            self.conflation.count_in(len(changes))
             return
         if changes.news is not None:
             passes = None if self.condition is None else batch.new_focus(self.condition)
@@ -119,8 +119,7 @@ class ConflatedCopy:
             (identity, update) for identity, update in updates if self._is_newer(identity, update)
         ]
         removals = [one for one in removals if self._is_newer(one.key, one.value)]
-        self.conflation.updates_out += len(updates) + len(removals)
-        self.conflation.releases += 1
+        self.conflation.count_out(len(updates) + len(removals))
         return self._apply(updates, removals)
 
     def _is_newer(self, identity: str, update: CopyUpdate) -> bool:

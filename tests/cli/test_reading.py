@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.cli.reading import Places, chunks, documents, lines
+from sow.cli.reading import MessagePlaces, chunks, documents, lines
 from sow.errors import BadMessage
 
 
@@ -18,7 +18,7 @@ async def pieces(*parts):
 
 
 def read(cut, *parts):
-    places = Places()
+    places = MessagePlaces()
 
     async def all_of():
         return [body async for found in cut(pieces(*parts), places) for body in found]
@@ -76,7 +76,7 @@ def test_lines_of_a_pipe_arrive_before_it_ends():
 
     async def read_all():
         with os.fdopen(reading, "rb") as source:
-            arriving = lines(chunks(source), Places())
+            arriving = lines(chunks(source), MessagePlaces())
             os.write(writing, b"a\nb\n")
             first = await anext(arriving)
             os.write(writing, b"c")

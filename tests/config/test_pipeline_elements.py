@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.pipelines import Conflate, Option, Sink, Source
+from sow.pipelines import Conflate, PipelineOption, Sink, Source
 
 SOURCE = "<Source><Format>rate</Format></Source>"
 SINK = "<Sink><Topic>orders</Topic></Sink>"
@@ -41,7 +41,7 @@ def test_what_is_not_said_takes_its_default(pipeline):
 )
 def test_an_option_is_written_in_either_form(pipeline, form):
     found = pipeline(source=f"<Source><Format>rate</Format>{form}</Source>")
-    assert found.source.options == (Option("rowsPerSecond", "5"),)
+    assert found.source.options == (PipelineOption("rowsPerSecond", "5"),)
 
 
 def test_files_have_a_path_a_schema_and_a_time(pipeline):
@@ -72,7 +72,7 @@ def test_a_sink_may_be_files(pipeline):
 
 def test_settings_are_for_spark(pipeline):
     found = pipeline(more='<Setting Name="spark.x" Value="1"/><Trigger>once</Trigger>')
-    assert found.settings == (Option("spark.x", "1"),)
+    assert found.settings == (PipelineOption("spark.x", "1"),)
     assert found.trigger_us is None
 
 

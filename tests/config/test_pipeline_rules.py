@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config import loads
-from sow.pipelines import Conflate, Option
+from sow.pipelines import Conflate, PipelineOption
 
 TOPICS = """<SOW>
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -52,7 +52,7 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         '<Setting Name="spark.driver.memory" Value="2g"/>',
     )
     (found,) = loaded(text).configuration.pipelines
-    assert found.source.options == (Option("header", "true"),)
+    assert found.source.options == (PipelineOption("header", "true"),)
     assert found.source.watermark_us == 600_000_000
     assert found.sql == "SELECT *\nFROM source"
     assert found.conflate == Conflate(
@@ -65,7 +65,7 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         null_keys="drop",
     )
     assert (found.trigger_us, found.autostart, found.master) == (None, True, "spark://host:7077")
-    assert found.settings == (Option("spark.driver.memory", "2g"),)
+    assert found.settings == (PipelineOption("spark.driver.memory", "2g"),)
 
 
 def test_what_is_left_out_has_its_default():

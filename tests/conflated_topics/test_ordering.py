@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from conflated_topics.ordering import Stream, fall_silent, take_in
+from conflated_topics.ordering import OrderedStream, fall_silent, take_in
 from conflated_topics.recorded import Spec, State, conflate_table
 
 SPEC = Spec(("key",), "at", 10, order=("n",), delete="gone")
@@ -37,7 +37,7 @@ class Fed:
 
     def __init__(self, lateness_us):
         self.lateness_us = lateness_us
-        self.stream = Stream(State(SPEC))
+        self.stream = OrderedStream(State(SPEC))
 
     def feed(self, *records, newest=None, ends=False):
         """What the windows that have ended say, and the numbers of late records."""
@@ -45,7 +45,7 @@ class Fed:
         newest = max(
             [*(record[1] for record in records), *([newest] if newest else [])], default=None
         )
-        self.stream = Stream.from_bytes(self.stream.to_bytes(4), SPEC, 4)
+        self.stream = OrderedStream.from_bytes(self.stream.to_bytes(4), SPEC, 4)
         self.stream, out, late = take_in(self.stream, came, newest, self.lateness_us, ends)
         return said(out), numbers(late)
 
@@ -117,7 +117,7 @@ def test_silence_ends_windows_and_makes_as_little_late_as_can_be():
     assert fed.feed(("k", 16, 4), ("k", 17, 5)) == ([], [4])
     assert fed.feed(ends=True) == ([("k", 12, 5)], [])
     with pytest.raises(ValueError, match="nothing has come yet"):
-        fall_silent(Stream(State(SPEC)), 0)
+        fall_silent(OrderedStream(State(SPEC)), 0)
 
 
 @pytest.mark.parametrize("lateness_us", [0, 3, 40])
@@ -143,9 +143,9 @@ def test_any_batches_give_the_windows_of_what_was_not_late(seed, lateness_us):
 
 
 def test_a_state_that_cannot_go_on_is_refused_with_what_to_do():
-    stream, _, _ = take_in(Stream(State(SPEC)), log(("k", 0, 1)), 0, 0)
+    stream, _, _ = take_in(OrderedStream(State(SPEC)), log(("k", 0, 1)), 0, 0)
     data = stream.to_bytes(32)
-    assert Stream.from_bytes(data, SPEC, 32).to_bytes(32) == data
+    assert OrderedStream.from_bytes(data, SPEC, 32).to_bytes(32) == data
     for bad, message in [
         (stream.state.to_bytes(), r"written by an earlier release.*shuffle partitions.*checkpoint"),
         (b"anything", "not the state of a conflated stream; begin again"),
@@ -154,15 +154,15 @@ def test_a_state_that_cannot_go_on_is_refused_with_what_to_do():
         (data[:-9], "cut short"),
     ]:
         with pytest.raises(ValueError, match=message):
-            Stream.from_bytes(bad, SPEC, 32)
+            OrderedStream.from_bytes(bad, SPEC, 32)
     with pytest.raises(ValueError, match="has 32 buckets of keys, not 8; go on with buckets=32"):
-        Stream.from_bytes(data, SPEC, 8)
+        OrderedStream.from_bytes(data, SPEC, 8)
     with pytest.raises(ValueError, match="interval_us 10, not 20"):
-        Stream.from_bytes(data, Spec(("key",), "at", 20, order=("n",), delete="gone"), 32)
+        OrderedStream.from_bytes(data, Spec(("key",), "at", 20, order=("n",), delete="gone"), 32)
 
 
 def test_other_columns_than_those_before_are_refused():
-    stream, _, _ = take_in(Stream(State(SPEC)), log(("k", 0, 1)), 0, 0)
+    stream, _, _ = take_in(OrderedStream(State(SPEC)), log(("k", 0, 1)), 0, 0)
     more = log(("k", 0, 1)).append_column("more", pa.array([1]))
     with pytest.raises(ValueError, match=r"other columns than those before it: \['more int64'\]"):
         take_in(stream, more, 0, 0)

@@ -12,7 +12,7 @@ from sow.history.snapshot import Snapshot
 from sow.server import arrow
 from sow.server.arrow import (
     SCHEMA,
-    Stream,
+    ArrowStream,
     of_documents,
     of_log,
     of_snapshot,
@@ -88,7 +88,7 @@ def test_fields_become_columns_and_what_has_none_becomes_one(topic, columns):
 
 def test_a_stream_can_be_read_whole_however_many_pieces_it_came_in():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
-    stream = Stream(batch.schema)
+    stream = ArrowStream(batch.schema)
     pieces = [stream.piece([batch]), stream.piece([]), stream.piece([batch, batch]), stream.end()]
     assert pieces[1] == b""
     table = pa.ipc.open_stream(io.BytesIO(b"".join(pieces))).read_all()

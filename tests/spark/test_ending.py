@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sow.pipelines import Option, Pipeline, Sink, Source
-from sow.spark.ending import Ending, ToItsEnd
+from sow.pipelines import Pipeline, PipelineOption, Sink, Source
+from sow.spark.ending import EndingSource, ToItsEnd
 from sow.spark.pipeline_source import NO_FILE, SourceRows
 
 
 def reader(ends):
-    return Ending({"ends": "true" if ends else "false"}).streamReader(None)
+    return EndingSource({"ends": "true" if ends else "false"}).streamReader(None)
 
 
 def test_each_run_that_ends_has_one_row_more():
@@ -105,7 +105,10 @@ def test_the_query_that_ends_a_run_takes_up_no_file_whatever_the_options_say(
     tmp_path, takes_up, taken
 ):
     source = Source(
-        format="csv", path="in", schema="a int", options=(Option("pathGlobFilter", "*.csv"),)
+        format="csv",
+        path="in",
+        schema="a int",
+        options=(PipelineOption("pathGlobFilter", "*.csv"),),
     )
     pipeline = Pipeline(name="p", source=source, sink=Sink(format="csv", path="out"))
     spark = SimpleNamespace(readStream=Reader())

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sow.server.writes import Recent
 from sow.spark.columns import ROW
-from sow.spark.http import Server as Client
+from sow.spark.http import SowServer as Client
 from sow.spark.options import read_options
 from sow.spark.rows import DataLoss, range_of_log
 from sow.spark.stream import SowStreamReader

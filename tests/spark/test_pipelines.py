@@ -9,7 +9,7 @@ import pytest
 
 from sow.config import load
 from sow.errors import ClientError
-from sow.pipelines import Conflate, Option, Pipeline, Sink, Source
+from sow.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source
 from sow.spark.pipelines import Running
 from sow.spark.reasons import reason
 
@@ -97,7 +97,7 @@ def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run,
             path="in",
             time_column="ts",
             time_unit="ns",
-            options=(Option("maxFilesPerTrigger", "1"),),
+            options=(PipelineOption("maxFilesPerTrigger", "1"),),
         ),
         conflate=Conflate(
             keys=("/id",), interval_us=1_000_000, filter="/px < 50", lateness_us=500_000
@@ -125,7 +125,9 @@ def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
     server.publish("orders", *({"id": n, "sym": "AB"[n % 2]} for n in range(20)))
     pipeline = Pipeline(
         name="bodies",
-        source=Source(format="sow", topic="orders", options=(Option("startingBookmark", start),)),
+        source=Source(
+            format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
+        ),
         conflate=Conflate(keys=("/sym",), interval_us=1, null_keys="drop"),
         sink=Sink(topic="loud"),
     )
@@ -144,7 +146,7 @@ def test_bars_are_written_anew_as_they_change(run, server):
         topic="orders",
         schema=shipped.source.schema,
         time_column=shipped.source.time_column,
-        options=(Option("startingBookmark", start),),
+        options=(PipelineOption("startingBookmark", start),),
     )
     bars = Pipeline(
         name="bars",
@@ -235,7 +237,7 @@ def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
     if "conflate" in changes:
         changes["conflate"] = Conflate(keys=changes["conflate"], interval_us=1_000_000)
         before = server.get("/v1/log/extent").json["newest"]
-        starting = (Option("startingBookmark", before),)
+        starting = (PipelineOption("startingBookmark", before),)
         changes["source"] = Source(format="sow", topic="orders", options=starting)
     pipeline = Pipeline(
         **{
@@ -265,7 +267,9 @@ def test_a_delete_reaches_the_files_and_so_does_who_leaves_the_filter(run, serve
     server.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1}, {"id": 3, "px": 1})
     pipeline = Pipeline(
         name="leaving",
-        source=Source(format="sow", topic="orders", options=(Option("startingBookmark", start),)),
+        source=Source(
+            format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
+        ),
         conflate=Conflate(keys=("/id",), interval_us=1, filter="/px < 50"),
         sink=Sink(format="json", path="out"),
     )

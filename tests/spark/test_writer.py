@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sow.spark.http import Refused
+from sow.spark.http import ServerRefusal
 from sow.spark.source import SowDataSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -41,7 +41,7 @@ def test_an_older_epoch_is_refused_and_passed_over_where_that_is_said(server):
     write(server, "orders", writer="nightly", epoch="7")
     again = pa.table({"id": [1], "v": ["again"]})
     write(server, "orders", again, writer="nightly", epoch="7")
-    with pytest.raises(Refused, match="applied epoch 7 to orders, and this is epoch 6"):
+    with pytest.raises(ServerRefusal, match="applied epoch 7 to orders, and this is epoch 6"):
         write(server, "orders", again, writer="nightly", epoch="6")
     write(server, "orders", again, writer="nightly", epoch="6", rerun="skip")
     assert server.records("orders") == [{"id": 1, "v": "first"}]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sow.spark.http import Server
+from sow.spark.http import SowServer
 from sow.spark.rows import part_of_snapshot
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess, line_from, python, stop
@@ -146,7 +146,7 @@ def _median_us(spent_s: list[float], rows: int) -> float:
 def plain_server(url: str, sizes: Sizes) -> Iterator[str]:
     """The address of a server that hands out what the topic holds."""
     with TemporaryDirectory(prefix="sow-bench-") as name:
-        _copy(Server(url), Path(name), sizes)
+        _copy(SowServer(url), Path(name), sizes)
         process = python("-m", "tests.benchmarks.spark.plain_server", name)
         try:
             yield f"http://127.0.0.1:{line_from(process)}"
@@ -154,7 +154,7 @@ def plain_server(url: str, sizes: Sizes) -> Iterator[str]:
             stop(process)
 
 
-def _copy(server: Server, directory: Path, sizes: Sizes) -> None:
+def _copy(server: SowServer, directory: Path, sizes: Sizes) -> None:
     taken = server.json("POST", "/v1/snapshots", topic="orders", parts=PARTS)
     for part in range(PARTS):
         table = pa.Table.from_batches(part_of_snapshot(server, taken["snapshot"], part))

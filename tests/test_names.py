@@ -1,0 +1,104 @@
+"""One word, one meaning; and nobody writes what is another one's.
+
+What is planted in the last tests is found.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = [path for folder in ("sow", "conflated_topics") for path in (ROOT / folder).rglob("*.py")]
+BLOCKING = {"Client", "Http", "Live", "Publisher", "Rows", "Subscription"}
+"""The blocking client has the interface of the asyncio client, name for name, so that a program
+changes from one to the other by an import."""
+ANSWERED = {"Subscription"}
+"""What the client calls a subscription is the server's, seen from the other end."""
+ERRORS = {"error", "failure"}
+"""An error gathers what is known about it on its way up: its place, index and status."""
+FOREIGN = {
+    "column.justify": "a table of rich",
+    "options.log_errors": "options of RE2",
+    "options.max_mem": "options of RE2",
+    "options.never_capture": "options of RE2",
+    "response.content_type": "a response of aiohttp",
+    "evaluate.depth": "a function that is made where it is written",
+}
+"""Objects of libraries, and of nobody else."""
+
+
+def classes():
+    """Where each class is defined, by its name."""
+    found = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def is_one_thing(name, places):
+    """Whether classes of one name are the two forms of one interface."""
+    others = [place for place in places if not place.startswith("sow/client/sync/")]
+    if name in BLOCKING and len(others) < len(places):
+        places = others
+    if name in ANSWERED:
+        places = [place for place in places if not place.startswith("sow/client/")]
+    return len(places) <= 1
+
+
+def own_attributes(tree):
+    """Attributes that the classes of a module have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Attribute(value=ast.Name(id="self"), ctx=ast.Store()):
+                        yield inner.attr
+                    case ast.AnnAssign(target=ast.Name(id=name)):
+                        yield name
+
+
+def written_elsewhere(source):
+    """What a module writes that is state of another module's objects, as text."""
+    tree = ast.parse(source)
+    own = set(own_attributes(tree))
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)):
+            continue
+        text, owner = ast.unparse(node), ast.unparse(node.value)
+        if owner in ("self", "cls") or node.attr in own or text in FOREIGN:
+            continue
+        if owner.rpartition(".")[2] not in ERRORS:
+            yield text
+
+
+def test_no_class_is_called_like_another_one():
+    found = {name: places for name, places in classes().items() if len(places) > 1}
+    assert {n: places for n, places in found.items() if not is_one_thing(n, places)} == {}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_writes_only_its_own_state(path):
+    assert list(written_elsewhere(path.read_text())) == []
+
+
+def test_a_second_class_of_a_name_is_found():
+    assert not is_one_thing("Entry", ["sow/store/protocols.py", "sow/delivery/outbox.py"])
+    assert not is_one_thing("Client", ["sow/client/client.py", "sow/server/app.py"])
+    assert is_one_thing("Client", ["sow/client/client.py", "sow/client/sync/client.py"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "session.connected = False",
+        "self.executor.notice = print",
+        "engine.topics[name].count += 1",
+        "a, topic.definition = 1, 2",
+        "class Own:\n    def __init__(self):\n        self.mine = 1\n\nother.theirs = 2",
+    ],
+)
+def test_state_that_is_written_from_outside_is_found(source):
+    assert list(written_elsewhere(source))
