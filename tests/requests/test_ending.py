@@ -1,0 +1,54 @@
+"""Ending: the last one out ends the feeds, and what was said before still leaves."""
+
+import pytest
+
+from sow.definitions import SessionSettings, Topic
+from tests.core.harness import World, short
+
+NEWS = Topic("news", "json", keys=("/id",), conflation_policy="unsubscribe")
+
+
+@pytest.fixture
+def world():
+    return World(NEWS, sessions=SessionSettings(queue_messages_max=3))
+
+
+def feeds(world):
+    return list(world.engine.topics["news"].router.feeds())
+
+
+def test_the_last_one_out_ends_the_feed(world):
+    first, second = world.client(), world.client()
+    for client in (first, second):
+        client.say(c="subscribe", t="news")
+    first.say(c="unsubscribe", s="all")
+    assert len(feeds(world)) == 1
+    world.executor.close(second.session)
+    assert feeds(world) == []
+    world.check()
+
+
+def test_a_session_is_told_what_it_is_not_worth_keeping_up_with(world):
+    client = world.client()
+    client.say(c="subscribe", t="news")
+    world.publish("news", *({"id": number} for number in range(5)))
+    assert [line["reason"] for line in client.lines() if line["c"] == "unsubscribed"] == [
+        "BACK_PRESSURE"
+    ]
+    assert client.subscriptions == {}
+    assert feeds(world) == []
+
+
+def test_a_topic_that_goes_ends_what_names_it_and_not_what_follows_a_pattern():
+    world = World()
+    named, patterned = world.client(), world.client()
+    named.say(c="subscribe", t="orders-C")
+    patterned.say(c="subscribe", t="^orders")
+    world.publish("orders", {"id": 1})
+    world.executor.subscriptions.end_topic(world.engine.topics["orders-C"])
+    world.settle()
+    assert [line["reason"] for line in named.lines() if line["c"] == "unsubscribed"] == ["REMOVAL"]
+    assert named.subscriptions == {}
+    (one,) = patterned.subscriptions.values()
+    assert list(one.feeds) == ["orders"]
+    assert short(patterned.lines()) == [("p", {"id": 1})]

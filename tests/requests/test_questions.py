@@ -1,0 +1,68 @@
+"""Questions: what a command asks for, read before anything is done."""
+
+import pytest
+
+from sow.commands import Command, Options
+from sow.encodings import LINES
+from sow.errors import ClientError, UnknownTopic
+from sow.requests.questions import Questions, feed_key, shape_of, sow_keys
+from tests.core.harness import World
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def questions(world):
+    return Questions(world.engine, world.journal)
+
+
+def names(found):
+    return [topic.name for topic in found[0]]
+
+
+def test_a_command_names_one_topic_or_those_of_a_pattern(questions):
+    assert names(questions.topics(Command("sow", topic="orders"))) == ["orders"]
+    topics, pattern = questions.topics(Command("subscribe", topic="^orders"))
+    assert sorted(names((topics, pattern))) == ["orders", "orders-C"]
+    assert pattern is not None
+
+
+@pytest.mark.parametrize("name", ["order", "^nothing"])
+def test_a_topic_that_is_not_there_is_refused(questions, name):
+    with pytest.raises(UnknownTopic):
+        questions.topics(Command("sow", topic=name))
+
+
+def test_equal_commands_make_equal_keys():
+    asked = Command("subscribe", topic="orders", filter="/a = 1", options=Options(oof=True))
+    assert feed_key(asked, LINES, True) == feed_key(asked, LINES, True)
+    assert feed_key(asked, LINES, True) != feed_key(asked, LINES, False), "one keeps account"
+    assert shape_of(Command("sow", options=Options(no_sowkey=True))).sow_keys is False
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("subscribe", {"no_empties": True}), ("subscribe", {"conflation_key": ("/a",)})],
+)
+def test_options_that_mean_nothing_together_are_refused(name, options):
+    with pytest.raises(ClientError):
+        feed_key(Command(name, options=Options(**options)), LINES, True)
+
+
+def test_keys_are_given_once():
+    assert sow_keys(Command("sow", key="1,2")) == ("1", "2")
+    with pytest.raises(ClientError, match="not both"):
+        sow_keys(Command("sow", key="1", keys=("2",)))
+
+
+def test_an_answer_is_of_one_moment_and_says_how_many_match(world, questions):
+    world.publish("orders", *({"id": number} for number in range(5)))
+    session, topic = world.client().session, world.engine.topics["orders"]
+    asked = Command("sow", topic="orders", filter="/id > 1", options=Options(top_n=2))
+    snapshot, matches = questions.take(session, topic, asked)
+    world.publish("orders", {"id": 2, "px": 1})
+    assert (len(snapshot), matches) == (2, 3)
+    assert snapshot.bodies == [b'{"id":2}', b'{"id":3}']
