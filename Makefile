@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadgroup --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit simulate planted crash crash-spark fuzz storm cluster browser bench bench-spark serve clean help
+.PHONY: demo test lint types unit coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -23,6 +23,12 @@ types: $(INSTALLED)  ## types, strictly
 
 unit: $(INSTALLED)  ## all tests of the default run, on all cores
 	$(BIN)/python -m pytest $(ON_ALL_CORES)
+
+coverage: $(INSTALLED)  ## what the tests reach, and what only others' tests; about twice as long
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ON_ALL_CORES)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/python -m tests.covered --modules --write
 
 simulate: $(INSTALLED)  ## thousands of random runs of the whole engine beside a naive model
 	$(BIN)/python -m tests.simulation --seeds 3000
@@ -71,7 +77,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/'

@@ -1,0 +1,94 @@
+"""Requests from Spark's workers: tried again while the server is away, refused with its words."""
+
+import http.client
+import json
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+from sow.errors import ClientError, SowError
+from sow.spark import http as module
+from sow.spark.http import PAUSE_S_MAX, Refused, Server, segment
+
+
+class Played:
+    """Answers in turn: a status with a body, or an error that is raised; time passes in pauses."""
+
+    def __init__(self, monkeypatch, *answers):
+        self.answers, self.requests, self.pauses, self.now_s = list(answers), [], [], 0.0
+        monkeypatch.setattr(http.client, "HTTPConnection", self)
+        time = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep)
+        monkeypatch.setattr(module, "time", time)
+
+    def __call__(self, host, port, timeout):
+        return SimpleNamespace(
+            request=lambda *asked: self.requests.append(asked),
+            getresponse=self.answer,
+            close=lambda: None,
+        )
+
+    def sleep(self, pause_s):
+        self.pauses.append(pause_s)
+        self.now_s += pause_s
+
+    def answer(self):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        status, document = answer
+        headers = {"SOW-Bookmark": "7"}
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return SimpleNamespace(status=status, headers=headers, read=lambda: body)
+
+
+def test_an_answer_is_decoded_and_its_bookmark_kept(monkeypatch):
+    played = Played(monkeypatch, (200, {"a": 1}))
+    server = Server("http://host:1/base/", token="secret")
+    assert server.json("GET", "/v1/x", wanted=True, left=None, text="a b") == {"a": 1}
+    assert server.arrow("/v1/x").bookmark == "7"
+    method, target, content, headers = played.requests[0]
+    assert (method, target, content) == ("GET", "/base/v1/x?wanted=true&text=a%20b", None)
+    assert headers["Authorization"] == "Bearer secret"
+
+
+def test_a_server_that_is_away_is_asked_again_with_longer_pauses(monkeypatch):
+    away = [ConnectionRefusedError(), (503, {}), http.client.IncompleteRead(b"")]
+    played = Played(monkeypatch, *away, (200, {}))
+    assert Server("http://host:1").json("GET", "/") == {}
+    assert played.pauses == [0.2, 0.4, 0.8]
+
+
+def test_it_is_given_up_in_time_and_the_option_is_named(monkeypatch):
+    played = Played(monkeypatch, ConnectionRefusedError("refused"))
+    with pytest.raises(SowError, match=r"cannot be reached: refused; tried for 30 s \(option"):
+        Server("http://host:1", retry_s=30).json("GET", "/")
+    assert sum(played.pauses) <= 30
+    assert max(played.pauses) == PAUSE_S_MAX
+
+
+def test_a_refusal_has_the_servers_words_and_is_not_tried_again(monkeypatch):
+    said = {"detail": "breaks", "reason": "bad filter", "position": 3}
+    played = Played(monkeypatch, (400, said))
+    with pytest.raises(Refused, match="in the filter: breaks") as caught:
+        Server("http://host:1").json("GET", "/")
+    assert (caught.value.reason, caught.value.document) == ("bad filter", said)
+    assert played.pauses == []
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.detail, again.reason) == (caught.value.detail, "bad filter")
+
+
+def test_something_else_at_the_address_is_told(monkeypatch):
+    Played(monkeypatch, (404, b"<html>"))
+    with pytest.raises(SowError, match="does not speak SOW: it answered 404"):
+        Server("http://host:1").json("GET", "/")
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http:///x"])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ClientError, match="is no address"):
+        Server(url)
+
+
+def test_a_name_is_one_segment_of_a_path():
+    assert segment("/a b") == "%2Fa%20b"

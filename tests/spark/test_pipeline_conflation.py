@@ -1,0 +1,85 @@
+"""What a pipeline's rows have for conflation: whose they are, and what a filter reads of them.
+
+The conflation itself runs in `tests/spark/test_pipelines.py`; here there is no Spark.
+"""
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from sow.errors import ClientError
+from sow.expressions import compile_filter
+from sow.paths import parse_path
+from sow.pipelines import Conflate, Pipeline, Sink, Source
+from sow.spark import pipeline_conflation as module
+from sow.spark.pipeline_conflation import conflated
+
+AS_THEY_ARE = ["bookmark", "topic", "key", "op", "ts", "value"]
+
+
+def pipeline(*keys, **source):
+    return Pipeline(
+        name="p",
+        source=Source(**({"format": "sow", "topic": "orders"} | source)),
+        sink=Sink(topic="t"),
+        conflate=Conflate(keys=keys, interval_us=1_000_000),
+    )
+
+
+@pytest.fixture
+def keyed(monkeypatch):
+    """A server whose topics are keyed by /id."""
+
+    class Server:
+        def __init__(self, url):
+            self.url = url
+
+        def json(self, method, path):
+            assert path == "/v1/topics/orders"
+            return {"keys": ["/id"]}
+
+    monkeypatch.setattr(module, "Server", Server)
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys", "source", "by_record"),
+    [
+        (AS_THEY_ARE, ("/id",), {}, True),
+        (AS_THEY_ARE, ("/symbol",), {}, False),
+        (AS_THEY_ARE, ("/id", "/symbol"), {}, False),
+        (["id", "ts"], ("/id",), {}, False),
+        (AS_THEY_ARE, ("/id",), {"format": "kafka"}, False),
+    ],
+)
+def test_by_the_topics_own_key_rows_are_their_records(keyed, columns, keys, source, by_record):
+    found = pipeline(*keys, **source)
+    assert module._is_by_record(columns, found, found.conflate, "http://host") == by_record
+
+
+def test_without_its_time_nothing_is_conflated():
+    frame = SimpleNamespace(columns=["symbol"])
+    with pytest.raises(ClientError, match="there is no column 'ts' to conflate by; keep it"):
+        conflated(frame, pipeline("/symbol"), "http://host", None)
+
+
+def test_a_key_that_is_nowhere_is_told_what_there_is():
+    with pytest.raises(ClientError, match="no column 'side' for the key /side; use one of id, px"):
+        module._field(["id", "px"], parse_path("/side"))
+
+
+def values(condition, **columns):
+    batch = pa.RecordBatch.from_pydict(columns)
+    return module._values(batch, compile_filter(condition).paths)
+
+
+def test_a_filter_reads_columns_their_fields_and_bodies():
+    assert values("/px > 1", px=[1, 2]) == [[1, 2]]
+    assert values("/leg/qty > 1", leg=[{"qty": 5}, {"qty": None}]) == [[5, None]]
+    bodies = ['{"px":1}', None, '{"px":"a"}']
+    assert values("/px > 1", value=bodies) == [[1, None, "a"]]
+
+
+def test_what_a_filter_reads_and_nobody_has_is_refused():
+    with pytest.raises(ClientError, match="there is no such column"):
+        values("/px > 1", id=[1])

@@ -1,0 +1,94 @@
+"""Where a pipeline's rows go: what Spark's writer is told, played without a Spark."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sow.pipelines import Option, Pipeline, Sink, Source
+from sow.spark.pipeline_sink import written
+
+
+class Writer:
+    """Notes what it is told, in order."""
+
+    def __init__(self, told):
+        self.told = told
+
+    def __getattr__(self, name):
+        def tell(*values, **named):
+            self.told[name] = named or (values[0] if len(values) == 1 else values)
+            return self
+
+        return tell
+
+
+class Frame:
+    """A frame whose writers note what they are told."""
+
+    def __init__(self):
+        self.told, self.batch = {}, {}
+        self.writeStream = Writer(self.told)
+        self.write = Writer(self.batch)
+
+
+class Files:
+    def __init__(self):
+        self.kept = {}
+
+    def read(self, name):
+        return self.kept.get(name)
+
+    def write(self, name, text):
+        self.kept[name] = text
+
+
+@pytest.fixture
+def state():
+    return SimpleNamespace(checkpoint="/state/here", files=Files())
+
+
+def told(sink, state, once=False, **more):
+    """What is told of a pipeline's sink."""
+    frame = Frame()
+    pipeline = Pipeline(name="p", source=Source(format="rate"), sink=sink, **more)
+    written(frame, pipeline, "http://host", Path("/data"), state, once)
+    return frame
+
+
+def test_a_query_has_a_name_a_place_for_its_state_and_a_pace(state):
+    said = told(Sink(topic="t"), state, trigger_us=2_500_000).told
+    assert said["queryName"] == "p"
+    assert said["option"] == ("checkpointLocation", "/state/here")
+    assert said["trigger"] == {"processingTime": "2500 milliseconds"}
+    assert told(Sink(topic="t"), state, once=True).told["trigger"] == {"availableNow": True}
+
+
+def test_appended_rows_go_to_a_topic_through_the_data_source(state):
+    said = told(Sink(topic="t", options=(Option("batchRows", "5"),)), state).told
+    assert said["format"] == "sow"
+    assert said["options"] == {"url": "http://host", "topic": "t", "batchRows": "5"}
+
+
+def test_files_are_below_the_data_directory_and_may_be_divided(state):
+    options = (Option("partitionBy", "day,symbol"), Option("compression", "zstd"))
+    frame = told(Sink(format="parquet", path="out", options=options), state)
+    said = frame.told
+    assert said["format"] == "parquet"
+    assert said["option"] == ("path", "/data/out")
+    assert said["options"] == {"compression": "zstd"}
+    assert said["partitionBy"] == ("day", "symbol")
+
+
+def test_updated_rows_are_written_batch_by_batch_under_a_name_that_stays(state):
+    write = told(Sink(topic="t"), state, output_mode="update").told["foreachBatch"]
+    first, second = Frame(), Frame()
+    write(first, 7)
+    name = state.files.kept["writer"]
+    assert first.batch["options"] == {
+        "url": "http://host", "topic": "t", "writer": name, "epoch": "7"
+    }  # fmt: skip
+    again = told(Sink(topic="t"), state, output_mode="update").told["foreachBatch"]
+    again(second, 8)
+    assert second.batch["options"]["writer"] == name
+    assert name.startswith("pipeline p ")

@@ -1,0 +1,103 @@
+"""Rows on their way from a server that is played: ranges that go on, and what is lost is told."""
+
+import pyarrow as pa
+import pytest
+
+from sow.errors import ClientError
+from sow.spark.columns import ROW
+from sow.spark.http import Refused, Reply
+from sow.spark.rows import (
+    DataLoss,
+    last_of_each_key,
+    oldest_to_go_on_from,
+    part_of_snapshot,
+    range_of_log,
+)
+
+
+def row(bookmark, key="k"):
+    return {"bookmark": bookmark, "topic": "t", "key": key, "op": "publish", "value": "{}"}
+
+
+def batch(*rows):
+    return pa.RecordBatch.from_pylist([{"ts": None, **one} for one in rows], ROW)
+
+
+def stream(*rows):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ROW) as writer:
+        writer.write_batch(batch(*rows))
+    return sink.getvalue().to_pybytes()
+
+
+class Server:
+    """A log from `oldest` to `newest`, of which an answer has at most `limit` rows."""
+
+    url = "http://played"
+
+    def __init__(self, oldest, newest, limit=2):
+        self.oldest, self.newest, self.limit, self.asked = oldest, newest, limit, []
+
+    def arrow(self, path, **asked):
+        self.asked.append(path)
+        if path.startswith("/v1/snapshots"):
+            return Reply(stream(row(asked["part"])), "")
+        after, until = asked["from"], min(asked["to"], self.newest)
+        if after and not self.oldest <= after <= self.newest:
+            raise Refused("gone", {"reason": "invalid bookmark"})
+        rows = [row(n) for n in range(max(after, self.oldest) + 1, until + 1)][: self.limit]
+        return Reply(stream(*rows), str(rows[-1]["bookmark"] if rows else until))
+
+    def json(self, method, path, **asked):
+        return {"oldest": str(self.oldest), "newest": str(self.newest)}
+
+
+def bookmarks(batches):
+    return [number for one in batches for number in one.column("bookmark").to_pylist()]
+
+
+def test_a_range_is_read_request_by_request():
+    server = Server(0, 9)
+    assert bookmarks(range_of_log(server, "t", 2, 7, None)) == [3, 4, 5, 6, 7]
+    assert len(server.asked) == 3
+    assert bookmarks(range_of_log(server, "t", 7, 7, None)) == []
+
+
+def test_what_retention_has_removed_is_told_or_passed_over():
+    with pytest.raises(DataLoss, match="after bookmark 2 up to 5 are no longer kept"):
+        list(range_of_log(Server(5, 9), "t", 2, 7, None))
+    assert bookmarks(range_of_log(Server(5, 9), "t", 2, 7, None, False)) == [6, 7]
+
+
+def test_another_log_is_told_from_the_one_that_was_read():
+    with pytest.raises(DataLoss, match="was cut off, or is another one"):
+        list(range_of_log(Server(0, 3), "t", 5, 7, None))
+
+
+@pytest.mark.parametrize(("after", "begin"), [(5, 5), (9, 9), (2, 5), (12, 9)])
+def test_where_it_goes_on_without_what_is_lost(after, begin):
+    here = {"oldest": 5, "newest": 9}
+    assert oldest_to_go_on_from("u", here, "t", after, fail_on_data_loss=False) == begin
+    if after != begin:
+        with pytest.raises(DataLoss):
+            oldest_to_go_on_from("u", here, "t", after, fail_on_data_loss=True)
+
+
+def test_any_other_refusal_is_the_callers():
+    class Refusing(Server):
+        def arrow(self, path, **asked):
+            raise Refused("no", {"reason": "bad filter"})
+
+    with pytest.raises(ClientError) as caught:
+        list(range_of_log(Refusing(0, 9), "t", 2, 7, "/x ="))
+    assert caught.value.reason == "bad filter"
+
+
+def test_a_part_of_a_snapshot_is_asked_for_by_its_number():
+    assert bookmarks(part_of_snapshot(Server(0, 9), "s", 3)) == [3]
+
+
+def test_of_each_key_the_last_row_stays_in_order():
+    rows = [row(1, "a"), row(2, "b"), row(3, "a"), row(4, "c")]
+    assert bookmarks(last_of_each_key(iter([batch(*rows[:2]), batch(*rows[2:])]))) == [2, 3, 4]
+    assert bookmarks(last_of_each_key(iter([]))) == []
