@@ -4,10 +4,10 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import unavailable
-from sow.cli.main import COMMANDS
+from sow.cli.main import SUBCOMMANDS
 from sow.errors import NotAvailable
 
-PLANNED = [name for name, module in COMMANDS.items() if module == unavailable.__name__]
+PLANNED = [name for name, module in SUBCOMMANDS.items() if module == unavailable.__name__]
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -6,8 +6,9 @@ import pytest
 
 from sow.definitions import Topic
 from sow.errors import BadMessage, ClientError, TooLarge
+from sow.media_types import BYTES, FRAMES
 from sow.server import bodies
-from sow.server.bodies import BYTES_TYPE, FRAMES_TYPE, Reading, take_messages
+from sow.server.bodies import Reading, take_messages
 from sow.server.negotiation import UnsupportedMediaType
 from tests.server.stand_ins import ORDERS, World, request_of, run, stepped
 
@@ -37,7 +38,7 @@ def messages(body, content_type="application/json", topic="orders"):
         ("application/json", b'{"id":1}\n{"id":2}'),
         ("application/x-ndjson", b'{"id":1}\r\n\n{"id":2}\n'),
         ("text/plain", b'{"id":1}\n{"id":2}'),
-        (FRAMES_TYPE, b'\0\0\0\x08{"id":1}\0\0\0\x08{"id":2}'),
+        (FRAMES, b'\0\0\0\x08{"id":1}\0\0\0\x08{"id":2}'),
     ],
 )
 def test_two_messages_are_two_however_they_are_written(content_type, body):
@@ -50,7 +51,7 @@ def test_one_document_may_have_several_lines():
 
 
 def test_any_bytes_are_one_message():
-    assert messages(b"a\n\xff", BYTES_TYPE, "blobs") == [b"a\n\xff"]
+    assert messages(b"a\n\xff", BYTES, "blobs") == [b"a\n\xff"]
 
 
 def test_json_texts_stand_for_messages_of_other_types():

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pyarrow.ipc
 import pytest
 
+from sow.media_types import ARROW
 from sow.server import log
-from sow.server.arrow import ARROW
-from sow.server.log import PARAMETERS, LogDoor
+from sow.server.log import LOG_PARAMETERS, LogDoor
 from sow.server.routes import Route
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 
@@ -23,8 +23,8 @@ class Place(Served):
         door = LogDoor(world.driver, world.engine, "log-1")
         super().__init__(
             world,
-            Route("GET", "/v1/log", door.handle, "", PARAMETERS),
-            Route("GET", "/v1/log/extent", door.extent, "", PARAMETERS),
+            Route("GET", "/v1/log", door.handle, "", LOG_PARAMETERS),
+            Route("GET", "/v1/log/extent", door.extent, "", LOG_PARAMETERS),
             Route("GET", "/v1/log/consumers", door.consumers, ""),
             Route("PUT", "/v1/log/consumers/{name}", door.move_consumer, ""),
             Route("DELETE", "/v1/log/consumers/{name}", door.remove_consumer, ""),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sow.server.routes import Route
-from sow.server.sse import PARAMETERS, EventDoor
+from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from tests.server.stand_ins import ORDERS, Served, Socket, World, stepped, turns
 
 PASSING = replace(ORDERS, name="passing", durability="transient")
@@ -17,7 +17,7 @@ class Place(Served):
     def __init__(self):
         world = World(ORDERS, PASSING)
         self.door = EventDoor(world.driver, world.executor)
-        super().__init__(world, Route("GET", STREAM, self.door.handle, "", PARAMETERS))
+        super().__init__(world, Route("GET", STREAM, self.door.handle, "", STREAM_PARAMETERS))
 
     async def open(self, query="", topic="orders", **headers):
         return await self.begin("GET", f"/v1/topics/{topic}/stream{query}", headers=headers)

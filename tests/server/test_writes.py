@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from sow.server.arrow import ARROW
+from sow.media_types import ARROW
 from sow.server.routes import Route
 from sow.server.writes import (
     ABORT_PARAMETERS,

@@ -9,7 +9,7 @@ import pytest
 from conflated_topics.recorded import conflate_table
 from sow.definitions import ConflatedTopic, Merge
 from sow.server.arrow import SCHEMA
-from sow.spark.conflation import GONE, SparkConflation
+from sow.spark.conflation import GONE_COLUMN, SparkConflation
 
 SECOND = 1_000_000
 
@@ -44,7 +44,7 @@ def conflated(definition, *rows):
 def test_rows_that_take_their_record_away_are_told_apart():
     rows = (("publish", {"v": 1}), ("delete", None), ("expire", None))
     batch = SparkConflation(topic()).prepare(log(*rows))
-    assert batch.column(GONE).to_pylist() == [False, True, True]
+    assert batch.column(GONE_COLUMN).to_pylist() == [False, True, True]
     assert batch.column("op").to_pylist() == ["publish", "delete", "expire"]
 
 
@@ -52,7 +52,7 @@ def test_what_does_not_pass_the_filter_leaves_by_a_match():
     rows = (("publish", {"v": 1}), ("publish", {"v": 5}), ("delete", None))
     batch = SparkConflation(topic(filter="/v > 3")).prepare(log(*rows))
     assert batch.column("op").to_pylist() == ["match", "publish", "delete"]
-    assert batch.column(GONE).to_pylist() == [True, False, True]
+    assert batch.column(GONE_COLUMN).to_pylist() == [True, False, True]
     assert len(SparkConflation(topic(filter="/v > 3")).prepare(log())) == 0
 
 
