@@ -57,6 +57,14 @@ def test_the_examples_of_the_guide_run(spark, server):
     assert {"id": "o-9", "symbol": "ACME", "price": 10.5} in server.records("orders")
 
 
+def test_the_views_of_the_guide_are_topics(spark, server):
+    server.publish("orders", {"id": "o-1"})
+    for text in blocks(GUIDE / "spark.md", "sql"):
+        spark.sql(text.replace(ADDRESS, server.url))
+    assert spark.table("orders").count() == 1
+    spark.catalog.dropTempView("orders")
+
+
 def test_the_example_of_the_readme_shows_the_windows_of_what_is_there(spark, shipped, capfd):
     shipped.publish("quotes", {"symbol": "ACME", "bid": 10.25})
     (text,) = blocks(ROOT / "README.md")
