@@ -45,7 +45,7 @@ def test_keys_are_left_out_where_nobody_wants_them():
 
 
 def test_frames_are_made_chunk_by_chunk(monkeypatch):
-    monkeypatch.setattr(module, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(module, "ANSWER_CHUNK_ROWS", 2)
     topic, snapshot = taken({"id": 1}, {"id": 2}, {"id": 3})
     head = topic.renderer.head("sow", "s")
     frames = list(snapshot.frames(LINES, head, Shape()))
@@ -58,7 +58,7 @@ def test_frames_are_made_chunk_by_chunk(monkeypatch):
 
 
 def test_documents_are_bodies_or_wrapped(monkeypatch):
-    monkeypatch.setattr(module, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(module, "ANSWER_CHUNK_ROWS", 1)
     _, snapshot = taken({"id": 1}, {"id": 2})
     assert list(snapshot.documents(meta=False)) == [[b'{"id":1}'], [b'{"id":2}']]
     ((first,), _) = snapshot.documents(meta=True)
