@@ -144,6 +144,12 @@ class Outbox(Queue):
         """
         while self.entries and self.entries[0].group <= released:
             head = self.entries[0]
+            if isinstance(head, QueuedDelivery):
+                # First, since nearly every entry is one while clients keep up.
+                self.pop()
+                if head.membership.eager:
+                    head.membership.remove(head.delivery)
+                return Pulled(head.frame, head.message_count, head.since_us)
             if isinstance(head, QueuedUpdate):
                 pulled = self._gather(released)
                 if pulled is not None:
@@ -155,10 +161,7 @@ class Outbox(Queue):
                 self.pop()
             else:
                 self.pop()
-                if isinstance(head, QueuedDelivery):
-                    if head.membership.eager:
-                        head.membership.remove(head.delivery)
-                elif head is self._notice:
+                if head is self._notice:
                     self._notice = None
                 return Pulled(head.frame, head.message_count, head.since_us)
         return None
