@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from conflated_topics.intervals import interval_us
 from conflated_topics.specs import parse_interval
-from sow.config.source_options import NAMES, USES, Use, misuse, plain
+from sow.config.source_options import LOG, NAMES, USES, Use, misuse, plain
 from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
@@ -74,6 +74,11 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         if use is not None and (problem := misuse(known, use)):
             raise ClientError(problem)
         asked[known] = value
+    if use == LOG and asked.get("startingBookmark") == "snapshot":
+        raise ClientError(
+            "startingBookmark snapshot is for streams, where the log follows the records; to read "
+            "the records alone leave it out"
+        )
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
     return SourceOptions(

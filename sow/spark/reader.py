@@ -5,38 +5,21 @@ task asks for its parts of it. With `startingBookmark` the rows are those of the
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from sow.errors import ClientError
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
-from sow.spark.http import ServerRefusal, SowServer, segment
 from sow.spark.options import SourceOptions
 from sow.spark.pushdown import pushed
-from sow.spark.rows import part_of_snapshot, range_of_log
+from sow.spark.rows import range_of_log
+from sow.spark.snapshots import PARTS, SnapshotPart, Wanted, take
 
 KEY = re.compile(r"[!-+\--~]+\Z")
 """A key as the server lists it: printable, without blanks and commas. No other can be there."""
-PARTS = 4
-"""Tasks of a small read, unless `partitions` says otherwise: a few cores may share it."""
-ROWS_OF_A_PART = 250_000
-"""A task holds its part, some hundred MB of usual records with what Arrow makes of them."""
-MEMBERS_MAX = 200
-"""A client may have 250 snapshots."""
-
-
-class SnapshotPart(InputPartition):
-    """One part of a snapshot; `asked` and `bookmark` say how to take the same one again."""
-
-    def __init__(self, snapshot: str, part: int, asked: dict[str, Any], bookmark: str) -> None:
-        self.snapshot = snapshot
-        self.part = part
-        self.asked = asked
-        self.bookmark = bookmark
 
 
 class LogPart(InputPartition):
@@ -73,37 +56,9 @@ class SowReader(DataSourceReader):
         """Take the snapshot, or cut the log; the parts are for tasks to read."""
         if self.from_log:
             return self._log_parts()
-        topic = self.options.server.json("GET", f"/v1/topics/{segment(self.options.topic)}")
-        found: list[SnapshotPart] = []
-        moment = self.options.as_of
-        for one in self._members(topic) if topic["kind"] == "pattern" else [topic]:
-            found += self._parts_of(one, moment)
-            moment = moment or found[0].bookmark
-        return found
-
-    def _members(self, pattern: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The topics of a pattern; each is read from a snapshot of its own, of one moment."""
-        topics = self.options.server.json("GET", "/v1/topics")
-        found = [topic for topic in topics if topic.get("of_pattern") == pattern["name"]]
-        if len(found) > MEMBERS_MAX:
-            raise ClientError(
-                f"{pattern['name']} is a pattern of {len(found)} topics, and {MEMBERS_MAX} can be "
-                "read at once; read its log, with startingBookmark, or name one of its topics"
-            )
-        return found
-
-    def _parts_of(self, topic: Mapping[str, Any], moment: str | None) -> list[SnapshotPart]:
-        parts = self.options.partitions or _enough(topic["records"])
-        asked = {
-            "topic": topic["name"],
-            "filter": self.condition,
-            "keys": None if self.keys is None else ",".join(self.keys),
-            "as_of": moment,
-            "parts": parts,
-        }
-        taken = self.options.server.json("POST", "/v1/snapshots", **asked)
-        name, bookmark = taken["snapshot"], taken["bookmark"]
-        return [SnapshotPart(name, part, asked, bookmark) for part in range(parts)]
+        wanted = Wanted(self.options.topic, self.condition, self.keys, self.options.partitions)
+        taken = take(self.options.server, wanted, self.options.as_of)
+        return [part for one in taken for part in one.parts]
 
     def _log_parts(self) -> Sequence[InputPartition]:
         options = self.options
@@ -137,21 +92,8 @@ class SowReader(DataSourceReader):
             )
         else:
             assert isinstance(partition, SnapshotPart)
-            batches = self._part_of_snapshot(server, partition)
+            batches = partition.read(server)
         return map(decoder(self.schema, self.messages), batches)
-
-    def _part_of_snapshot(
-        self, server: SowServer, partition: SnapshotPart
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            return part_of_snapshot(server, partition.snapshot, partition.part)
-        except ServerRefusal as error:
-            if error.reason != "not found":
-                raise
-        # The server was restarted, or the DataFrame is an old one: the log says what it was.
-        asked = {**partition.asked, "as_of": partition.bookmark}
-        again = server.json("POST", "/v1/snapshots", **asked)
-        return part_of_snapshot(server, again["snapshot"], partition.part)
 
 
 class PushingReader(SowReader):
@@ -185,11 +127,6 @@ def _keys(condition: Filter) -> tuple[str, ...] | None:
         return None
     are_keys = all(isinstance(value, str) and KEY.match(value) for value in values)
     return values if values and are_keys else None
-
-
-def _enough(records: int) -> int:
-    """Parts small enough to be read in one go."""
-    return max(PARTS, -(-records // ROWS_OF_A_PART)) if records > PARTS else 1
 
 
 def split_log(after: int, until: int, parts: int) -> list[LogPart]:

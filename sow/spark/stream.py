@@ -10,6 +10,10 @@ An offset says too of which log it is, since bookmarks of another one mean nothi
 carries a name that the query was given when it began: several that use one consumer are told apart
 by it.
 
+With `startingBookmark` snapshot the first batch is the records of one moment, and the log follows
+from there. Its offset names the snapshot that was taken and the moment, so that it too is the same
+rows when it is run again: from the snapshot, or from the log where the server has let that go.
+
 A stream that has fallen silent says nothing of time. With `closesWithin`, one row whose op is
 ``tick`` follows the last rows when so much time has passed that every window they opened has ended;
 it is part of the offset, so that it too is the same when it is read again.
@@ -28,11 +32,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sow.spark.columns import JSON_MESSAGES, ROW, Messages, decoder
-from sow.spark.http import segment
+from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.reader import LogPart, split_log
 from sow.spark.rows import DataLoss, last_of_each_key, oldest_to_go_on_from, range_of_log
+from sow.spark.snapshots import SnapshotPart, Taken, Wanted, take
 
+SNAPSHOT = "snapshot"
+STARTS = {"earliest": "0", "latest": "now", SNAPSHOT: "now"}
+"""Where a stream may begin by name."""
 ROWS_OF_A_BATCH = 100_000
 """What a batch holds unless it is told: seconds of work, so that a stream that begins with a long
 log shows results soon, and what it writes holds the server up for no more than a tenth of one."""
@@ -69,13 +77,14 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
-        start = {"earliest": "0", "latest": "now"}.get(self.options.starting, self.options.starting)
-        found = self._extent(start, limit=1)
-        return {
+        starting = self.options.starting
+        found = self._extent(STARTS.get(starting, starting), limit=1)
+        offset = {
             "bookmark": int(found["from"]),
             "log": found["log"],
             "reader": uuid.uuid4().hex,
         }
+        return offset | {"starts": SNAPSHOT} if starting == SNAPSHOT else offset
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say a batch may hold."""
@@ -92,6 +101,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._empty is not None and self._empty[0] == begin:
             after = self._empty[1]
         here = self._here(start)
+        if start.get("starts") == SNAPSHOT:
+            return self._records(start, here)
         after = self._oldest(after, here)
         if after < begin:  # the log was cut off: from its end on
             return self._offset(start, here, after, begin)
@@ -108,6 +119,21 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset(start, found, reached, after, at_us=start.get("at_us"))
         self._empty = (begin, reached)
         return start
+
+    def _records(self, start: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+        """The end of the first batch, of the records: a snapshot that is taken now."""
+        wanted = Wanted(self.options.topic, self.options.filter, parts=self.options.partitions)
+        try:
+            taken = take(self._server, wanted)
+        except ServerRefusal as error:
+            if error.reason != "invalid topic":
+                raise
+            taken = []  # a topic of a pattern that is not there yet
+        bookmark = int(taken[0].bookmark if taken else here["newest"])
+        # Asked afterwards, so that no record is younger than the clock that it says.
+        found = self._extent("now", limit=1)
+        offset = self._offset(start, found, bookmark, bookmark, at_us=found["ts_us"])
+        return offset | {"records": [[one.name, one.asked] for one in taken]}
 
     def _offset(
         self,
@@ -172,6 +198,10 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Where a query begins is no range; asked again, `latest` may be elsewhere by now.
             return []
         after, until = int(end["after"]), int(end["bookmark"])
+        if "records" in end:
+            self._here(end)
+            taken = [Taken(name, asked, str(until)) for name, asked in end["records"]]
+            return [part for one in taken for part in one.parts]
         if "tick_us" in end:
             return [TickPartition(until, int(end["tick_us"]))]
         after = self._oldest(after, self._here(end))
@@ -185,6 +215,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one part, as Arrow batches of the schema."""
         if isinstance(partition, TickPartition):
             return map(decoder(self.schema, self.messages), [self._tick(partition)])
+        if isinstance(partition, SnapshotPart):
+            return map(decoder(self.schema, self.messages), self._part(partition))
         assert isinstance(partition, LogPart)
         rows = range_of_log(
             self.options.server,
@@ -197,6 +229,18 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.latest:
             rows = last_of_each_key(rows)
         return map(decoder(self.schema, self.messages), rows)
+
+    def _part(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
+        try:
+            return part.read(self.options.server)
+        except ServerRefusal as error:
+            if error.reason != "invalid bookmark":
+                raise
+            raise DataLoss(
+                f"{self.options.url}: the records of {self.options.topic} that the stream begins "
+                f"with, as of bookmark {part.bookmark}, cannot be read any more: {error.detail}. "
+                "Begin again with a new checkpoint"
+            ) from None
 
     def _tick(self, tick: TickPartition) -> pa.RecordBatch:
         row = {"bookmark": tick.bookmark, "topic": self.options.topic, "op": "tick"}

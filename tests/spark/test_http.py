@@ -9,7 +9,7 @@ import pytest
 
 from sow.errors import ClientError, SowError
 from sow.spark import http as module
-from sow.spark.http import PAUSE_S_MAX, Refused, Server, segment
+from sow.spark.http import PAUSE_S_MAX, ServerRefusal, SowServer, segment
 
 
 class Played:
@@ -44,7 +44,7 @@ class Played:
 
 def test_an_answer_is_decoded_and_its_bookmark_kept(monkeypatch):
     played = Played(monkeypatch, (200, {"a": 1}))
-    server = Server("http://host:1/base/", token="secret")
+    server = SowServer("http://host:1/base/", token="secret")
     assert server.json("GET", "/v1/x", wanted=True, left=None, text="a b") == {"a": 1}
     assert server.arrow("/v1/x").bookmark == "7"
     method, target, content, headers = played.requests[0]
@@ -55,14 +55,14 @@ def test_an_answer_is_decoded_and_its_bookmark_kept(monkeypatch):
 def test_a_server_that_is_away_is_asked_again_with_longer_pauses(monkeypatch):
     away = [ConnectionRefusedError(), (503, {}), http.client.IncompleteRead(b"")]
     played = Played(monkeypatch, *away, (200, {}))
-    assert Server("http://host:1").json("GET", "/") == {}
+    assert SowServer("http://host:1").json("GET", "/") == {}
     assert played.pauses == [0.2, 0.4, 0.8]
 
 
 def test_it_is_given_up_in_time_and_the_option_is_named(monkeypatch):
     played = Played(monkeypatch, ConnectionRefusedError("refused"))
     with pytest.raises(SowError, match=r"cannot be reached: refused; tried for 30 s \(option"):
-        Server("http://host:1", retry_s=30).json("GET", "/")
+        SowServer("http://host:1", retry_s=30).json("GET", "/")
     assert sum(played.pauses) <= 30
     assert max(played.pauses) == PAUSE_S_MAX
 
@@ -70,8 +70,8 @@ def test_it_is_given_up_in_time_and_the_option_is_named(monkeypatch):
 def test_a_refusal_has_the_servers_words_and_is_not_tried_again(monkeypatch):
     said = {"detail": "breaks", "reason": "bad filter", "position": 3}
     played = Played(monkeypatch, (400, said))
-    with pytest.raises(Refused, match="in the filter: breaks") as caught:
-        Server("http://host:1").json("GET", "/")
+    with pytest.raises(ServerRefusal, match="in the filter: breaks") as caught:
+        SowServer("http://host:1").json("GET", "/")
     assert (caught.value.reason, caught.value.document) == ("bad filter", said)
     assert played.pauses == []
     again = pickle.loads(pickle.dumps(caught.value))
@@ -81,13 +81,13 @@ def test_a_refusal_has_the_servers_words_and_is_not_tried_again(monkeypatch):
 def test_something_else_at_the_address_is_told(monkeypatch):
     Played(monkeypatch, (404, b"<html>"))
     with pytest.raises(SowError, match="does not speak SOW: it answered 404"):
-        Server("http://host:1").json("GET", "/")
+        SowServer("http://host:1").json("GET", "/")
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http:///x"])
 def test_an_address_that_is_none_is_refused(url):
     with pytest.raises(ClientError, match="is no address"):
-        Server(url)
+        SowServer(url)
 
 
 def test_a_name_is_one_segment_of_a_path():

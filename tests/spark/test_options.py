@@ -84,3 +84,10 @@ def test_columns_stand_between_commas():
 def test_a_mistyped_option_is_asked_about():
     with pytest.raises(ClientError, match="no option 'fliter'; did you mean filter"):
         read(fliter="1=1")
+
+
+def test_a_batch_read_does_not_begin_with_a_snapshot():
+    given = {**TOPIC, "startingBookmark": "snapshot"}
+    assert read_options(given, STREAM).starting == "snapshot"
+    with pytest.raises(ClientError, match="to read the records alone leave it out"):
+        read_options(given, LOG)

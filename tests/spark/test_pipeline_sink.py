@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.pipelines import Option, Pipeline, Sink, Source
+from sow.pipelines import Pipeline, PipelineOption, Sink, Source
 from sow.spark.pipeline_sink import written
 
 
@@ -65,13 +65,13 @@ def test_a_query_has_a_name_a_place_for_its_state_and_a_pace(state):
 
 
 def test_appended_rows_go_to_a_topic_through_the_data_source(state):
-    said = told(Sink(topic="t", options=(Option("batchRows", "5"),)), state).told
+    said = told(Sink(topic="t", options=(PipelineOption("batchRows", "5"),)), state).told
     assert said["format"] == "sow"
     assert said["options"] == {"url": "http://host", "topic": "t", "batchRows": "5"}
 
 
 def test_files_are_below_the_data_directory_and_may_be_divided(state):
-    options = (Option("partitionBy", "day,symbol"), Option("compression", "zstd"))
+    options = (PipelineOption("partitionBy", "day,symbol"), PipelineOption("compression", "zstd"))
     frame = told(Sink(format="parquet", path="out", options=options), state)
     said = frame.told
     assert said["format"] == "parquet"

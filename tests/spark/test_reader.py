@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sow.spark import reader as module
+from sow.spark import snapshots
 from sow.spark.columns import ROW
 from sow.spark.source import SowDataSource
 
@@ -36,7 +36,7 @@ def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
 
 def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
     server.publish("/desk/a", {"id": 1})
-    monkeypatch.setattr(module, "MEMBERS_MAX", 0)
+    monkeypatch.setattr(snapshots, "MEMBERS_MAX", 0)
     with pytest.raises(Exception, match="read its log, with startingBookmark"):
         rows(server, "desks")
 

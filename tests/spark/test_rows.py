@@ -5,7 +5,7 @@ import pytest
 
 from sow.errors import ClientError
 from sow.spark.columns import ROW
-from sow.spark.http import Refused, Reply
+from sow.spark.http import Reply, ServerRefusal
 from sow.spark.rows import (
     DataLoss,
     last_of_each_key,
@@ -44,7 +44,7 @@ class Server:
             return Reply(stream(row(asked["part"])), "")
         after, until = asked["from"], min(asked["to"], self.newest)
         if after and not self.oldest <= after <= self.newest:
-            raise Refused("gone", {"reason": "invalid bookmark"})
+            raise ServerRefusal("gone", {"reason": "invalid bookmark"})
         rows = [row(n) for n in range(max(after, self.oldest) + 1, until + 1)][: self.limit]
         return Reply(stream(*rows), str(rows[-1]["bookmark"] if rows else until))
 
@@ -86,7 +86,7 @@ def test_where_it_goes_on_without_what_is_lost(after, begin):
 def test_any_other_refusal_is_the_callers():
     class Refusing(Server):
         def arrow(self, path, **asked):
-            raise Refused("no", {"reason": "bad filter"})
+            raise ServerRefusal("no", {"reason": "bad filter"})
 
     with pytest.raises(ClientError) as caught:
         list(range_of_log(Refusing(0, 9), "t", 2, 7, "/x ="))

@@ -280,6 +280,16 @@ def test_a_stream_copies_a_topic_batch_by_batch_and_goes_on_where_it_was(run, se
     assert {"id": 3, "new": True} in server.records("loud")
 
 
+def test_a_stream_of_the_records_and_then_the_log_goes_on_where_it_was(run, server):
+    server.publish("orders", {"id": 1, "v": 1}, {"id": 2}, {"id": 3})
+    server.publish("orders", {"id": 1, "v": 2})
+    options = {"startingBookmark": "snapshot", "maxRowsPerTrigger": "2"}
+    assert rows_of(run("orders", "loud", columns=("value", "op"), **options)) == [3]
+    server.publish("orders", *({"id": n, "v": 3} for n in range(1, 4)))
+    assert rows_of(run("orders", "loud", columns=("value", "op"), **options)) == [2, 1]
+    assert server.records("loud") == [{"id": n, "v": 3} for n in range(1, 4)]
+
+
 def test_deletes_travel_by_key_between_topics_of_one_domain(run, server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("string", "a")  # another topic's changes are not read

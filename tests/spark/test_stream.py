@@ -1,5 +1,7 @@
 """Streams read the log from offset to offset; a server is needed here, and no Java."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -8,6 +10,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from sow.spark.columns import ROW
+from sow.spark.http import ServerRefusal
 from sow.spark.options import read_options
 from sow.spark.rows import DataLoss
 from sow.spark.stream import ROWS_OF_A_BATCH, SowStreamReader
@@ -116,3 +119,88 @@ def test_a_pattern_is_read_with_topics_that_it_gets_later(server):
     server.publish("/desk/two", {"id": 1})
     end = next_of(reader, start)
     assert [row["topic"] for row in read(reader, start, end)] == ["/desk/one", "/desk/two"]
+
+
+def documents(reader, start, end):
+    return sorted(row["value"] or row["op"] for row in read(reader, start, end))
+
+
+def test_a_stream_may_begin_with_the_records_and_go_on_with_the_log(server):
+    server.publish("orders", *({"id": n, "v": 1} for n in range(5)))
+    server.publish("orders", {"id": 0, "v": 2})
+    reader = stream(server, startingBookmark="snapshot", maxRowsPerTrigger="2")
+    begin = reader.initialOffset()
+    first = next_of(reader, begin)
+    assert next_of(reader, first) == first
+    server.publish("orders", *({"id": n, "v": 3} for n in range(3)))
+    of_records = ['{"id": 0, "v": 2}', *(f'{{"id": {n}, "v": 1}}' for n in range(1, 5))]
+    assert documents(reader, begin, first) == of_records
+    second = next_of(reader, first)
+    third = next_of(reader, second)
+    assert documents(reader, first, second) == ['{"id": 0, "v": 3}', '{"id": 1, "v": 3}']
+    assert documents(reader, second, third) == ['{"id": 2, "v": 3}']
+    assert next_of(reader, third) == third
+
+
+def test_the_records_that_a_stream_begins_with_are_the_same_when_they_are_read_again(server):
+    server.publish("orders", {"id": 1, "v": 1}, {"id": 2})
+    reader = stream(server, startingBookmark="snapshot")
+    end = json.loads(json.dumps(next_of(reader, reader.initialOffset())))
+    server.publish("orders", {"id": 1, "v": 2}, {"id": 3})
+    again = stream(server, startingBookmark="snapshot")
+    begin = again.initialOffset()  # of a query that was killed in its first batch
+    of_then = ['{"id": 1, "v": 1}', '{"id": 2}']
+    assert documents(again, begin, end) == of_then
+    ((name, _),) = end["records"]
+    server.request("DELETE", f"/v1/snapshots/{name}")  # as after a restart, or an idle hour
+    assert documents(again, begin, end) == of_then
+    assert documents(again, end, next_of(again, end)) == ['{"id": 1, "v": 2}', '{"id": 3}']
+
+
+def test_a_stream_begins_with_those_records_that_match(server):
+    server.publish("orders", *({"id": n} for n in range(5)))
+    reader = stream(server, startingBookmark="snapshot", filter="/id > 3")
+    begin = reader.initialOffset()
+    assert documents(reader, begin, next_of(reader, begin)) == ['{"id": 4}']
+
+
+def test_a_stream_begins_with_all_topics_of_a_pattern_at_one_moment(server):
+    server.publish("/desk/first", {"id": 1})
+    server.publish("/desk/second", {"id": 2})
+    reader = stream(server, "desks", startingBookmark="snapshot")
+    begin = reader.initialOffset()
+    end = next_of(reader, begin)
+    server.publish("/desk/third", {"id": 3})
+    assert {'{"id": 1}', '{"id": 2}'} <= set(documents(reader, begin, end))
+    assert documents(reader, end, next_of(reader, end)) == ['{"id": 3}']
+
+
+def test_a_topic_that_is_not_there_yet_has_no_records_to_begin_with(server):
+    reader = stream(server, "/desk/snapshot-of-none", startingBookmark="snapshot")
+    begin = reader.initialOffset()
+    end = next_of(reader, begin)
+    assert read(reader, begin, end) == []
+    server.publish("/desk/snapshot-of-none", {"id": 1})
+    assert documents(reader, end, next_of(reader, end)) == ['{"id": 1}']
+
+
+def test_records_to_begin_with_that_nobody_has_any_more_are_no_mere_error(server, monkeypatch):
+    server.publish("orders", {"id": 1})
+    reader = stream(server, startingBookmark="snapshot")
+    begin = reader.initialOffset()
+    end = next_of(reader, begin)
+
+    def trimmed(*_):
+        raise ServerRefusal("the log no longer says", {"reason": "invalid bookmark"})
+
+    monkeypatch.setattr("sow.spark.snapshots.part_of_snapshot", trimmed)
+    with pytest.raises(DataLoss, match="Begin again with a new checkpoint"):
+        read(reader, begin, end)
+
+
+def test_a_silent_stream_that_began_with_records_tells_the_time_too(server):
+    server.publish("orders", {"id": 1})
+    reader = stream(server, startingBookmark="snapshot", closesWithin="1us")
+    first = next_of(reader, reader.initialOffset())
+    (tick,) = read(reader, first, next_of(reader, first))
+    assert tick["op"] == "tick"

@@ -1,0 +1,112 @@
+"""Snapshots of topics: taken on the server while a read is planned, read in parts by its tasks.
+
+A snapshot has a name, and the server lets it go when nobody has asked for it in a while, or when it
+is started again. Then the log says what it was: whoever has a part knows of which topic and moment
+it is. A pattern is one snapshot for each of its topics, all of one moment.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from sow.errors import ClientError
+from sow.spark.http import ServerRefusal, SowServer, segment
+from sow.spark.rows import part_of_snapshot
+
+PARTS = 4
+"""Tasks of a small read, unless `partitions` says otherwise: a few cores may share it."""
+ROWS_OF_A_PART = 250_000
+"""A task holds its part, some hundred MB of usual records with what Arrow makes of them."""
+MEMBERS_MAX = 200
+"""A client may have 250 snapshots."""
+
+
+class Wanted(NamedTuple):
+    """The records to take: of a topic or pattern, those that match, or those of some keys."""
+
+    topic: str
+    condition: str | None = None
+    keys: tuple[str, ...] | None = None
+    parts: int | None = None
+
+
+class Taken(NamedTuple):
+    """A snapshot: its name, how to take the same one again, and the moment that it is of."""
+
+    name: str
+    asked: dict[str, Any]
+    bookmark: str
+
+    @property
+    def parts(self) -> "list[SnapshotPart]":
+        """What tasks are given."""
+        numbers = range(self.asked["parts"])
+        return [SnapshotPart(self.name, part, self.asked, self.bookmark) for part in numbers]
+
+
+class SnapshotPart(InputPartition):
+    """One part of a snapshot; `asked` and `bookmark` say how to take the same one again."""
+
+    def __init__(self, snapshot: str, part: int, asked: dict[str, Any], bookmark: str) -> None:
+        self.snapshot = snapshot
+        self.part = part
+        self.asked = asked
+        self.bookmark = bookmark
+
+    def read(self, server: SowServer) -> Iterator[pa.RecordBatch]:
+        """The rows, in Arrow; raises Refused where neither snapshot nor log has them any more."""
+        try:
+            return part_of_snapshot(server, self.snapshot, self.part)
+        except ServerRefusal as error:
+            if error.reason != "not found":
+                raise
+        again = server.json("POST", "/v1/snapshots", **{**self.asked, "as_of": self.bookmark})
+        return part_of_snapshot(server, again["snapshot"], self.part)
+
+
+def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[Taken]:
+    """Take the records as they are, or were at a moment: a bookmark or a time; none of a pattern
+    without topics."""
+    topics = _topics(server, wanted.topic)
+    if not topics:
+        return []
+    first = _one(server, topics[0], wanted, moment)
+    if topics[0]["name"] == wanted.topic:
+        return [first]
+    # Asked again, since a topic may have been made before the first one's moment.
+    others = [one for one in _topics(server, wanted.topic) if one["name"] != topics[0]["name"]]
+    return [first, *(_one(server, topic, wanted, first.bookmark) for topic in others)]
+
+
+def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
+    """The topic, or those of a pattern; raises Refused where there is none."""
+    found = server.json("GET", f"/v1/topics/{segment(name)}")
+    if found["kind"] != "pattern":
+        return [found]
+    topics = server.json("GET", "/v1/topics")
+    members = [topic for topic in topics if topic.get("of_pattern") == found["name"]]
+    if len(members) > MEMBERS_MAX:
+        raise ClientError(
+            f"{found['name']} is a pattern of {len(members)} topics, and {MEMBERS_MAX} can be "
+            "read at once; read its log, with startingBookmark, or name one of its topics"
+        )
+    return members
+
+
+def _one(server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None) -> Taken:
+    asked = {
+        "topic": topic["name"],
+        "filter": wanted.condition,
+        "keys": None if wanted.keys is None else ",".join(wanted.keys),
+        "as_of": moment,
+        "parts": wanted.parts or _enough(topic["records"]),
+    }
+    found = server.json("POST", "/v1/snapshots", **asked)
+    return Taken(found["snapshot"], asked, found["bookmark"])
+
+
+def _enough(records: int) -> int:
+    """Parts small enough to be read in one go."""
+    return max(PARTS, -(-records // ROWS_OF_A_PART)) if records > PARTS else 1
