@@ -16,6 +16,7 @@ SET_FOR_SINKS: Names = {
     **SET_FOR_SOURCES,
     "writer": "is the pipeline's own: what it has written is known by it",
     "epoch": "is the number of each batch",
+    "allowEmpty": "belongs to mode replace, and a pipeline writes batch by batch",
     "rerun": "has nothing to pass over: a pipeline counts its batches itself",
 }
 """Options that a pipeline sets itself, and what they are there."""
@@ -95,6 +96,9 @@ def _options(section: Section, use: Use, set_elsewhere: Names, findings: Finding
             findings.error(option.line, "Option", message, instead)
         elif known in set_elsewhere:
             findings.error(option.line, "Option", f"{known} {set_elsewhere[known]}", "remove it")
+        elif known == "mode" and option.text("value") == "replace":
+            message = "mode replace would remove with each batch what those before it wrote"
+            findings.error(option.line, "Option", message, "delete by rows whose op is delete")
         elif problem := misuse(known, use):
             message, _, instead = problem.partition(": ")
             findings.error(option.line, "Option", message, instead)

@@ -35,6 +35,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "closesWithin": (STREAM,),
     "mode": WRITES,
     "writer": WRITES,
+    "allowEmpty": (WRITE,),
     "epoch": (WRITE,),
     "rerun": WRITES,
     "batchRows": WRITES,
@@ -48,6 +49,7 @@ INSTEAD = {
     "endingBookmark": "a read of the log has it, with startingBookmark",
     "failOnDataLoss": "a read of the log has it, with startingBookmark",
     "asOf": "it is of one moment; leave out startingBookmark",
+    "allowEmpty": "a batch write has it, with mode replace",
     "epoch": "a stream counts its own batches",
 }
 

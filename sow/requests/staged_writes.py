@@ -223,6 +223,34 @@ class StagedWrites:
         ]
         return max(found, key=lambda account: account["epoch"], default=None)
 
+    def replacing(
+        self, topic: LiveTopic, steps: Sequence[CommitStep], allows_empty: bool
+    ) -> list[CommitStep]:
+        """Steps that leave of a topic what these publish, and nothing else.
+
+        To be applied at once: they name the records that go. Raises ClientError for steps that do
+        not publish, and for none at all unless `allows_empty`.
+        """
+        if isinstance(topic, CopyTopic):
+            raise ClientError(
+                f"{topic.name} is a conflated topic, and its records are not replaced"
+            )
+        other = next((step.operation for step in steps if step.operation != "publish"), None)
+        if other is not None:
+            raise ClientError(
+                f"a row has the op {other}, and rows that replace a topic are all published: "
+                "records that are not among them go"
+            )
+        named = {name for step in steps for name in step.messages.identities}
+        if not named and not allows_empty:
+            raise ClientError(
+                f"no rows are to replace the records of {topic.name}, so all of them would go; say "
+                "that this is meant (allow_empty, and allowEmpty in Spark)"
+            )
+        going = [name for name in topic.records.table.slots if name not in named]
+        # First, so that what goes and what comes need not be held together.
+        return [CommitStep("delete", CheckedMessages([], going, {})), *steps]
+
     def apply(
         self, writer: str, epoch: int, name: str, steps: Sequence[CommitStep], now_us: int
     ) -> int:

@@ -63,6 +63,10 @@ class Commit(msgspec.Struct, forbid_unknown_fields=True):
     parts: list[StagedPart]
     rerun: Literal["fail", "skip"] = "fail"
     """What becomes of a batch that is older than the writer's last."""
+    mode: Literal["update", "replace"] = "update"
+    """Whether the topic's other records stay, or go."""
+    allow_empty: bool = False
+    """Whether a batch without rows may replace a topic."""
 
 
 class Missing(ClientError):
@@ -224,6 +228,8 @@ class WritesDoor:
             for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
                 steps += read.steps
                 room -= read.size_bytes
+        if commit.mode == "replace":
+            steps = self._writes.replacing(topic, steps, commit.allow_empty)
         now_us = self._driver.now_us()
         return str(self._writes.apply(*batch, steps, now_us))
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from conflated_topics.intervals import interval_us
 from conflated_topics.specs import parse_interval
-from sow.config.source_options import LOG, NAMES, USES, Use, misuse, plain
+from sow.config.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
@@ -16,7 +16,7 @@ from sow.suggest import did_you_mean
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
 
-WriteMode = Literal["publish", "delta", "delete"]
+WriteMode = Literal["publish", "delta", "delete", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class SourceOptions:
     consumer: str | None
     closes_within_us: int | None
     mode: WriteMode
+    allow_empty: bool
     writer: str | None
     epoch: int | None
     rerun: str
@@ -74,11 +75,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         if use is not None and (problem := misuse(known, use)):
             raise ClientError(problem)
         asked[known] = value
-    if use == LOG and asked.get("startingBookmark") == "snapshot":
-        raise ClientError(
-            "startingBookmark snapshot is for streams, where the log follows the records; to read "
-            "the records alone leave it out"
-        )
+    _check_together(asked, use)
     if "topic" not in asked:
         raise ClientError('give the topic: .option("topic", "orders")')
     return SourceOptions(
@@ -102,8 +99,9 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         closes_within_us=_closes_within_us(asked.get("closesWithin")),
         mode=cast(
             "WriteMode",
-            _choice("mode", asked.get("mode", "publish"), "publish", "delta", "delete"),
+            _choice("mode", asked.get("mode", "publish"), *get_args(WriteMode)),
         ),
+        allow_empty=_flag("allowEmpty", asked.get("allowEmpty", "false")),
         writer=asked.get("writer"),
         epoch=_count("epoch", asked.get("epoch"), minimum=0),
         rerun=_choice("rerun", asked.get("rerun", "fail"), "fail", "skip"),
@@ -112,6 +110,23 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         key_column=asked.get("keyColumn", "key"),
         op_column=asked.get("opColumn", "op"),
     )
+
+
+def _check_together(asked: Mapping[str, str], use: Use | None) -> None:
+    """Values that mean nothing in what they are used for, or without others."""
+    if use == LOG and asked.get("startingBookmark") == "snapshot":
+        raise ClientError(
+            "startingBookmark snapshot is for streams, where the log follows the records; to read "
+            "the records alone leave it out"
+        )
+    replaces = asked.get("mode") == "replace"
+    if use == STREAM_WRITE and replaces:
+        raise ClientError(
+            "mode replace is for batch writes: each batch of a stream would remove what those "
+            "before it wrote; remove records by rows whose op is delete"
+        )
+    if use == WRITE and "allowEmpty" in asked and not replaces:
+        raise ClientError("the option allowEmpty means nothing without mode replace: remove it")
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -105,7 +105,8 @@ class SowDataSource(DataSource):
         if overwrite:
             raise ClientError(
                 'a topic is not overwritten: write with .mode("append"), which replaces the '
-                "records of the same keys; delete others with op = 'delete'"
+                'records of the same keys; .option("mode", "replace") removes all others in the '
+                "same step"
             )
         check_types(schema)
         return SowWriter(self._for(WRITE))

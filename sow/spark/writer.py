@@ -122,7 +122,7 @@ def to_messages(batch: pa.RecordBatch, options: SourceOptions, to: Target) -> pa
     columns: dict[str, Any] = {}
     if options.op_column in names:
         columns["op"] = batch.column(options.op_column).cast(pa.string())
-    elif options.mode != "publish":
+    elif options.mode in ("delta", "delete"):
         columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
     has_value = "value" in names and pa.types.is_string(batch.schema.field("value").type)
     if options.key_column in names and (has_value or not to.key_is_field):
@@ -158,20 +158,21 @@ def target(options: SourceOptions) -> Target:
     return Target(key_is_field=False, is_copy=True)
 
 
-def _commit(
-    options: SourceOptions, epoch: int, messages: Sequence[WriterCommitMessage | None]
-) -> None:
-    staged = [message for message in messages if isinstance(message, Staged)]
-    if not staged:
-        return
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _commit(options: SourceOptions, writer: str, epoch: int, staged: Sequence[Staged]) -> None:
     parts = [
         {"part": one.part, "attempt": one.attempt, "chunks": one.chunks, "rows": one.rows}
         for one in staged
     ]
-    path = f"/v1/writes/{segment(staged[0].writer)}/{epoch}/commit"
-    body = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
+    path = f"/v1/writes/{segment(writer)}/{epoch}/commit"
+    body: dict[str, Any] = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
+    if options.mode == "replace":
+        body |= {"mode": "replace", "allow_empty": options.allow_empty}
     options.server.json("POST", path, body)
-    dead_letters = _dead_letters(options, staged[0].writer, epoch)
+    dead_letters = _dead_letters(options, writer, epoch)
     if dead_letters is not None:
         for one in staged:
             if one.rejected:
@@ -182,7 +183,7 @@ def _commit(
 def _abort(
     options: SourceOptions, epoch: int, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
-    for writer in {message.writer for message in messages if isinstance(message, Staged)}:
+    for writer in {one.writer for one in _staged(messages)}:
         _forget(options, writer, epoch)
 
 
@@ -214,7 +215,9 @@ class SowWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply what all tasks have staged."""
-        _commit(self.options, self.epoch, messages)
+        staged = _staged(messages)
+        if staged or self.options.mode == "replace":  # which no rows are an answer to, too
+            _commit(self.options, self.writer, self.epoch, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Forget it."""
@@ -240,7 +243,9 @@ class SowStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Apply what all tasks have staged."""
-        _commit(self.options, batchId, messages)
+        staged = _staged(messages)
+        if staged:
+            _commit(self.options, staged[0].writer, batchId, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Forget it."""

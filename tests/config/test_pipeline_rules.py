@@ -140,3 +140,10 @@ def test_a_checkpoint_is_one_pipelines_own():
 
 def test_two_pipelines_have_two_names():
     assert "already used in line" in finding(pipeline(SOW, TO_FILES), pipeline(SOW, TO_FILES))
+
+
+def test_a_pipeline_does_not_replace_a_topic_batch_by_batch():
+    sink = option(TO_TOPIC, "mode").replace("<Value>5", "<Value>replace")
+    for mode in ("append", "update"):
+        text = pipeline(SOW, sink, f"<OutputMode>{mode}</OutputMode>")
+        assert "would remove with each batch what those before it wrote" in finding(text)

@@ -451,6 +451,50 @@ def test_a_batch_that_a_commit_cannot_hold_is_refused_and_stays(server, monkeypa
     assert committed(server, "orders", (0, "a", 2, 2), writer="heavy").status == 200
 
 
+REPLACE = {"mode": "replace"}
+
+
+def test_a_batch_may_replace_a_topic_in_one_step(server):
+    server.publish("orders", {"id": 1, "v": 1}, {"id": 2, "v": 1}, {"id": 3, "v": 1})
+    with server.socket() as client:
+        client.ask({"c": "sow_and_subscribe", "t": "orders", "opts": "oof"})
+        client.settled()
+        staged(server, "orders", [{"id": 2, "v": 2}, {"id": 4, "v": 2}], writer="whole")
+        answer = committed(server, "orders", (0, "a", 1, 2), writer="whole", **REPLACE)
+        assert answer.json["duplicate"] is False
+        seen = client.settled()
+    assert sorted(line["c"] for line in seen) == ["oof", "oof", "p", "p"]
+    rows = sorted(server.records("orders"), key=lambda row: row["id"])
+    assert rows == [{"id": 2, "v": 2}, {"id": 4, "v": 2}]
+    server.publish("orders", {"id": 5})
+    assert (
+        committed(server, "orders", (0, "a", 1, 2), writer="whole", **REPLACE).json["duplicate"]
+        is True
+    )
+    server.stop()
+    server.start()
+    assert {row["id"] for row in server.records("orders")} == {2, 4, 5}
+
+
+def test_a_topic_is_replaced_by_nothing_only_where_that_is_said(server):
+    server.publish("orders", {"id": 1})
+    answer = committed(server, "orders", writer="none", **REPLACE)
+    assert (answer.status, answer.json["reason"]) == (400, "bad request")
+    assert "all of them would go" in answer.json["detail"]
+    assert server.records("orders") == [{"id": 1}]
+    assert committed(server, "orders", allow_empty=True, writer="none", **REPLACE).status == 200
+    assert server.records("orders") == []
+
+
+@pytest.mark.parametrize("operation", ["delete", "delta"])
+def test_rows_that_replace_a_topic_are_all_published(server, operation):
+    server.publish("orders", {"id": 1})
+    staged(server, "orders", [{"id": 1}, {"id": 2}], op=["publish", operation], writer=operation)
+    answer = committed(server, "orders", (0, "a", 1, 2), writer=operation, **REPLACE)
+    assert (answer.status, f"has the op {operation}" in answer.json["detail"]) == (400, True)
+    assert server.records("orders") == [{"id": 1}]
+
+
 def test_an_aborted_batch_is_forgotten(server):
     staged(server, "orders", [{"id": 1}], writer="aborted")
     assert server.request("DELETE", "/v1/writes/aborted/0").status == 200

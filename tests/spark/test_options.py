@@ -15,6 +15,7 @@ VALUES = {
     "mode": "delta",
     "readMode": "latest",
     "rerun": "skip",
+    "allowEmpty": "true",
     "closesWithin": "1s",
     "inferSchema": "true",
     "pushdown": "true",
@@ -27,6 +28,8 @@ VALUES = {
 @pytest.mark.parametrize("use", [RECORDS, LOG, STREAM, WRITE, STREAM_WRITE])
 def test_an_option_is_taken_where_it_means_something_and_refused_by_name_elsewhere(name, use):
     given = {**TOPIC, name: VALUES.get(name, "orders")}
+    if name == "allowEmpty" and use == WRITE:
+        given["mode"] = "replace"
     if use in USES[name]:
         assert read_options(given, use)
         return
@@ -91,3 +94,15 @@ def test_a_batch_read_does_not_begin_with_a_snapshot():
     assert read_options(given, STREAM).starting == "snapshot"
     with pytest.raises(ClientError, match="to read the records alone leave it out"):
         read_options(given, LOG)
+
+
+@pytest.mark.parametrize(
+    ("use", "options", "says"),
+    [
+        (STREAM_WRITE, {"mode": "replace"}, "mode replace is for batch writes"),
+        (WRITE, {"allowEmpty": "true"}, "nothing without mode replace"),
+    ],
+)
+def test_a_topic_is_replaced_by_batches_alone(use, options, says):
+    with pytest.raises(ClientError, match=says):
+        read_options({**TOPIC, **options}, use)

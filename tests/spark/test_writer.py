@@ -45,3 +45,22 @@ def test_an_older_epoch_is_refused_and_passed_over_where_that_is_said(server):
         write(server, "orders", again, writer="nightly", epoch="6")
     write(server, "orders", again, writer="nightly", epoch="6", rerun="skip")
     assert server.records("orders") == [{"id": 1, "v": "first"}]
+
+
+def test_a_topic_is_replaced_in_one_step(server):
+    server.publish("orders", {"id": 1, "v": "old"}, {"id": 2})
+    write(server, "orders", mode="replace")
+    assert server.records("orders") == [{"id": 1, "v": "first"}]
+
+
+def test_a_topic_is_replaced_by_no_rows_only_where_that_is_said(server):
+    server.publish("orders", {"id": 1})
+    for staged in (ONE.slice(0, 0), None):
+        source = SowDataSource({"url": server.url, "topic": "orders", "mode": "replace"})
+        writer = source.writer(from_arrow_schema(ONE.schema), False)
+        messages = [] if staged is None else [writer.write(iter(staged.to_batches()))]
+        with pytest.raises(ServerRefusal, match="all of them would go"):
+            writer.commit(messages)
+    assert server.records("orders") == [{"id": 1}]
+    write(server, "orders", ONE.slice(0, 0), mode="replace", allowEmpty="true")
+    assert server.records("orders") == []
