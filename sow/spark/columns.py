@@ -174,6 +174,8 @@ class _Typed:
             return None
         if len(table) != len(texts) or not table.schema.equals(self._quick):
             return None
+        if not all(map(_has_room, table.columns)):
+            return None
         return [self._as_wanted(field, table.column(field.name)) for field in self._fields]
 
     def _as_wanted(self, field: pa.Field, column: pa.ChunkedArray) -> pa.Array:
@@ -222,6 +224,25 @@ def _is_quick(kind: pa.DataType) -> bool:
             pa.types.is_string,
         )
     )
+
+
+def _has_room(column: pa.ChunkedArray) -> bool:
+    """Whether decimals have no more digits than their type: Arrow reads 123 as decimal(4, 2), too,
+    which would be 123.00."""
+    if not _has_decimals(column.type):
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return True
+    inner = range(kind.num_fields)
+    return any(_has_decimals(kind.field(at).type) for at in inner)
 
 
 def _check_nulls(field: pa.Field, array: pa.Array, path: str, batch: pa.RecordBatch) -> None:

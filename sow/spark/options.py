@@ -76,12 +76,12 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
             raise ClientError(problem)
         asked[known] = value
     _check_together(asked, use)
-    if "topic" not in asked:
+    if not asked.get("topic", "").strip():
         raise ClientError('give the topic: .option("topic", "orders")')
     return SourceOptions(
         url=asked.get("url", URL_DEFAULT),
         topic=asked["topic"],
-        token=asked.get("token"),
+        token=_token(asked.get("token")),
         retry_s=_seconds(asked.get("retryTimeout", "60")),
         filter=asked.get("filter"),
         columns=_list(asked.get("columns", "")),
@@ -131,6 +131,14 @@ def _check_together(asked: Mapping[str, str], use: Use | None) -> None:
 
 def _list(text: str) -> tuple[str, ...]:
     return tuple(comma_list(text))
+
+
+def _token(text: str | None) -> str | None:
+    if text is not None and not (text.isascii() and text.isprintable()):
+        raise ClientError(
+            "the token has characters that a header cannot, such as the end of a line"
+        )
+    return text
 
 
 def _flag(name: str, text: str) -> bool:

@@ -109,7 +109,7 @@ class SowDataSource(DataSource):
                 "same step"
             )
         check_types(schema)
-        return SowWriter(self._for(WRITE))
+        return SowWriter(self._for(WRITE), schema)
 
     def streamWriter(
         self,
@@ -122,7 +122,7 @@ class SowDataSource(DataSource):
         again after a failure is applied once.
         """
         check_types(schema)
-        return SowStreamWriter(self._for(STREAM_WRITE))
+        return SowStreamWriter(self._for(STREAM_WRITE), schema)
 
 
 def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
@@ -160,4 +160,6 @@ def _some(schema: pa.Schema, columns: tuple[str, ...], of: str) -> pa.Schema:
     for name in columns:
         if name not in schema.names:
             raise ClientError(f"no column {name!r}{did_you_mean(name, schema.names)} of {of}")
+        if columns.count(name) > 1:
+            raise ClientError(f"columns names {name!r} twice; once is enough")
     return pa.schema([schema.field(name) for name in columns or schema.names])

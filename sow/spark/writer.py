@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import NullType, NumericType, StringType, StructType
 
 from conflated_topics.ipc import to_ipc
 from sow.errors import ClientError
@@ -26,11 +27,14 @@ from sow.spark.dead_letters import DeadLetters
 from sow.spark.documents import documents
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions
+from sow.suggest import did_you_mean
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+SAID_BY = (StringType, NumericType, NullType)
+"""Types of the columns `op` and `key`: texts, and numbers as they are written."""
 
 
 @dataclass
@@ -75,12 +79,12 @@ class _Staging:
         rows = size = 0
         for batch in batches:
             for piece in _pieces(batch, self._options.batch_rows):
-                messages = to_messages(piece, self._options, self._target)
-                if rows + len(messages) > self._options.batch_rows or size > CHUNK_BYTES_MAX:
-                    self._send(waiting)
-                    waiting, rows, size = [], 0, 0
-                waiting.append(messages)
-                rows, size = rows + len(messages), size + messages.nbytes
+                for messages in _bounded(to_messages(piece, self._options, self._target)):
+                    rows, size = rows + len(messages), size + messages.nbytes
+                    if rows > self._options.batch_rows or size > CHUNK_BYTES_MAX:
+                        self._send(waiting)
+                        waiting, rows, size = [], len(messages), messages.nbytes
+                    waiting.append(messages)
         self._send(waiting)
         if self._rejected and self._dead_letters is not None:
             self._dead_letters.put(self.staged.part, self.staged.attempt, self._rejected)
@@ -121,7 +125,8 @@ def to_messages(batch: pa.RecordBatch, options: SourceOptions, to: Target) -> pa
     names = batch.schema.names
     columns: dict[str, Any] = {}
     if options.op_column in names:
-        columns["op"] = batch.column(options.op_column).cast(pa.string())
+        operation = options.mode if options.mode in ("delta", "delete") else "publish"
+        columns["op"] = batch.column(options.op_column).cast(pa.string()).fill_null(operation)
     elif options.mode in ("delta", "delete"):
         columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
     has_value = "value" in names and pa.types.is_string(batch.schema.field("value").type)
@@ -141,6 +146,38 @@ def to_messages(batch: pa.RecordBatch, options: SourceOptions, to: Target) -> pa
 def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(batch), rows):
         yield batch.slice(start, rows)
+
+
+def _bounded(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Messages in pieces that one request may hold; a single message is as large as it is."""
+    if messages.nbytes <= CHUNK_BYTES_MAX or len(messages) == 1:
+        yield messages
+        return
+    half = len(messages) // 2
+    yield from _bounded(messages.slice(0, half))
+    yield from _bounded(messages.slice(half))
+
+
+def check_columns(schema: StructType, options: SourceOptions, to: Target) -> None:
+    """Raise ClientError for columns that cannot be written, and for one that is named and not
+    there: its rows would all be published."""
+    names = schema.names
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ClientError(f"two columns are called {twice!r}; a document has a field once")
+    kinds = {field.name: field.dataType for field in schema}
+    for option, default, column in (
+        ("opColumn", "op", options.op_column),
+        ("keyColumn", "key", options.key_column),
+    ):
+        if column not in names and column != default:
+            meant = did_you_mean(column, names)
+            raise ClientError(f"there is no column {column!r}, which {option} names{meant}")
+        is_field = option == "keyColumn" and to.key_is_field and "value" not in names
+        if column in names and not is_field and not isinstance(kinds[column], SAID_BY):
+            raise ClientError(
+                f"the column {column} is {kinds[column].simpleString()}, and {option} is a text; "
+                f"cast it to string, or name another column as {option}"
+            )
 
 
 def target(options: SourceOptions) -> Target:
@@ -203,11 +240,12 @@ def _dead_letters(options: SourceOptions, writer: str, epoch: int) -> DeadLetter
 class SowWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one batch."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.writer = options.writer or f"batch-{uuid.uuid4()}"
         self.epoch = options.epoch or 0
         self.target = target(options)
+        check_columns(schema, options, self.target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
@@ -227,9 +265,10 @@ class SowWriter(DataSourceArrowWriter):
 class SowStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each under the query's name and the batch's number."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.target = target(options)
+        check_columns(schema, options, self.target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""

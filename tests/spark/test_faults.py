@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from sow.server.writes import Recent
 from sow.spark.columns import ROW
@@ -240,7 +241,7 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
 
 def test_of_two_attempts_at_a_part_the_one_that_is_named_is_applied(server):
     start = end_of_log(server)
-    writer = SowWriter(read_options({"url": server.url, "topic": "loud"}))
+    writer = SowWriter(read_options({"url": server.url, "topic": "loud"}), StructType())
     first, second = (writer.write(iter([pa.record_batch({"id": pa.array([n])})])) for n in range(2))
     assert first.attempt != second.attempt
     writer.commit([second])

@@ -106,3 +106,15 @@ def test_a_batch_read_does_not_begin_with_a_snapshot():
 def test_a_topic_is_replaced_by_batches_alone(use, options, says):
     with pytest.raises(ClientError, match=says):
         read_options({**TOPIC, **options}, use)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topic": " "}, "give the topic"),
+        ({**TOPIC, "token": "secret\n"}, "the token has characters that a header cannot"),
+    ],
+)
+def test_what_no_request_can_hold_is_refused_before_one_is_sent(given, said):
+    with pytest.raises(ClientError, match=said):
+        read_options(given)

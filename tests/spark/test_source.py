@@ -112,6 +112,11 @@ def test_a_schema_can_be_taken_from_the_data(sow, server):
     assert sow("orders", inferSchema="true", columns="sym").columns == ["sym"]
 
 
+def test_a_column_is_named_once(sow):
+    with pytest.raises(Exception, match="columns names 'key' twice"):
+        sow("orders", columns="key,key")
+
+
 def test_columns_of_the_row_may_be_chosen(sow, server):
     server.publish("orders", {"id": 1})
     (row,) = sow("orders", columns="op,value").collect()

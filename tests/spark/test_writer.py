@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pytest
 
+from sow.errors import ClientError
+
 pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -64,3 +66,40 @@ def test_a_topic_is_replaced_by_no_rows_only_where_that_is_said(server):
     assert server.records("orders") == [{"id": 1}]
     write(server, "orders", ONE.slice(0, 0), mode="replace", allowEmpty="true")
     assert server.records("orders") == []
+
+
+def test_a_row_without_op_does_what_the_mode_says(server):
+    write(server, "orders", pa.table({"id": [1, 2], "v": ["first", "second"]}))
+    some = pa.table({"id": [1, 2], "op": pa.array([None, "publish"]), "w": [1, 2]})
+    write(server, "orders", some, mode="delta")
+    found = sorted(server.records("orders"), key=lambda record: record["id"])
+    assert found == [{"id": 1, "v": "first", "w": 1}, {"id": 2, "w": 2}]
+    write(server, "orders", some, mode="delete")
+    assert [record["id"] for record in server.records("orders")] == [2]
+
+
+def test_a_batch_of_long_rows_goes_in_requests_that_the_server_takes(server):
+    long = pa.table({"id": list(range(40)), "v": ["x" * 2_000_000] * 40})
+    write(server, "orders", long)
+    write(server, "orders", long, mode="delete")
+    assert server.records("orders") == []
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "said"),
+    [
+        ({"id": [1], "opp": ["delete"]}, {"opColumn": "op2"}, "no column 'op2', which opColumn"),
+        ({"id": [1]}, {"keyColumn": "name"}, "no column 'name', which keyColumn names"),
+        ({"id": [1], "op": [b"x"]}, {}, "the column op is binary, and opColumn is a text"),
+        ({"id": [1], "key": [{"a": 1}]}, {}, "key is struct<a:bigint>, and keyColumn is a text"),
+    ],
+)
+def test_columns_that_cannot_say_what_they_are_to_say(server, table, options, said):
+    with pytest.raises(ClientError, match=said):
+        write(server, "orders", pa.table(table), **options)
+
+
+def test_a_field_is_not_written_twice(server):
+    twice = pa.Table.from_arrays([pa.array([1])] * 3, ["id", "v", "v"])
+    with pytest.raises(ClientError, match="two columns are called 'v'"):
+        write(server, "orders", twice)
