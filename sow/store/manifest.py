@@ -26,8 +26,12 @@ from sow.store.stored_definitions import Era, Names, StoredDefinition
 
 MANIFEST_FILE = "manifest.json"
 COPY_FILE = "manifest.json.copy"
-FORMAT = 1
-"""The version of everything in the data directory. A directory of a higher one is refused."""
+FORMAT = 2
+"""The version of everything in the data directory. A directory of a higher one is refused.
+
+Since 2 a log has a name, and writers an account for each topic: a release that knows neither would
+lose them, and apply batches twice.
+"""
 
 
 @dataclass(frozen=True, slots=True)

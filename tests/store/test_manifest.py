@@ -113,8 +113,17 @@ def test_a_directory_of_a_later_release_is_refused_by_name(written, monkeypatch)
 
 def test_a_copy_whose_format_is_damaged_does_not_keep_the_other_from_being_used(written):
     content = (written / MANIFEST_FILE).read_bytes()
-    (written / MANIFEST_FILE).write_bytes(content.replace(b'"version": 1', b'"version": 9'))
+    ours, later = (b'"version": %d' % version for version in (FORMAT, FORMAT + 7))
+    assert ours in content
+    (written / MANIFEST_FILE).write_bytes(content.replace(ours, later))
     assert ManifestFile(written).manifest == replace(WRITTEN, generation=1)
+
+
+def test_the_manifest_of_an_earlier_release_is_read(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "FORMAT", 1)
+        ManifestFile(tmp_path).write(WRITTEN)
+    assert ManifestFile(tmp_path).manifest == replace(WRITTEN, generation=1)
 
 
 def test_the_manifest_of_a_later_release_is_not_repaired(written, monkeypatch, capsys):
