@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from sow.commands import OPTIONS, Options, Request, options_of
+from sow.commands import OPTIONS, Option, Options, Request, options_of
 from sow.errors import ClientError, NotAvailable, clipped, shown
 from sow.options import read_value
 from sow.suggest import did_you_mean
@@ -46,11 +46,17 @@ def read_options(asked: Mapping[str, str], request: Request) -> Options:
     options = Options(non_regex_topic=True)
     for name in options_of(request):
         if name in asked:
-            option = OPTIONS[name]
-            is_flag = option.value == "flag"
-            value = read_flag(asked, name) if is_flag else read_value(option, asked[name])
-            setattr(options, name, value)
+            setattr(options, name, _read_option(asked, OPTIONS[name]))
     return options
+
+
+def _read_option(asked: Mapping[str, str], option: Option) -> object:
+    """An option; flags and counts are written, and refused, as those of other parameters."""
+    if option.value == "flag":
+        return read_flag(asked, option.name)
+    if option.value == "count":
+        return read_count(asked, option.name)
+    return read_value(option, asked[option.name])
 
 
 def read_flag(asked: Mapping[str, str], name: str) -> bool:

@@ -40,6 +40,14 @@ def test_an_option_that_cannot_be_read_is_named(request_, asked):
         read_options(asked, request_)
 
 
+@pytest.mark.parametrize("count", ["-1", "x", ""])
+def test_a_count_is_refused_as_every_count_over_http(count):
+    with pytest.raises(ClientError) as caught:
+        read_options({"top_n": count}, "query")
+    assert caught.value.reason == "bad request"
+    assert str(caught.value) == f"top_n={count} must be a whole number, 0 or more"
+
+
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
