@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     parts: int | None = None
 
 
-class Taken(NamedTuple):
+class TakenSnapshot(NamedTuple):
     """A snapshot: its name, how to take the same one again, and the moment that it is of."""
 
     name: str
@@ -56,7 +56,7 @@ class SnapshotPart(InputPartition):
         self.bookmark = bookmark
 
     def read(self, server: SowServer) -> Iterator[pa.RecordBatch]:
-        """The rows, in Arrow; raises Refused where neither snapshot nor log has them any more."""
+        """The rows, in Arrow; raises ServerRefusal where neither snapshot nor log has them any more."""
         try:
             return part_of_snapshot(server, self.snapshot, self.part)
         except ServerRefusal as error:
@@ -66,7 +66,7 @@ class SnapshotPart(InputPartition):
         return part_of_snapshot(server, again["snapshot"], self.part)
 
 
-def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[Taken]:
+def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[TakenSnapshot]:
     """Take the records as they are, or were at a moment: a bookmark or a time; none of a pattern
     without topics."""
     topics = _topics(server, wanted.topic)
@@ -81,7 +81,7 @@ def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[T
 
 
 def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
-    """The topic, or those of a pattern; raises Refused where there is none."""
+    """The topic, or those of a pattern; raises ServerRefusal where there is none."""
     found = server.json("GET", f"/v1/topics/{segment(name)}")
     if found["kind"] != "pattern":
         return [found]
@@ -95,7 +95,7 @@ def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
     return members
 
 
-def _one(server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None) -> Taken:
+def _one(server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None) -> TakenSnapshot:
     asked = {
         "topic": topic["name"],
         "filter": wanted.condition,
@@ -104,7 +104,7 @@ def _one(server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: st
         "parts": wanted.parts or _enough(topic["records"]),
     }
     found = server.json("POST", "/v1/snapshots", **asked)
-    return Taken(found["snapshot"], asked, found["bookmark"])
+    return TakenSnapshot(found["snapshot"], asked, found["bookmark"])
 
 
 def _enough(records: int) -> int:

@@ -36,7 +36,7 @@ from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.reader import LogPart, split_log
 from sow.spark.rows import DataLoss, last_of_each_key, oldest_to_go_on_from, range_of_log
-from sow.spark.snapshots import SnapshotPart, Taken, Wanted, take
+from sow.spark.snapshots import SnapshotPart, TakenSnapshot, Wanted, take
 
 SNAPSHOT = "snapshot"
 STARTS = {"earliest": "0", "latest": "now", SNAPSHOT: "now"}
@@ -200,7 +200,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, until = int(end["after"]), int(end["bookmark"])
         if "records" in end:
             self._here(end)
-            taken = [Taken(name, asked, str(until)) for name, asked in end["records"]]
+            taken = [TakenSnapshot(name, asked, str(until)) for name, asked in end["records"]]
             return [part for one in taken for part in one.parts]
         if "tick_us" in end:
             return [TickPartition(until, int(end["tick_us"]))]
