@@ -55,10 +55,7 @@ class Buckets:
     count: int = COUNT
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= COUNT_MAX:
-            raise ValueError(
-                f"{self.count} buckets cannot be; write a number from 1 to {COUNT_MAX}"
-            )
+        check_count(self.count)
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, whose last columns are bucket and verdict, as packed rows."""
@@ -78,22 +75,13 @@ class Buckets:
         timed = table[self.spec.time].filter(pa.array((verdicts == TAKEN) | (verdicts == TICK)))
         newest = pc.max(timed).cast(pa.int64()).as_py()
         kept = verdicts != TICK
-        rows = self._divided(table.filter(pa.array(kept)), places[kept])
+        rows = divided(table.filter(pa.array(kept)), places[kept], self.count)
         yield self._packed(NEVER_US if newest is None else newest, False, rows)
 
     def end(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What tells all buckets, for any rows at all, that nothing more belongs to the log."""
         if any(len(batch) for batch in batches):
             yield self._packed(NEVER_US, True, [b""] * self.count)
-
-    def _divided(self, table: pa.Table, places: "np.typing.NDArray[np.int32]") -> list[bytes]:
-        by_bucket = np.argsort(places, kind="stable")
-        table, counts = table.take(pa.array(by_bucket)), np.bincount(places, minlength=self.count)
-        stops = np.cumsum(counts)
-        return [
-            to_ipc(table.slice(stop - count, count)) if count else b""
-            for stop, count in zip(stops.tolist(), counts.tolist(), strict=True)
-        ]
 
     def _packed(self, newest_us: int, ends: bool, rows: list[bytes]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
@@ -154,6 +142,23 @@ class Turn:
     state: bytes
     rows: pa.Table
     waits: bool
+
+
+def check_count(count: int) -> None:
+    """Raise ValueError for a number of buckets that cannot be."""
+    if not 1 <= count <= COUNT_MAX:
+        raise ValueError(f"{count} buckets cannot be; write a number from 1 to {COUNT_MAX}")
+
+
+def divided(table: pa.Table, places: "np.typing.NDArray[np.int32]", count: int) -> list[bytes]:
+    """The rows of each bucket, packed; `places` says which bucket each row belongs to."""
+    by_bucket = np.argsort(places, kind="stable")
+    table, counts = table.take(pa.array(by_bucket)), np.bincount(places, minlength=count)
+    stops = np.cumsum(counts)
+    return [
+        to_ipc(table.slice(stop - count, count)) if count else b""
+        for stop, count in zip(stops.tolist(), counts.tolist(), strict=True)
+    ]
 
 
 def _judged(rows: pa.Table, verdict: int) -> pa.Table:

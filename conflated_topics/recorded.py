@@ -33,6 +33,7 @@ __all__ = [
     "Spec",
     "State",
     "conflate_table",
+    "key_codes",
     "parse_interval",
     "refuse_missing_keys",
     "refuse_other_columns",
@@ -184,7 +185,7 @@ class _Log:
         if state.held is not None:
             keys = pa.concat_tables([keys, state.held]).unify_dictionaries()
         self.keys = keys
-        self.codes = _codes(self.keys)
+        self.codes = key_codes(self.keys)
         self.held = np.zeros(int(self.codes.max(initial=-1)) + 1, np.bool_)
         self.held[self.codes[len(time_us) :]] = True
 
@@ -281,7 +282,7 @@ def _behind_pending(pending: Any, fresh: Any, fresh_us: Ints) -> tuple[Any, Ints
     return pa.concat_tables([rows, fresh]).unify_dictionaries().combine_chunks(), time_us
 
 
-def _codes(keys: Any) -> Ints:
+def key_codes(keys: Any) -> Ints:
     """A number for each row, the same for the same key."""
     codes: Any = None
     for column in keys.columns:

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 WITHOUT = {
-    "conflated_topics/spark.py": "runs in a Spark session alone: tests/spark/test_conflate.py",
+    "conflated_topics/spark/asof.py": "runs in a Spark session alone: tests/spark/test_asof.py",
+    "conflated_topics/spark/conflation.py": "the same: tests/spark/test_conflate.py",
+    "conflated_topics/spark/frames.py": "columns of Spark's: the tests of both of them",
     "conflated_topics/verdicts.py": "numbers and their names; no function",
     "sow/cli/__main__.py": "calls main; tests/cli/test_serve.py runs it as a process",
 }

@@ -25,20 +25,23 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, Buckets
-from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.ipc import to_ipc
 from conflated_topics.recorded import Policy, Spec, conflate_table, parse_interval, standing_alone
+from conflated_topics.spark.frames import (
+    MAX_SKEW,
+    STATE,
+    arrow_schema,
+    column,
+    enough_partitions,
+    is_ahead,
+    is_tick,
+    unpacked,
+    with_bucket,
+)
 from conflated_topics.verdicts import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TICK, VERDICT
 
 PACKED = f"{BUCKET} int, newest_us long, ends boolean, rows binary"
-STATE = "state binary"
-OPERATION_COLUMNS = ("op", "_op")
-"""The column that says what a row does: of rows as they are, and of typed ones."""
-BYTES_OF_A_PARTITION = 128 * 1024**2
-"""As Spark cuts files: a task holds its partition, several times over while it sorts."""
 NullKeys = Literal["refuse", "drop"]
-MAX_SKEW = "1h"
-"""More than clocks differ by and zones are mistaken by, less than what is a mistake for sure."""
-
 _numbers = itertools.count(1)
 
 
@@ -99,7 +102,7 @@ def conflate(
         null_keys,
         counts or f"conflation {next(_numbers)}",
     )
-    schema = _schema(df)
+    schema = arrow_schema(df)
     wanted.check(schema)
     judged = df.withColumn(VERDICT, wanted.verdict(schema))
     if not df.isStreaming:
@@ -131,21 +134,17 @@ class _Wanted:
 
     def verdict(self, schema: pa.Schema) -> Any:
         """What a row says itself about taking part, as a column."""
-        from pyspark.sql.functions import coalesce, col, current_timestamp, lit, unix_micros, when
+        from pyspark.sql.functions import lit, when
 
         verdict = lit(TAKEN)
         if self.skew_us is not None:
-            time_us = unix_micros(_column(self.spec.time).cast("timestamp"))
-            now_us = unix_micros(current_timestamp())
-            verdict = when(time_us > now_us + lit(self.skew_us), lit(AHEAD)).otherwise(verdict)
+            ahead = is_ahead(self.spec.time, self.skew_us)
+            verdict = when(ahead, lit(AHEAD)).otherwise(verdict)
         if self.null_keys == "drop":
             for key in self.spec.keys:
-                verdict = when(_column(key).isNull(), lit(KEYLESS)).otherwise(verdict)
-        for name in OPERATION_COLUMNS:
-            if name in schema.names and pa.types.is_string(schema.field(name).type):
-                is_tick = coalesce(col(name) == "tick", lit(False))
-                verdict = when(is_tick, lit(TICK)).otherwise(verdict)
-                break
+                verdict = when(column(key).isNull(), lit(KEYLESS)).otherwise(verdict)
+        if (tick := is_tick(schema)) is not None:
+            verdict = when(tick, lit(TICK)).otherwise(verdict)
         return verdict.cast("byte")
 
     def counted(self, rows: Any) -> Any:
@@ -165,23 +164,10 @@ class _Wanted:
         return rows.withColumn(self.late, col(VERDICT) != TAKEN).drop(VERDICT)
 
 
-def _schema(df: Any) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    return to_arrow_schema(df.schema, timezone=zone, prefers_large_types=False)
-
-
 def _order(order: str | Sequence[str] | None, columns: Sequence[str], time: str) -> tuple[str, ...]:
     if order is None:
         return ("bookmark",) if "bookmark" in columns and time != "bookmark" else ()
     return (order,) if isinstance(order, str) else tuple(order)
-
-
-def _column(name: str) -> Any:
-    from pyspark.sql.functions import col
-
-    return col(f"`{name}`")
 
 
 # Batches.
@@ -193,21 +179,11 @@ def _batch(judged: Any, wanted: _Wanted, schema: pa.Schema) -> Any:
 
     spec = wanted.spec
     kept = (TAKEN,) if wanted.late is None else (TAKEN, *ASIDE)
-    partitions = int(judged.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    partitions = max(partitions, _size_bytes(judged) // BYTES_OF_A_PARTITION)
+    parts = enough_partitions(judged)
     judged = judged.where(col(VERDICT).isin(*kept))
-    judged = judged.repartition(partitions, *map(_column, spec.keys))
+    judged = judged.repartition(parts, *map(column, spec.keys))
     result = spec.output_schema(schema).append(pa.field(VERDICT, pa.int8()))
     return judged.mapInArrow(_whole(spec, schema), from_arrow_schema(result))
-
-
-def _size_bytes(df: Any) -> int:
-    """What Spark knows of the input's size; 0 where it cannot be asked."""
-    try:
-        size = int(str(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
-    except Exception:  # over Spark Connect there is no plan to ask
-        return 0
-    return size if size < 2**45 else 0  # a size that nobody knows is said to be huge
 
 
 def _whole(spec: Spec, schema: pa.Schema) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -233,20 +209,18 @@ def _whole(spec: Spec, schema: pa.Schema) -> Callable[[Iterable[Any]], Iterator[
 
 
 def _stream(judged: Any, buckets: Buckets, silence_ms: int, ends: Any) -> Any:
-    from pyspark.sql.functions import lit, pmod, xxhash64
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    hashed = xxhash64(*map(_column, buckets.spec.keys))
-    bucket = pmod(hashed, lit(buckets.count)).cast("int")
-    packed = judged.withColumn(BUCKET, bucket).mapInArrow(buckets.pack, PACKED)
+    bucketed = with_bucket(judged, buckets.spec.keys, buckets.count)
+    packed = bucketed.mapInArrow(buckets.pack, PACKED)
     if ends is not None:
         packed = packed.union(ends.mapInArrow(buckets.end, PACKED))
     timeout = GroupStateTimeout.ProcessingTimeTimeout if silence_ms else GroupStateTimeout.NoTimeout
     turned = packed.groupBy(BUCKET).applyInPandasWithState(
         _turns(buckets, silence_ms), "rows binary", STATE, "append", timeout
     )
-    return turned.mapInArrow(_unpack, from_arrow_schema(buckets.result_schema()))
+    return turned.mapInArrow(unpacked, from_arrow_schema(buckets.result_schema()))
 
 
 def _turns(buckets: Buckets, silence_ms: int) -> Callable[..., Iterator[Any]]:
@@ -280,9 +254,3 @@ def _came(frames: Iterable[Any]) -> tuple[list[bytes], int, bool]:
         newest_us = max(newest_us, int(frame["newest_us"].max()))
         ends = ends or bool(frame["ends"].any())
     return rows, newest_us, ends
-
-
-def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for rows in batch.column("rows").to_pylist():
-            yield from from_ipc(rows).combine_chunks().to_batches()

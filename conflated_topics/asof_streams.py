@@ -1,0 +1,268 @@
+"""As-of joins of streams: what waits on either side, and what a bucket of keys does in its turn.
+
+A row on the left is joined when no row on the right can come any more that is not younger: when
+the right has come further than that, of whatever key. Until then it waits. Of the right is kept
+what rows on the left may still be joined with, those that wait and those to come. So each side
+waits for the other, and where batches begin and end changes nothing about the result.
+
+    left  ──not late──> waiting ──older than the right's watermark──> joined
+    right ──not late──> kept    ──older than both watermarks: but for the last of each key──> gone
+
+The *watermark* of a side is its newest time, less the lateness that is allowed for; a row is late
+if it is older than the watermark that earlier batches left behind. Late rows take no part.
+
+Buckets, packed rows and bytes are as those of a conflated stream (`conflated_topics.buckets`). It
+reads no clock and knows nothing of Spark either.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from conflated_topics.asof import AsOf
+from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, check_count, divided
+from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.ordering import AGAIN
+from conflated_topics.recorded import refuse_other_columns, times_us
+
+OUTCOME = "__outcome"
+TAKES_PART = "takes part"
+TIME_ONLY = "time only"
+"""No row: only its time counts."""
+LEFT_OUT = ("late_left", "late_right", "ahead_left", "ahead_right")
+"""What becomes of rows that take no part, and under which names they are counted."""
+OUTCOME_FIELD = pa.field(OUTCOME, pa.string())
+SideName = Literal["left", "right"]
+PACKED = pa.schema(
+    [
+        (BUCKET, pa.int32()),
+        ("left_us", pa.int64()),
+        ("right_us", pa.int64()),
+        ("left", pa.binary()),
+        ("right", pa.binary()),
+    ]
+)
+MAGIC = b"CTRJ"
+VERSION = 1
+"""Of the bytes of a state. It goes up when older releases cannot read them any more."""
+HEADER = struct.Struct("<4sHI")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side so far: its rows that are remembered, its newest time, and the time before which
+    no row takes part any more."""
+
+    rows: Any
+    newest_us: int | None = None
+    watermark_us: int | None = None
+
+    def take_in(
+        self, join: AsOf, came: Any, newest_us: int | None, lateness_us: int
+    ) -> tuple["Side", int]:
+        """The side with what came, and how many of that are late."""
+        refuse_other_columns(self.rows.schema, came.schema)
+        late = np.zeros(len(came), np.bool_)
+        if self.watermark_us is not None:
+            late = times_us(came[join.time], join.time) < self.watermark_us
+        rows = pa.concat_tables([self.rows, came.filter(pa.array(~late))]).unify_dictionaries()
+        newest_us = max((t for t in (self.newest_us, newest_us) if t is not None), default=None)
+        watermark_us = self.watermark_us
+        if newest_us is not None:
+            watermark_us = max(newest_us - lateness_us, watermark_us or newest_us - lateness_us)
+        return Side(rows, newest_us, watermark_us), int(late.sum())
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What a stream has left behind so far. Never changed; `take_in` makes the next one."""
+
+    left: Side
+    right: Side
+
+
+class Came(NamedTuple):
+    """What a batch has brought: rows of both sides, and the newest time of each, whatever the
+    keys; None: there was none."""
+
+    left: Any
+    right: Any
+    left_us: int | None
+    right_us: int | None
+
+
+def take_in(
+    sides: Sides, join: AsOf, came: Came, lateness_us: int
+) -> tuple[Sides, Any, dict[str, int]]:
+    """Take in a batch; returns what is remembered, the rows that are joined, and how many came too
+    late on each side."""
+    left, late_left = sides.left.take_in(join, came.left, came.left_us, lateness_us)
+    right, late_right = sides.right.take_in(join, came.right, came.right_us, lateness_us)
+    ready = np.zeros(len(left.rows), np.bool_)
+    if right.watermark_us is not None:
+        ready = times_us(left.rows[join.time], join.time) < right.watermark_us
+    joined = join.joined(left.rows.filter(pa.array(ready)), right.rows)
+    waiting = left.rows.filter(pa.array(~ready)).combine_chunks()
+    since_us = None
+    if left.watermark_us is not None and right.watermark_us is not None:
+        # What waits is not older than the right's, and what is to come than the left's.
+        since_us = min(left.watermark_us, right.watermark_us)
+    kept = join.wanted(right.rows, since_us)
+    after = Sides(replace(left, rows=waiting), replace(right, rows=kept))
+    return after, joined, {"late_left": late_left, "late_right": late_right}
+
+
+@dataclass(frozen=True)
+class JoinBuckets:
+    """The buckets of one join: how, of which columns on each side, and into how many.
+
+    Raises ValueError for columns that do not fit, and for a count that cannot be.
+    """
+
+    join: AsOf
+    left: pa.Schema
+    right: pa.Schema
+    lateness_us: int = 0
+    count: int = COUNT
+
+    def __post_init__(self) -> None:
+        check_count(self.count)
+        self.join.result_schema(self.left, self.right)
+
+    def result_schema(self) -> pa.Schema:
+        """The columns of what turns hand on: those of the join, and what became of the row."""
+        schema = self.join.result_schema(self.left, self.right)
+        return schema.append(pa.field(OUTCOME, pa.string()))
+
+    def pack(self, side: SideName, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition of a side, with their buckets and outcomes, as packed rows."""
+        schema = (self.left if side == "left" else self.right).append(OUTCOME_FIELD)
+        numbers, tables = [], []
+        for batch in batches:
+            at = batch.schema.get_field_index(BUCKET)
+            numbers.append(batch.column(at).to_numpy())
+            tables.append(batch.remove_column(at).cast(schema))
+        if not tables:
+            return
+        table, places = pa.Table.from_batches(tables, schema), np.concatenate(numbers)
+        counts = pc.is_in(table[OUTCOME], pa.array([TAKES_PART, TIME_ONLY]))
+        newest = pc.max(table[self.join.time].filter(counts)).cast(pa.int64()).as_py()
+        kept = np.asarray(pc.not_equal(table[OUTCOME], TIME_ONLY))
+        nothing = [b""] * self.count, np.full(self.count, NEVER_US)
+        rows = divided(table.filter(pa.array(kept)), places[kept], self.count)
+        told = rows, np.full(self.count, NEVER_US if newest is None else newest)
+        left, right = (told, nothing) if side == "left" else (nothing, told)
+        buckets = pa.array(np.arange(self.count, dtype=np.int32))
+        yield pa.RecordBatch.from_arrays(
+            [
+                buckets,
+                pa.array(left[1]),
+                pa.array(right[1]),
+                pa.array(left[0], pa.binary()),
+                pa.array(right[0], pa.binary()),
+            ],
+            schema=PACKED,
+        )
+
+    def turn(
+        self,
+        stored: bytes | None,
+        lefts: Iterable[bytes],
+        rights: Iterable[bytes],
+        left_us: int,
+        right_us: int,
+    ) -> tuple[bytes, Any]:
+        """One bucket's turn: its next state, and rows with their outcomes. `stored` is its state,
+        None at first, the others are what came packed."""
+        left, aside_left = _unpacked(lefts, self.left)
+        right, aside_right = _unpacked(rights, self.right)
+        came = Came(left, right, _time(left_us), _time(right_us))
+        sides, rows, late = take_in(self._sides(stored), self.join, came, self.lateness_us)
+        outcomes = aside_left + aside_right
+        for name, number in late.items():
+            outcomes += [name] * number
+        return self._bytes(sides), self.told(rows, outcomes)
+
+    def whole(self, left: Any, right: Any) -> Any:
+        """Both sides at once, each with its outcomes: the join of a batch."""
+        left, aside_left = _taken(left)
+        right, aside_right = _taken(right)
+        return self.told(self.join.joined(left, right), aside_left + aside_right)
+
+    def told(self, rows: Any, outcomes: Sequence[str]) -> Any:
+        """Rows that were joined, and behind them one for each that takes no part."""
+        schema = self.result_schema()
+        rows = rows.append_column(OUTCOME, pa.array([TAKES_PART] * len(rows), pa.string()))
+        aside = {field.name: pa.nulls(len(outcomes), field.type) for field in schema}
+        aside[OUTCOME] = pa.array(outcomes, pa.string())
+        return pa.concat_tables([rows.cast(schema), pa.table(aside, schema)])
+
+    def _sides(self, stored: bytes | None) -> Sides:
+        if stored is None:
+            return Sides(Side(self.left.empty_table()), Side(self.right.empty_table()))
+        return _from_bytes(stored, self._about())
+
+    def _bytes(self, sides: Sides) -> bytes:
+        tables = [to_ipc(side.rows) for side in (sides.left, sides.right)]
+        times = [[side.newest_us, side.watermark_us] for side in (sides.left, sides.right)]
+        about = {**self._about(), "times": times, "sizes": [len(table) for table in tables]}
+        text = json.dumps(about).encode()
+        return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, *tables])
+
+    def _about(self) -> dict[str, Any]:
+        """What must be the same for a state to be gone on with."""
+        join = self.join
+        return {
+            "keys": list(join.keys),
+            "time": join.time,
+            "tolerance_us": join.tolerance_us,
+            "order": list(join.order),
+            "buckets": self.count,
+        }
+
+
+def _from_bytes(data: bytes, wanted: dict[str, Any]) -> Sides:
+    """The sides that were stored; raises ValueError for a state that cannot be gone on with."""
+    if len(data) < HEADER.size or data[:4] != MAGIC:
+        raise ValueError(f"this is not the state of an as-of join; {AGAIN}")
+    _, version, size = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise ValueError(
+            f"this state has the version {version}, and {VERSION} is understood here; "
+            f"use the release that wrote it, or {AGAIN}"
+        )
+    at = HEADER.size + size
+    about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
+    if about is None or at + sum(about["sizes"]) != len(data):
+        raise ValueError(f"this state was cut short; use an earlier one, or {AGAIN}")
+    differing = [name for name, value in wanted.items() if about[name] != value]
+    if differing:
+        said = ", ".join(f"{name} {about[name]!r}, not {wanted[name]!r}" for name in differing)
+        raise ValueError(
+            f"this state belongs to another join: it has {said}; go on with these, or {AGAIN}"
+        )
+    middle = at + about["sizes"][0]
+    tables = from_ipc(data[at:middle]), from_ipc(data[middle:])
+    return Sides(*(Side(rows, *times) for rows, times in zip(tables, about["times"], strict=True)))
+
+
+def _time(told_us: int) -> int | None:
+    return None if told_us == NEVER_US else told_us
+
+
+def _unpacked(packed: Iterable[bytes], schema: pa.Schema) -> tuple[Any, list[str]]:
+    tables = [from_ipc(rows) for rows in packed if rows]
+    return _taken(pa.concat_tables([schema.append(OUTCOME_FIELD).empty_table(), *tables]))
+
+
+def _taken(table: Any) -> tuple[Any, list[str]]:
+    """The rows that take part, and the outcomes of those that do not and are counted."""
+    takes_part = pc.equal(table[OUTCOME], TAKES_PART)
+    aside = table[OUTCOME].filter(pc.is_in(table[OUTCOME], pa.array(LEFT_OUT))).to_pylist()
+    return table.filter(takes_part).drop_columns(OUTCOME), aside

@@ -1,0 +1,187 @@
+"""As-of joins on Spark: each row of one DataFrame with what another one said last, at that moment.
+
+    asof_join(trades, quotes, keys="symbol", time="ts", tolerance="5s")
+
+Both sides are divided into buckets of keys. Of a batch, each bucket is joined at once; of streams,
+it has a state, in which rows wait for the other side (`conflated_topics.asof_streams`). What comes
+of that is the same, whatever the triggers.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from conflated_topics.asof import AsOf
+from conflated_topics.asof_streams import (
+    LEFT_OUT,
+    OUTCOME,
+    TAKES_PART,
+    TIME_ONLY,
+    JoinBuckets,
+    SideName,
+)
+from conflated_topics.buckets import BUCKET, COUNT, COUNT_MAX, NEVER_US
+from conflated_topics.ipc import to_ipc
+from conflated_topics.spark.frames import (
+    MAX_SKEW,
+    STATE,
+    arrow_schema,
+    column,
+    enough_partitions,
+    is_ahead,
+    is_tick,
+    unpacked,
+    with_bucket,
+)
+from conflated_topics.specs import parse_interval
+
+PACKED = f"{BUCKET} int, left_us long, right_us long, left binary, right binary"
+
+_numbers = itertools.count(1)
+
+
+def asof_join(
+    left: Any,
+    right: Any,
+    keys: str | Sequence[str],
+    time: str,
+    tolerance: str | timedelta,
+    *,
+    order: str | Sequence[str] | None = None,
+    lateness: str | timedelta = "0s",
+    max_skew: str | timedelta | None = MAX_SKEW,
+    counts: Any = None,
+    buckets: int = COUNT,
+) -> Any:
+    """Each row of `left` with the last row of `right` at its time or before: a left join.
+
+    `keys` and `time` are columns of both, `time` a timestamp without nulls. The row on the right
+    is older by no more than `tolerance`, an interval such as ``"5s"`` or a timedelta, inclusive;
+    where there is none its columns are null. `order` names columns of the right that decide
+    between rows of the same time; by default `bookmark`, where the right has that. The result has
+    the columns of the left and those that the right has beside keys and time.
+
+    Both sides are batches, or both are streams. A row on the left of a stream waits until the
+    right has come further than its time, and what it may be joined with is kept for it. Rows that
+    are late on their side by more than `lateness`, and those further ahead of the clock than
+    `max_skew` (None: however far), take no part; they are counted as `late_left`, `late_right`,
+    `ahead_left` and `ahead_right` in the observed metrics, under `counts`: a name, by default
+    ``as-of join 1`` and so on, or for a batch an `Observation`. `buckets` is how many tasks can
+    share a stream; a checkpoint keeps to its number.
+
+    Raises ValueError for what does not fit the columns: ones that are missing, of other types, or
+    called alike on both sides.
+    """
+    if left.isStreaming != right.isStreaming:
+        stream, batch = ("left", "right") if left.isStreaming else ("right", "left")
+        raise ValueError(
+            f"the {stream} side is a stream and the {batch} side is not; read both as streams, "
+            "or both as batches"
+        )
+    schemas = {"left": arrow_schema(left), "right": arrow_schema(right)}
+    join = AsOf(
+        (keys,) if isinstance(keys, str) else tuple(keys),
+        time,
+        parse_interval(tolerance, least_us=0),
+        _order(order, schemas["right"].names),
+    )
+    late_us = parse_interval(lateness, least_us=0)
+    skew_us = None if max_skew is None else parse_interval(max_skew, least_us=0)
+    count = buckets
+    if not left.isStreaming:
+        count = min(max(map(enough_partitions, (left, right))), COUNT_MAX)
+    divided = JoinBuckets(join, schemas["left"], schemas["right"], late_us, count)
+    sides = [
+        with_bucket(_judged(side, name, schemas[name], time, skew_us), join.keys, count)
+        for name, side in (("left", left), ("right", right))
+    ]
+    bring_together = _streams if left.isStreaming else _batches
+    joined = bring_together(sides[0], sides[1], divided)
+    return _counted(joined, counts or f"as-of join {next(_numbers)}")
+
+
+def _order(order: str | Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
+    if order is None:
+        return ("bookmark",) if "bookmark" in columns else ()
+    return (order,) if isinstance(order, str) else tuple(order)
+
+
+def _judged(side: Any, name: str, schema: pa.Schema, time: str, skew_us: int | None) -> Any:
+    """The rows with what a row says itself about taking part."""
+    from pyspark.sql.functions import lit, when
+
+    outcome = lit(TAKES_PART)
+    if skew_us is not None:
+        outcome = when(is_ahead(time, skew_us), lit(f"ahead_{name}")).otherwise(outcome)
+    if (tick := is_tick(schema)) is not None:
+        outcome = when(tick, lit(TIME_ONLY)).otherwise(outcome)
+    return side.withColumn(OUTCOME, outcome)
+
+
+def _counted(joined: Any, counts: Any) -> Any:
+    """The rows that were joined; those that take no part are counted."""
+    from pyspark.sql.functions import col, count_if, lit
+
+    numbers = [count_if(col(OUTCOME) == lit(name)).alias(name) for name in LEFT_OUT]
+    return joined.observe(counts, *numbers).where(col(OUTCOME) == TAKES_PART).drop(OUTCOME)
+
+
+def _batches(left: Any, right: Any, buckets: JoinBuckets) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schemas = [
+        side.append(pa.field(OUTCOME, pa.string())) for side in (buckets.left, buckets.right)
+    ]
+
+    def join_bucket(left: pa.Table, right: pa.Table) -> pa.Table:
+        sides = [
+            table.drop_columns(BUCKET).cast(schema)
+            for table, schema in zip((left, right), schemas, strict=True)
+        ]
+        return buckets.whole(*sides)
+
+    cogrouped = left.groupBy(column(BUCKET)).cogroup(right.groupBy(column(BUCKET)))
+    return cogrouped.applyInArrow(join_bucket, from_arrow_schema(buckets.result_schema()))
+
+
+def _streams(left: Any, right: Any, buckets: JoinBuckets) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    sides: tuple[tuple[SideName, Any], ...] = (("left", left), ("right", right))
+    one, other = (side.mapInArrow(partial(buckets.pack, name), PACKED) for name, side in sides)
+    turned = (
+        one.union(other)
+        .groupBy(BUCKET)
+        .applyInPandasWithState(
+            _turns(buckets), "rows binary", STATE, "append", GroupStateTimeout.NoTimeout
+        )
+    )
+    return turned.mapInArrow(unpacked, from_arrow_schema(buckets.result_schema()))
+
+
+def _turns(buckets: JoinBuckets) -> Callable[..., Iterator[Any]]:
+    """A bucket's turn as Spark calls for it."""
+
+    def turn(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        state = bytes(stored.get[0]) if stored.exists else None
+        lefts: list[bytes] = []
+        rights: list[bytes] = []
+        left_us = right_us = NEVER_US
+        for frame in frames:
+            lefts += frame["left"].tolist()
+            rights += frame["right"].tolist()
+            left_us = max(left_us, int(frame["left_us"].max()))
+            right_us = max(right_us, int(frame["right_us"].max()))
+        state, rows = buckets.turn(state, lefts, rights, left_us, right_us)
+        stored.update((state,))
+        if len(rows):
+            yield pd.DataFrame({"rows": [to_ipc(rows)]})
+
+    return turn

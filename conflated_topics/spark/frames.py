@@ -1,0 +1,85 @@
+"""What conflation and joins on Spark have in common: columns, buckets, and packed rows.
+
+Streams are brought together in a few *buckets* of keys (`conflated_topics.buckets`), each with one
+blob of state. What comes of a bucket's turn are rows as Arrow streams in a binary column.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from conflated_topics.buckets import BUCKET
+from conflated_topics.ipc import from_ipc
+
+STATE = "state binary"
+OPERATION_COLUMNS = ("op", "_op")
+"""The column that says what a row does: of rows as they are, and of typed ones."""
+BYTES_OF_A_PARTITION = 128 * 1024**2
+"""As Spark cuts files: a task holds its partition, several times over while it sorts."""
+MAX_SKEW = "1h"
+"""More than clocks differ by and zones are mistaken by, less than what is a mistake for sure."""
+
+
+def column(name: str) -> Any:
+    """A column by its exact name."""
+    from pyspark.sql.functions import col
+
+    return col(f"`{name}`")
+
+
+def arrow_schema(df: Any) -> pa.Schema:
+    """The columns of a DataFrame as the core is given them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
+    return to_arrow_schema(df.schema, timezone=zone, prefers_large_types=False)
+
+
+def is_ahead(time: str, skew_us: int) -> Any:
+    """Whether a row is further ahead of the clock than so much. The clock is Spark's of the batch,
+    which the checkpoint keeps."""
+    from pyspark.sql.functions import current_timestamp, lit, unix_micros
+
+    time_us = unix_micros(column(time).cast("timestamp"))
+    return time_us > unix_micros(current_timestamp()) + lit(skew_us)
+
+
+def is_tick(schema: pa.Schema) -> Any:
+    """Whether a row stands only for its time; None where no column says what a row does."""
+    from pyspark.sql.functions import coalesce, col, lit
+
+    for name in OPERATION_COLUMNS:
+        if name in schema.names and pa.types.is_string(schema.field(name).type):
+            return coalesce(col(name) == "tick", lit(False))
+    return None
+
+
+def with_bucket(df: Any, keys: Sequence[str], count: int) -> Any:
+    """The rows with the bucket that their keys belong to."""
+    from pyspark.sql.functions import lit, pmod, xxhash64
+
+    bucket = pmod(xxhash64(*map(column, keys)), lit(count)).cast("int")
+    return df.withColumn(BUCKET, bucket)
+
+
+def enough_partitions(df: Any) -> int:
+    """Partitions of a batch that a task can hold each."""
+    partitions = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    return max(partitions, _size_bytes(df) // BYTES_OF_A_PARTITION)
+
+
+def _size_bytes(df: Any) -> int:
+    """What Spark knows of the input's size; 0 where it cannot be asked."""
+    try:
+        size = int(str(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    except Exception:  # over Spark Connect there is no plan to ask
+        return 0
+    return size if size < 2**45 else 0  # a size that nobody knows is said to be huge
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows that turns have handed on."""
+    for batch in batches:
+        for rows in batch.column("rows").to_pylist():
+            yield from from_ipc(rows).combine_chunks().to_batches()
