@@ -95,7 +95,9 @@ def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
     return members
 
 
-def _one(server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None) -> TakenSnapshot:
+def _one(
+    server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None
+) -> TakenSnapshot:
     asked = {
         "topic": topic["name"],
         "filter": wanted.condition,
