@@ -56,7 +56,8 @@ class SnapshotPart(InputPartition):
         self.bookmark = bookmark
 
     def read(self, server: SowServer) -> Iterator[pa.RecordBatch]:
-        """The rows, in Arrow; raises ServerRefusal where neither snapshot nor log has them any more."""
+        """The rows, in Arrow; raises ServerRefusal where neither snapshot nor log has them any
+        more."""
         try:
             return part_of_snapshot(server, self.snapshot, self.part)
         except ServerRefusal as error:
