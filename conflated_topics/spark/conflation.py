@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, Buckets
 from conflated_topics.ipc import to_ipc
@@ -42,6 +44,12 @@ from conflated_topics.verdicts import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TIC
 
 PACKED = f"{BUCKET} int, newest_us long, ends boolean, rows binary"
 NullKeys = Literal["refuse", "drop"]
+INTERVAL_COLUMN = "interval"
+"""The column of the result that tells several intervals apart."""
+INTERVAL_NUMBER = "__number"
+NUMBER_FIELD = pa.field(INTERVAL_NUMBER, pa.int32())
+"""The place of a row's interval among them, on its way."""
+
 _numbers = itertools.count(1)
 
 
@@ -49,7 +57,7 @@ def conflate(
     df: Any,
     keys: str | Sequence[str],
     time: str,
-    interval: str | timedelta,
+    interval: str | timedelta | Sequence[str],
     policy: Policy = "latest",
     order: str | Sequence[str] | None = None,
     delete: str | None = None,
@@ -66,9 +74,11 @@ def conflate(
     """A DataFrame, batch or streaming, with at most one row for each key and interval.
 
     `keys` and `order` are column names (`order` breaks ties of `time`; by default `bookmark` where
-    there is such a column), `time` a timestamp column, `interval` ``"1s"`` or a timedelta. `policy`
-    is an operation (latest, merge, sum, min, max, first, count), one for some columns each, or a
-    callable that folds two values of the column `value`. `delete` names a boolean column.
+    there is such a column), `time` a timestamp column, `interval` ``"1s"`` or a timedelta, or a
+    list of such texts: then there are the windows of each, and a column `interval` that holds its
+    text as it is written. `policy` is an operation (latest, merge, sum, min, max, first, count),
+    one for some columns each, or a callable that folds two values of the column `value`. `delete`
+    names a boolean column.
 
     A row of a stream that is older than the newest of earlier triggers takes part in its order if
     it is so by no more than `lateness`; all rows wait that long. Older ones, and those further
@@ -87,15 +97,27 @@ def conflate(
 
     Raises ValueError for what does not fit the columns.
     """
-    wanted = _Wanted(
+    names: Sequence[str] | None = None
+    lengths: Sequence[str | timedelta]
+    if isinstance(interval, str | timedelta):
+        lengths = [interval]
+    else:
+        lengths = names = _several(interval, df.columns, late)
+    specs = [
         Spec(
             (keys,) if isinstance(keys, str) else tuple(keys),
             time,
-            parse_interval(interval),
+            parse_interval(length),
             policy,
             _order(order, df.columns, time),
             delete,
-        ),
+        )
+        for length in lengths
+    ]
+    wanted = _Wanted(
+        specs[0],
+        specs,
+        names,
         parse_interval(lateness, least_us=0),
         None if max_skew is None else parse_interval(max_skew, least_us=0),
         late,
@@ -108,15 +130,36 @@ def conflate(
     if not df.isStreaming:
         return wanted.result(_batch(wanted.counted(judged), wanted, schema))
     silence_ms = 0 if closes_after is None else parse_interval(closes_after) // 1000
-    divided = Buckets(wanted.spec, schema, wanted.lateness_us, buckets)
+    divided = [Buckets(spec, schema, wanted.lateness_us, buckets) for spec in specs]
     return wanted.result(wanted.counted(_stream(judged, divided, silence_ms, ends)))
+
+
+def _several(intervals: Sequence[str], columns: Sequence[str], late: str | None) -> tuple[str, ...]:
+    """The texts of several intervals; raises ValueError for a list that cannot be one, or not of
+    these columns."""
+    if not intervals:
+        raise ValueError("the list of intervals is empty; write at least one, such as '1s'")
+    for text in intervals:
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{text!r} in the list of intervals is no text, which is what the column "
+                f"{INTERVAL_COLUMN!r} holds; write 500ms, 1s or 5m"
+            )
+    if len(set(intervals)) < len(intervals):
+        raise ValueError(f"the list of intervals {list(intervals)} has one twice; leave one out")
+    if INTERVAL_COLUMN in (*columns, late):
+        raise ValueError(f"{INTERVAL_COLUMN!r} is a column of the result; rename the other one")
+    return tuple(intervals)
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is asked for, beside how a stream of it is run."""
+    """What is asked for, beside how a stream of it is run. There is a spec for each interval, and
+    `spec` is the first of them; `names` are the texts of several."""
 
     spec: Spec
+    specs: Sequence[Spec]
+    names: Sequence[str] | None
     lateness_us: int
     skew_us: int | None
     late: str | None
@@ -156,8 +199,12 @@ class _Wanted:
 
     def result(self, rows: Any) -> Any:
         """What the caller is given of rows with their verdicts."""
-        from pyspark.sql.functions import col
+        from pyspark.sql.functions import array, col, lit, when
 
+        if self.names is not None:
+            name = array(*map(lit, self.names))[col(INTERVAL_NUMBER)]
+            rows = rows.withColumn(INTERVAL_COLUMN, when(col(VERDICT) == TAKEN, name))
+        rows = rows.drop(INTERVAL_NUMBER)
         if self.late is None:
             return rows.where(col(VERDICT) == TAKEN).drop(VERDICT)
         rows = rows.where(col(VERDICT).isin(TAKEN, *ASIDE))
@@ -182,53 +229,80 @@ def _batch(judged: Any, wanted: _Wanted, schema: pa.Schema) -> Any:
     parts = enough_partitions(judged)
     judged = judged.where(col(VERDICT).isin(*kept))
     judged = judged.repartition(parts, *map(column, spec.keys))
-    result = spec.output_schema(schema).append(pa.field(VERDICT, pa.int8()))
-    return judged.mapInArrow(_whole(spec, schema), from_arrow_schema(result))
+    result = spec.output_schema(schema).append(pa.field(VERDICT, pa.int8())).append(NUMBER_FIELD)
+    return judged.mapInArrow(_whole(wanted.specs, schema), from_arrow_schema(result))
 
 
-def _whole(spec: Spec, schema: pa.Schema) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _whole(specs: Sequence[Spec], schema: pa.Schema) -> Callable[[Iterable[Any]], Iterator[Any]]:
     columns = schema.append(pa.field(VERDICT, pa.int8()))
 
     def conflate_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow.compute as pc
-
         table = pa.Table.from_batches([batch.cast(columns) for batch in batches], columns)
         taken = pc.equal(table[VERDICT], TAKEN)
-        rows = conflate_table(table.filter(taken).drop_columns(VERDICT), spec)
-        verdicts = pa.array([TAKEN] * len(rows), pa.int8())
-        yield from rows.append_column(VERDICT, verdicts).combine_chunks().to_batches()
+        log = table.filter(taken).drop_columns(VERDICT)
+        for number, spec in enumerate(specs):
+            rows = conflate_table(log, spec)
+            verdicts = pa.array([TAKEN] * len(rows), pa.int8())
+            yield from _numbered(rows.append_column(VERDICT, verdicts), number).to_batches()
         aside = table.filter(pc.invert(taken))
         if len(aside):
-            alone = standing_alone(aside.drop_columns(VERDICT), spec)
-            yield from alone.append_column(VERDICT, aside[VERDICT]).combine_chunks().to_batches()
+            alone = standing_alone(aside.drop_columns(VERDICT), specs[0])
+            yield from _numbered(alone.append_column(VERDICT, aside[VERDICT]), 0).to_batches()
 
     return conflate_partition
+
+
+def _numbered(rows: pa.Table, number: int) -> pa.Table:
+    """Rows with the place of their interval among several."""
+    numbers = pa.array(np.full(len(rows), number, np.int32))
+    return rows.append_column(NUMBER_FIELD, numbers).combine_chunks()
 
 
 # Streams.
 
 
-def _stream(judged: Any, buckets: Buckets, silence_ms: int, ends: Any) -> Any:
+def _stream(judged: Any, several: Sequence[Buckets], silence_ms: int, ends: Any) -> Any:
+    """What is handed on of a stream, by one operator: each interval has buckets of its own, which
+    are told the same."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.streaming.state import GroupStateTimeout
 
+    buckets = several[0]
     bucketed = with_bucket(judged, buckets.spec.keys, buckets.count)
-    packed = bucketed.mapInArrow(buckets.pack, PACKED)
+    packed = bucketed.mapInArrow(_to_each(buckets.pack, several), PACKED)
     if ends is not None:
-        packed = packed.union(ends.mapInArrow(buckets.end, PACKED))
+        packed = packed.union(ends.mapInArrow(_to_each(buckets.end, several), PACKED))
     timeout = GroupStateTimeout.ProcessingTimeTimeout if silence_ms else GroupStateTimeout.NoTimeout
     turned = packed.groupBy(BUCKET).applyInPandasWithState(
-        _turns(buckets, silence_ms), "rows binary", STATE, "append", timeout
+        _turns(several, silence_ms), "rows binary", STATE, "append", timeout
     )
-    return turned.mapInArrow(unpacked, from_arrow_schema(buckets.result_schema()))
+    result = buckets.result_schema().append(NUMBER_FIELD)
+    return turned.mapInArrow(unpacked, from_arrow_schema(result))
 
 
-def _turns(buckets: Buckets, silence_ms: int) -> Callable[..., Iterator[Any]]:
+Packing = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _to_each(pack: Packing, several: Sequence[Buckets]) -> Packing:
+    """The same packed rows for the buckets of each interval, which follow one another."""
+
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in pack(batches):
+            for number in range(len(several)):
+                shifted = pc.add(batch.column(0), pa.scalar(number * several[0].count, pa.int32()))
+                yield batch.set_column(0, batch.schema.field(0), shifted)
+
+    return packed
+
+
+def _turns(several: Sequence[Buckets], silence_ms: int) -> Callable[..., Iterator[Any]]:
     """A bucket's turn as Spark calls for it."""
 
-    def turn(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
+    def turn(bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
         import pandas as pd
 
+        number = int(bucket[0]) // several[0].count
+        buckets = several[number]
         state = bytes(stored.get[0]) if stored.exists else None
         if stored.hasTimedOut:
             assert state is not None
@@ -239,8 +313,11 @@ def _turns(buckets: Buckets, silence_ms: int) -> Callable[..., Iterator[Any]]:
         stored.update((turned.state,))
         if silence_ms and turned.waits:
             stored.setTimeoutDuration(silence_ms)
-        if len(turned.rows):
-            yield pd.DataFrame({"rows": [to_ipc(turned.rows)]})
+        rows = turned.rows
+        if number:  # what takes no part comes out once
+            rows = rows.filter(pc.equal(rows[VERDICT], TAKEN))
+        if len(rows):
+            yield pd.DataFrame({"rows": [to_ipc(_numbered(rows, number))]})
 
     return turn
 

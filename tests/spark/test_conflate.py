@@ -95,6 +95,32 @@ def test_a_column_that_is_not_there_is_answered_with_the_nearest(spark):
         conflate(frame, "sym", "ts", "1")
 
 
+def test_several_intervals_are_each_what_it_is_alone(spark):
+    table = log(1)
+    frame = spark.createDataFrame(table)
+    rows = conflate(frame, "sym", "ts", ["1s", "1000 ms"], delete="gone").toArrow().to_pylist()
+    for written in ("1s", "1000 ms"):
+        of_one = [row for row in rows if row["interval"] == written]
+        alone = [{**row, "interval": written} for row in expected(table, delete="gone")]
+        assert sorted(of_one, key=lambda row: (row["window_end"], row["sym"])) == alone
+    assert len(rows) == 2 * len(alone)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "options", "says"),
+    [
+        ([], {}, "the list of intervals is empty"),
+        (["1s", "1s"], {}, "has one twice"),
+        (["1s", timedelta(seconds=2)], {}, "is no text"),
+        (["1s", "2"], {}, "no unit"),
+        (["1s"], {"late": "interval"}, "'interval' is a column of the result"),
+    ],
+)
+def test_a_list_of_intervals_that_cannot_be_is_refused(spark, intervals, options, says):
+    with pytest.raises(ValueError, match=says):
+        conflate(spark.createDataFrame(log(1, 5)), "sym", "ts", intervals, **options)
+
+
 class Feed:
     """A directory that a stream reads, a file at a time, and the rows that the stream has given."""
 
@@ -119,7 +145,7 @@ class Feed:
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self.directory / "in"))
         )
-        found = conflate(source, ["sym"], "ts", "1s", **self.options)
+        found = conflate(source, ["sym"], "ts", **{"interval": "1s", **self.options})
         query = (
             found.writeStream.format("parquet")
             .option("path", str(self.out))
@@ -178,6 +204,27 @@ def test_a_stream_in_any_pieces_and_partitions_gives_what_the_whole_does(spark, 
     late.sort(key=lambda row: row["ts"])
     assert late == [{**early.to_pylist()[0], **nowhere}, {**ahead, **nowhere}]
     assert feed.counted() == {"late": 1, "ahead": 0, "without_key": 0}
+
+
+def test_a_stream_of_several_intervals_goes_on_with_each(spark, tmp_path):
+    table = log(3, 60)
+    feed = Feed(spark, tmp_path, "several", interval=["1s", "2s"], buckets=2, late="late")
+    for rows in (table.slice(0, 30), pa.concat_tables([table.slice(30), table.slice(0, 1)])):
+        feed.put(rows)
+        feed.run()
+    assert feed.counted() == {"late": 1, "ahead": 0, "without_key": 0}
+    (late,) = (row for row in feed.rows() if row["late"])
+    assert late["interval"] is None
+    until, rows = table["ts"][-1].as_py(), [row for row in feed.rows() if not row.pop("late")]
+    for written, seconds in (("1s", 1), ("2s", 2)):
+        spec = Spec(("sym",), "ts", seconds * 1_000_000, order=("bookmark",))
+        windows = [
+            row for row in by_time(conflate_table(table, spec)) if row["window_end"] <= until
+        ]
+        assert [row for row in rows if row["interval"] == written] == [
+            {**row, "interval": written} for row in windows
+        ]
+    assert len(feed.progress[0]["observedMetrics"]) == 1
 
 
 def test_rows_without_a_key_and_rows_far_ahead_take_no_part_in_a_batch(spark):
