@@ -146,8 +146,8 @@ class Turn:
 
 def check_count(count: int) -> None:
     """Raise ValueError for a number of buckets that cannot be."""
-    if not 1 <= count <= COUNT_MAX:
-        raise ValueError(f"{count} buckets cannot be; write a number from 1 to {COUNT_MAX}")
+    if type(count) is not int or not 1 <= count <= COUNT_MAX:
+        raise ValueError(f"{count!r} buckets cannot be; write a number from 1 to {COUNT_MAX}")
 
 
 def divided(table: pa.Table, places: "np.typing.NDArray[np.int32]", count: int) -> list[bytes]:

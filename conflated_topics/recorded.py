@@ -144,6 +144,11 @@ def refuse_other_columns(before: Any, now: Any) -> None:
     """Raise ValueError if a batch's schema is not that of the batches before it."""
     if before == now:
         return
+    if before.names != now.names and sorted(before.names) == sorted(now.names):
+        raise ValueError(
+            f"the batch has its columns in another order than those before it, "
+            f"{', '.join(now.names)}; select them as {', '.join(before.names)}"
+        )
     theirs, ours = ({f"{field.name} {field.type}" for field in schema} for schema in (before, now))
     raise ValueError(
         f"the batch has other columns than those before it: {sorted(ours - theirs)} instead "

@@ -39,8 +39,9 @@ def test_a_pattern_that_would_need_too_much_is_refused():
         topic_search("a{1000}" * 10)
 
 
-@given(names.filter(lambda text: "%n" in text), names.filter(bool))
-def test_the_source_of_a_copy_is_found_from_its_name(topic_format, source):
+@given(names, names, names.filter(bool))
+def test_the_source_of_a_copy_is_found_from_its_name(before, after, source):
+    topic_format = f"{before}%n{after}"
     assert copied_from(topic_format, copy_name(topic_format, source)) == source
 
 

@@ -33,7 +33,10 @@ def arrow_schema(df: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    return to_arrow_schema(df.schema, timezone=zone, prefers_large_types=False)
+    # What may be null is known better by one version of a query than by another, and changes
+    # nothing about a column: the state of one is that of the other.
+    schema = df.schema.toNullable()
+    return to_arrow_schema(schema, timezone=zone, prefers_large_types=False)
 
 
 def is_ahead(time: str, skew_us: int) -> Any:

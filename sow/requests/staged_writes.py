@@ -63,8 +63,10 @@ class StagedRows:
         )
 
     def runs(self) -> Iterator["StagedRows"]:
-        """Pieces in which all rows do the same."""
-        for _, run in groupby(range(len(self)), self.operations.__getitem__):
+        """Pieces in which all rows do the same, with bodies or without: what a row does must not
+        depend on its neighbours."""
+        kinds = list(zip(self.operations, (body is None for body in self.bodies), strict=True))
+        for _, run in groupby(range(len(self)), kinds.__getitem__):
             places = list(run)
             for start in range(0, len(places), ROWS_AT_ONCE):
                 yield self.at(places[start : start + ROWS_AT_ONCE])

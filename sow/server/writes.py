@@ -11,7 +11,7 @@ changes nothing.
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -50,10 +50,10 @@ ABORT_PARAMETERS = ("topic",)
 class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
     """What a task has staged: so many chunks, holding so many rows."""
 
-    part: int
+    part: Annotated[int, msgspec.Meta(ge=0)]
     attempt: str
-    chunks: int
-    rows: int
+    chunks: Annotated[int, msgspec.Meta(ge=0)]
+    rows: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Commit(msgspec.Struct, forbid_unknown_fields=True):

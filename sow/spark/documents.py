@@ -20,8 +20,11 @@ Convert = Callable[[Any], Any]
 
 
 def documents(batch: pa.RecordBatch, leave_out_nulls: bool) -> pa.StringArray:
-    """Each row as a JSON document; a null is written as null, or left out."""
+    """Each row as a JSON document; a null is written as null, or left out. Without columns there
+    are none."""
     names = batch.schema.names
+    if not names:
+        return pa.nulls(len(batch), pa.string())
     columns = [_values(name, batch.column(name)) for name in names]
     rows: Iterator[dict[str, Any]] = (
         dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)

@@ -48,7 +48,7 @@ def test_flags_and_a_pace_are_options_and_the_bookmark_has_its_short_name():
             "filter": "/a = 1",
             "select": "/a",
             "bm": "7",
-            "opts": "oof,timestamp,conflation=1500ms,conflation_key=[/a,/b]",
+            "opts": "oof,timestamp,conflation=1500000us,conflation_key=[/a,/b]",
         },
     )
 

@@ -634,6 +634,9 @@ def test_a_batch_with_other_columns_is_refused():
     state, _ = step(State(SPEC), log(("k", 0, 1)))
     with pytest.raises(ValueError, match=r"other columns than those before.*number"):
         step(state, log(("k", 0, 1)).drop_columns("number"))
+    names = log().schema.names
+    with pytest.raises(ValueError, match=r"columns in another order.*select them as key, at"):
+        step(state, log(("k", 0, 1)).select(names[::-1]))
 
 
 def test_a_state_is_never_changed():

@@ -77,6 +77,15 @@ def test_a_delete_names_its_record_by_body_or_key():
     assert (by_key.messages.identities, by_key.sow_keys) == ([], ["17"])
 
 
+def test_a_delete_is_by_its_own_body_whatever_its_neighbours_have(world, writes):
+    applied(world, writes, *[("publish", None, {"id": n}) for n in range(3)])
+    topic = world.engine.topics["orders"].records
+    of_0, of_2 = map(topic.sow_key_of, topic.identities_of([body(id=0), body(id=2)]))
+    deletes = [("delete", of_0, {"id": 1}), ("delete", of_2, None)]
+    applied(world, writes, *deletes, epoch=2)
+    assert world.records("orders") == [{"id": 0}]
+
+
 def test_bad_rows_do_nothing_and_are_named_with_their_places(writes):
     given = StagedRows(
         ["publish"] * 3 + ["delete"], [None] * 4, [body(id=1), b"{", body(id=2), None]

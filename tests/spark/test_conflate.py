@@ -138,14 +138,15 @@ class Feed:
         pyarrow.parquet.write_table(table, path)
         os.utime(path, (self.files, self.files))  # Spark takes them by their times
 
-    def run(self):
+    def run(self, *columns):
         """Read what is there, as a query of its own that goes on from the last one's checkpoint."""
         source = (
             self.spark.readStream.schema(self.spark.createDataFrame(log(1, 1)).schema)
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self.directory / "in"))
         )
-        found = conflate(source, ["sym"], "ts", **{"interval": "1s", **self.options})
+        chosen = source.selectExpr(*columns or ["*"])
+        found = conflate(chosen, ["sym"], "ts", **{"interval": "1s", **self.options})
         query = (
             found.writeStream.format("parquet")
             .option("path", str(self.out))
@@ -249,12 +250,44 @@ def test_rows_without_a_key_and_rows_far_ahead_take_no_part_in_a_batch(spark):
     [
         ({"lateness": "2"}, "no unit"),
         ({"late": "px"}, "there is a column 'px' already"),
+        ({"late": "PX"}, "there is a column 'PX' already"),  # the same to Spark
         ({"null_keys": "fold"}, "write 'refuse' or 'drop'"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(spark, options, says):
     with pytest.raises(ValueError, match=says):
         conflate(spark.createDataFrame(log(1, 5)), "sym", "ts", "1s", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a.b", "'a.b' has a dot or a backtick in its name"),
+        ("a`b", "has a dot or a backtick in its name"),
+        ("__verdict", "'__verdict' is a column of conflate's own"),
+        ("__bucket", "'__bucket' is a column of conflate's own"),
+    ],
+)
+def test_a_column_whose_name_cannot_be_is_refused(spark, name, says):
+    frame = spark.createDataFrame(log(1, 5)).withColumnRenamed("px", name)
+    with pytest.raises(ValueError, match=says):
+        conflate(frame, "sym", "ts", "1s")
+
+
+@pytest.mark.slow
+def test_what_may_be_null_changes_nothing_about_a_state(spark, tmp_path):
+    feed = Feed(spark, tmp_path, "nullable")
+    table = log(3, 50).drop_columns("px").append_column("px", pa.array([1.0] * 50))
+    feed.put(table.select(COLUMNS.names).slice(0, 25))
+    feed.run()
+    feed.put(table.select(COLUMNS.names).slice(25))
+    feed.run(*("coalesce(px, 0D) AS px" if name == "px" else name for name in COLUMNS.names))
+    until = table["ts"][-1].as_py()
+    closed = [row for row in expected(table.select(COLUMNS.names)) if row["window_end"] <= until]
+    assert feed.rows() == closed
+    feed.put(table.select(COLUMNS.names))
+    with pytest.raises(Exception, match="has its columns in another order"):
+        feed.run(*COLUMNS.names[::-1])
 
 
 @pytest.mark.slow

@@ -52,3 +52,8 @@ def test_what_json_has_no_number_for_is_refused_by_column(odd, wrapped, kind, na
 def test_nulls_are_left_out_of_deltas():
     batch = pa.RecordBatch.from_pydict({"a": [1, None], "b": [None, 2]})
     assert documents(batch, leave_out_nulls=True).to_pylist() == ['{"a":1}', '{"b":2}']
+
+
+def test_rows_without_columns_have_no_documents():
+    none = pa.RecordBatch.from_pydict({"x": [1, 2]}).select([])
+    assert documents(none, leave_out_nulls=True).to_pylist() == [None, None]

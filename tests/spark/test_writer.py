@@ -103,3 +103,12 @@ def test_a_field_is_not_written_twice(server):
     twice = pa.Table.from_arrays([pa.array([1])] * 3, ["id", "v", "v"])
     with pytest.raises(ClientError, match="two columns are called 'v'"):
         write(server, "orders", twice)
+
+
+def test_records_are_deleted_by_their_keys_alone(server):
+    write(server, "orders", pa.table({"id": [1, 2], "v": ["a", "b"]}))
+    lines = server.get("/v1/log?topics=orders&limit=1000").rows
+    by_id = {line["d"]["id"]: line["k"] for line in lines if line["op"] == "publish"}
+    write(server, "orders", pa.table({"key": [by_id[1]]}), mode="delete")
+    write(server, "orders", pa.table({"key": [by_id[2]], "op": ["delete"]}))
+    assert server.records("orders") == []
