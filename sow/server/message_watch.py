@@ -42,6 +42,7 @@ class MessageWatch:
         self._heard_s = watches.now_s()
         self._patience: Patience | None = None
         self._message = 0
+        self._has_left = False
 
     # What `Intake` asks of a reader.
 
@@ -87,12 +88,17 @@ class MessageWatch:
             self._settle(self._frames.held)
 
     def leave(self) -> None:
-        """The connection has gone, and holds nothing any more."""
+        """The connection has gone, and holds nothing any more.
+
+        What it has brought whole may be carried out after that, beside the half of a message that
+        nobody will end.
+        """
+        self._has_left = True
         self._watches.intake.leave(self)
 
     def _settle(self, held: int) -> None:
         frames = self._frames
-        if held or self.holder.held:
+        if not self._has_left and (held or self.holder.held):
             self._watches.settle(self, held, frames.complete if frames.held else None)
 
     # Time.

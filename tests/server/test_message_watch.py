@@ -48,6 +48,16 @@ async def test_what_has_come_of_a_message_is_held_until_it_is_carried_out():
 
 
 @stepped
+async def test_who_has_left_holds_nothing_though_its_messages_are_carried_out_after_that():
+    one = Watching()
+    one.watch.receive(frame(1_000) + frame(10_000)[:6_000])
+    one.watch.leave()
+    one.carry_out(1)
+    assert one.watches.intake.budget.used == 0
+    assert not one.watches.intake.waiting
+
+
+@stepped
 async def test_half_a_message_is_waited_for_as_long_as_its_bytes_earn():
     one = Watching()
     one.watch.receive(frame(1 << 20)[: 16 * KB])
