@@ -178,6 +178,8 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
             while not (wanted.is_set() or running.query.awaitTermination(REFRESH_S)):
                 running.keep()
                 screen.show(running.query)
+            if wanted.is_set():
+                running.finish()
             screen.show(running.query)
         screen.end()
     except ClientError:

@@ -96,6 +96,11 @@ class ToItsEnd:
         """Of both queries."""
         return [*self._before, *self._query.recentProgress]
 
+    @property
+    def status(self) -> Any:
+        """Of the one that runs."""
+        return self._query.status
+
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait, for at most so many seconds; raises what has ended a query before its time."""
         ended: bool | None = self._query.awaitTermination(timeout)

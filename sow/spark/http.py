@@ -75,7 +75,7 @@ class SowServer:
         accept: str = JSON,
         content_type: str = JSON,
     ) -> Reply:
-        """The whole answer; raises Refused, or SowError when the server stays away."""
+        """The whole answer; raises ServerRefusal, or SowError when the server stays away."""
         query = urlencode({k: _text(v) for k, v in asked.items() if v is not None}, quote_via=quote)
         target = f"{self._prefix}{path}" + (f"?{query}" if query else "")
         headers = {"Accept": accept, "Content-Type": content_type}

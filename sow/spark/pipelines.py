@@ -32,6 +32,12 @@ NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
 """Recorded data has times in nanoseconds, which Spark reads as numbers or not at all."""
 
 
+FINISH_S_MAX = 30.0
+"""How long a run that is stopped waits for its batch: some managers kill after so long."""
+LOOK_S = 0.1
+"""How often it looks: nobody notices so much when he stops a run."""
+
+
 class Running:
     """One run of a pipeline, from `start` until it has ended or is stopped."""
 
@@ -95,8 +101,21 @@ class Running:
         if self._state is not None:
             self._state.keep()
 
+    def finish(self) -> None:
+        """Let the batch that is being made come to its end, unless that takes too long.
+
+        What is stopped in its middle is made once more by the next run, and is not counted here.
+        Raises what has ended the query.
+        """
+        made = _batches_of(self.query)
+        for _ in range(round(FINISH_S_MAX / LOOK_S)):
+            if not self.query.status["isTriggerActive"] or _batches_of(self.query) > made:
+                return
+            if self.query.awaitTermination(LOOK_S):
+                return
+
     def stop(self) -> None:
-        """End the run between two batches, and Spark if this has started it."""
+        """End the run, and Spark if this has started it; `finish` lets the last batch end first."""
         if self.query is not None:
             self.query.stop()
         if self._state is not None:
@@ -163,3 +182,8 @@ def conflated_topic(definition: ConflatedTopic) -> Pipeline:
         sink=Sink(topic=definition.name),
         autostart=True,
     )
+
+
+def _batches_of(query: Any) -> int:
+    """How many batches a query has told of, as far as it still knows."""
+    return max((int(progress["batchId"]) for progress in query.recentProgress), default=-1)

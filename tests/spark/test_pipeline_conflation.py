@@ -39,7 +39,7 @@ def keyed(monkeypatch):
             assert path == "/v1/topics/orders"
             return {"keys": ["/id"]}
 
-    monkeypatch.setattr(module, "Server", Server)
+    monkeypatch.setattr(module, "SowServer", Server)
 
 
 @pytest.mark.parametrize(
