@@ -170,14 +170,6 @@ class _Wanted:
         """Raise ValueError for what does not fit the columns."""
         if self.null_keys not in ("refuse", "drop"):
             raise ValueError(f"null_keys is {self.null_keys!r}; write 'refuse' or 'drop'")
-        for name in schema.names:
-            if name in (BUCKET, VERDICT):
-                raise ValueError(f"{name!r} is a column of conflate's own; rename the input's")
-            if "." in name or "`" in name:
-                raise ValueError(
-                    f"the column {name!r} has a dot or a backtick in its name, with which Spark "
-                    "cannot hand it to Python; rename it"
-                )
         taken = [name.lower() for name in self.spec.output_schema(schema).names]
         if self.late is not None and self.late.lower() in taken:
             raise ValueError(

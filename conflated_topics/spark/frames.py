@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from conflated_topics.buckets import BUCKET
 from conflated_topics.ipc import from_ipc
+from conflated_topics.verdicts import VERDICT
 
 STATE = "state binary"
 OPERATION_COLUMNS = ("op", "_op")
@@ -29,14 +30,24 @@ def column(name: str) -> Any:
 
 
 def arrow_schema(df: Any) -> pa.Schema:
-    """The columns of a DataFrame as the core is given them."""
+    """The columns of a DataFrame as the core is given them; raises ValueError for names that
+    cannot be.
+
+    All may be null: where they may not is known better by one version of a query than by another,
+    and the state of one is that of the other.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    for name in df.columns:
+        if name in (BUCKET, VERDICT):
+            raise ValueError(f"{name!r} is a column of conflated_topics' own; rename the input's")
+        if "." in name or "`" in name:
+            raise ValueError(
+                f"the column {name!r} has a dot or a backtick in its name, with which Spark "
+                "cannot hand it to Python; rename it"
+            )
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    # What may be null is known better by one version of a query than by another, and changes
-    # nothing about a column: the state of one is that of the other.
-    schema = df.schema.toNullable()
-    return to_arrow_schema(schema, timezone=zone, prefers_large_types=False)
+    return to_arrow_schema(df.schema.toNullable(), timezone=zone, prefers_large_types=False)
 
 
 def is_ahead(time: str, skew_us: int) -> Any:

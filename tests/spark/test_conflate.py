@@ -264,8 +264,8 @@ def test_an_option_that_cannot_be_is_refused(spark, options, says):
     [
         ("a.b", "'a.b' has a dot or a backtick in its name"),
         ("a`b", "has a dot or a backtick in its name"),
-        ("__verdict", "'__verdict' is a column of conflate's own"),
-        ("__bucket", "'__bucket' is a column of conflate's own"),
+        ("__verdict", "'__verdict' is a column of conflated_topics' own"),
+        ("__bucket", "'__bucket' is a column of conflated_topics' own"),
     ],
 )
 def test_a_column_whose_name_cannot_be_is_refused(spark, name, says):
