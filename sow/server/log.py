@@ -8,6 +8,7 @@ Durability is transient have no bodies in the log and no rows here. What is to b
 import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from urllib.parse import unquote
 
 import msgspec
 import orjson
@@ -152,7 +153,8 @@ class LogDoor:
         if names is None:
             found = list(self._engine.catalog.listed())
         else:
-            found = [topic for name in comma_list(names) for topic in self._named(name)]
+            # A comma in a name is written %2C, once more than the query string does by itself.
+            found = [topic for name in comma_list(names) for topic in self._named(unquote(name))]
         logged: Topics = {}
         for topic in found:
             definition = topic.definition

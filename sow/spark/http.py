@@ -128,3 +128,8 @@ def _text(value: object) -> str:
 def segment(name: str) -> str:
     """A name as one segment of a path."""
     return quote(name, safe="")
+
+
+def member(name: str) -> str:
+    """A name as the only member of a list that commas divide."""
+    return name.replace("%", "%25").replace(",", "%2C")

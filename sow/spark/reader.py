@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
+from sow.spark.http import member
 from sow.spark.options import SourceOptions
 from sow.spark.pushdown import pushed
 from sow.spark.rows import range_of_log
@@ -64,7 +65,11 @@ class SowReader(DataSourceReader):
         options = self.options
         start = {"earliest": "0", "latest": "now"}.get(options.starting, options.starting)
         part = options.server.json(
-            "GET", "/v1/log/extent", topics=options.topic, to=self._ending(), **{"from": start}
+            "GET",
+            "/v1/log/extent",
+            topics=member(options.topic),
+            to=self._ending(),
+            **{"from": start},
         )
         return split_log(int(part["from"]), int(part["to"]), options.partitions or PARTS)
 
@@ -74,7 +79,7 @@ class SowReader(DataSourceReader):
         if ending is None or ending == "latest" or ending.isdigit():
             return None if ending == "latest" else ending
         found = self.options.server.json(
-            "GET", "/v1/log/extent", topics=self.options.topic, limit=1, **{"from": ending}
+            "GET", "/v1/log/extent", topics=member(self.options.topic), limit=1, **{"from": ending}
         )
         return str(found["from"])
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sow.errors import ClientError
 from sow.spark.columns import ROW
-from sow.spark.http import Reply, ServerRefusal, SowServer
+from sow.spark.http import Reply, ServerRefusal, SowServer, member
 
 ROWS_AT_ONCE = 200_000
 """A request's answer is read whole before it is handed on, so that it can be asked for again."""
@@ -36,7 +36,9 @@ def range_of_log(
         reply = _changes(server, topic, after, until, condition)
         # What is not kept is refused, but from 0 the log is read from wherever it begins by now.
         if reply is None or after == 0:
-            here = server.json("GET", "/v1/log/extent", topics=topic, limit=1, **{"from": "now"})
+            here = server.json(
+                "GET", "/v1/log/extent", topics=member(topic), limit=1, **{"from": "now"}
+            )
             begin = oldest_to_go_on_from(server.url, here, topic, after, fail_on_data_loss)
             if begin > after:
                 after = begin
@@ -56,7 +58,7 @@ def _changes(
     server: SowServer, topic: str, after: int, until: int, condition: str | None
 ) -> Reply | None:
     """What one request for a range gives; None where its beginning is not in the log."""
-    asked = {"topics": topic, "from": after, "to": until, "limit": ROWS_AT_ONCE}
+    asked = {"topics": member(topic), "from": after, "to": until, "limit": ROWS_AT_ONCE}
     try:
         return server.arrow("/v1/log", filter=condition, **asked)
     except ServerRefusal as error:

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sow.spark.columns import JSON_MESSAGES, ROW, Messages, decoder
-from sow.spark.http import ServerRefusal, segment
+from sow.spark.http import ServerRefusal, member, segment
 from sow.spark.options import SourceOptions
 from sow.spark.reader import LogPart, split_log
 from sow.spark.rows import DataLoss, last_of_each_key, oldest_to_go_on_from, range_of_log
@@ -186,7 +186,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._server.json(
             "GET",
             "/v1/log/extent",
-            topics=self.options.topic,
+            topics=member(self.options.topic),
             limit=limit,
             to=to,
             **{"from": start},

@@ -41,6 +41,14 @@ def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
         rows(server, "desks")
 
 
+@pytest.mark.parametrize("name", ["/desk/a,b", "/desk/a%2Cb", "/desk/100%"])
+def test_the_log_of_a_topic_of_any_name_is_read(server, name):
+    server.publish("/desk/a", {"id": 1})
+    server.publish(name, {"id": 2})
+    found = rows(server, name, startingBookmark="earliest")
+    assert {row["topic"] for row in found} == {name}
+
+
 def test_a_read_of_the_log_ends_where_it_is_told(server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", {"id": 1})

@@ -102,13 +102,14 @@ def test_of_two_queries_that_use_one_consumer_the_lower_position_counts(server):
     server.request("DELETE", "/v1/log/consumers/shared")
 
 
-def test_a_topic_that_a_pattern_would_make_is_waited_for(server):
-    reader = stream(server, "/desk/awaited", startingBookmark="latest")
+@pytest.mark.parametrize("name", ["/desk/awaited", "/desk/awaited, too"])
+def test_a_topic_that_a_pattern_would_make_is_waited_for(server, name):
+    reader = stream(server, name, startingBookmark="latest")
     start = reader.initialOffset()
     assert next_of(reader, start) == start
-    server.publish("/desk/awaited", {"id": 1})
+    server.publish(name, {"id": 1})
     end = next_of(reader, start)
-    assert [row["topic"] for row in read(reader, start, end)] == ["/desk/awaited"]
+    assert [row["topic"] for row in read(reader, start, end)] == [name]
 
 
 def test_a_pattern_is_read_with_topics_that_it_gets_later(server):
