@@ -4,7 +4,12 @@ Errors of ours are raised in Spark's workers and come back inside Spark's own; t
 looked for there. Nothing is decided by it.
 """
 
-OURS = ("Refused: ", "ClientError: ", "SowError: ", "DataLoss: ", "ValueError: ")
+from sow.errors import BadFilter, ClientError, SowError
+from sow.spark.http import ServerRefusal
+from sow.spark.rows import DataLoss
+
+KINDS = (ServerRefusal, BadFilter, ClientError, SowError, DataLoss, ValueError)
+OURS = tuple(f"{kind.__name__}: " for kind in KINDS)
 MISSING = "Failed to find the data source: kafka"
 KAFKA = (
     "Spark's connector for Kafka is not here; add <Setting Name='spark.jars.packages' "

@@ -1,14 +1,33 @@
 """One sentence is found in what Spark says of an error."""
 
+import traceback
+
+import pytest
+
+from sow.errors import BadFilter, ClientError, SowError
+from sow.spark.http import ServerRefusal
 from sow.spark.reasons import EARLIER_RELEASE, KAFKA, reason
+from sow.spark.rows import DataLoss
+
+SENTENCE = "http://host: there is no topic of that name"
 
 
-def test_a_sentence_of_ours_is_taken_out_of_what_spark_wraps_it_in():
-    wrapped = (
-        "[PYTHON_DATA_SOURCE_ERROR] Traceback (most recent call last):\n"
-        "sow.spark.http.Refused: http://host: there is no topic of that name\n\tat org.apache"
-    )
-    assert reason(RuntimeError(wrapped)) == "http://host: there is no topic of that name"
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServerRefusal(SENTENCE, {}),
+        BadFilter(SENTENCE),
+        ClientError(SENTENCE),
+        SowError(SENTENCE),
+        DataLoss(SENTENCE),
+        ValueError(SENTENCE),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_sentence_of_ours_is_taken_out_of_what_spark_wraps_it_in(error):
+    lines = "".join(traceback.format_exception(error))
+    wrapped = f"[PYTHON_DATA_SOURCE_ERROR] Traceback:\n  File x\n{lines}\tat org.apache"
+    assert reason(RuntimeError(wrapped)) == SENTENCE
 
 
 def test_of_an_error_of_sparks_the_first_line_is_said():
