@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-SourceFormat = Literal["parquet", "csv", "json", "kafka", "sow", "rate"]
-SinkFormat = Literal["parquet", "csv", "json"]
 OutputMode = Literal["append", "update"]
 NullKeys = Literal["refuse", "drop"]
 FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
@@ -22,6 +20,10 @@ TRIGGER_US = 1_000_000
 """How often Spark makes a batch unless it is told: about the least that it holds with state."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 FILES = ("parquet", "csv", "json")
+KNOWN_FORMATS = (*FILES, "kafka", "sow", "rate")
+"""The formats that have rules here; any other is Spark's, as it is written."""
+SOURCE_VIEW = "source"
+"""The view of a source that has no name."""
 TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
 """The columns that hold the time where the source itself says when."""
 
@@ -46,28 +48,42 @@ class PipelineOption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where rows come from. `schema` is Spark's DDL; `watermark_us` how late rows may come;
-    `time_unit` what a time that is a number counts."""
+class Input:
+    """What is read: a format of Spark's with its options. `schema` is Spark's DDL."""
 
-    format: SourceFormat
+    format: str
     path: str | None = None
     topic: str | None = None
     schema: str | None = None
+    options: tuple[PipelineOption, ...] = ()
+
+    @property
+    def is_files(self) -> bool:
+        """Files: there is an end to them."""
+        return self.format in FILES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Input):
+    """Where rows come from. `name` is the view that SQL reads; `watermark_us` how late rows may
+    come; `time_unit` what a time that is a number counts."""
+
+    name: str = SOURCE_VIEW
     time_column: str | None = None
     time_unit: TimeUnit | None = None
     watermark_us: int | None = None
-    options: tuple[PipelineOption, ...] = ()
 
     @property
     def time(self) -> str | None:
         """The column that holds the rows' time."""
         return self.time_column or TIME_COLUMNS.get(self.format)
 
-    @property
-    def is_files(self) -> bool:
-        """Files: there is an end to them."""
-        return self.format in FILES
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Static(Input):
+    """A table that is read once in each run, for the SQL to join with as the view `name`."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +105,10 @@ class Conflate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where rows go: a topic, or files of a format at a path."""
+    """Where rows go: a topic, or a format of Spark's, such as files at a path."""
 
     topic: str | None = None
-    format: SinkFormat | None = None
+    format: str | None = None
     path: str | None = None
     options: tuple[PipelineOption, ...] = ()
 
@@ -100,11 +116,13 @@ class Sink:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """One pipeline. `trigger_us` is how often a batch is made; None: once, all there is.
-    `checkpoint` is where its state is, if that is not in the data directory."""
+    `checkpoint` is where its state is, if that is not in the data directory. With more than one
+    source there is SQL, and no conflation."""
 
     name: str
-    source: Source
+    sources: tuple[Source, ...]
     sink: Sink
+    statics: tuple[Static, ...] = ()
     sql: str | None = None
     conflate: Conflate | None = None
     output_mode: OutputMode = "append"
@@ -114,3 +132,8 @@ class Pipeline:
     autostart: bool = False
     settings: tuple[PipelineOption, ...] = ()
     line: int = 0
+
+    @property
+    def source(self) -> Source:
+        """The first source; with conflation, the only one."""
+        return self.sources[0]

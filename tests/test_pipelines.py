@@ -18,7 +18,11 @@ def test_files_have_an_end_and_nothing_else_has(kind):
     assert Source(format=kind).is_files == (kind in ("parquet", "csv", "json"))
 
 
+def test_a_format_that_only_spark_knows_has_no_end_and_no_time_of_its_own():
+    assert (Source(format="delta").is_files, Source(format="delta").time) == (False, None)
+
+
 def test_a_pipeline_runs_on_until_it_is_told_to_run_once():
-    pipeline = Pipeline(name="p", source=Source(format="rate"), sink=Sink(topic="t"))
+    pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
     assert pipeline.trigger_us == 1_000_000
     assert not pipeline.autostart

@@ -72,12 +72,13 @@ def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> Non
 
 
 def _described(one: Pipeline) -> dict[str, object]:
-    source, sink = one.source, one.sink
+    sink = one.sink
+    sources = [f"{read.format} {read.topic or read.path or ''}".strip() for read in one.sources]
     every = "once" if one.trigger_us is None else f"every {one.trigger_us / 1e6:g} s"
     return {
         "name": one.name,
-        "source": f"{source.format} {source.topic or source.path or ''}".strip(),
-        "sink": f"topic {sink.topic}" if sink.topic else f"{sink.format} {sink.path}",
+        "source": ", ".join(sources),
+        "sink": f"topic {sink.topic}" if sink.topic else f"{sink.format} {sink.path or ''}".strip(),
         "trigger": every,
         "master": one.master,
         "autostart": one.autostart,
@@ -247,7 +248,7 @@ class PipelineScreen:
 
     def _take(self, progress: Any) -> None:
         observed = progress.get("observedMetrics") or {}
-        rows_in = _rows(observed, "sow_rows_in")
+        rows_in = sum(_rows(observed, name) for name in observed if name.startswith("sow_rows_in"))
         self._rows_in += rows_in
         if rows_in:
             # The batch that ends a run over files has no rows, and so no rate.
@@ -283,11 +284,12 @@ def _rows(observed: Any, name: str, count: str = "rows") -> int:
 
 
 def _lag(progress: Any) -> int | None:
-    """Bookmarks between what was read and the end of the log."""
+    """Bookmarks between what was read and the end of the log, by the source furthest behind."""
+    behind = []
     for source in progress.get("sources") or []:
         try:
             end, newest = (orjson.loads(source[name]) for name in ("endOffset", "latestOffset"))
-            return max(0, int(newest["bookmark"]) - int(end["bookmark"]))
+            behind.append(max(0, int(newest["bookmark"]) - int(end["bookmark"])))
         except (KeyError, TypeError, ValueError):
             continue
-    return None
+    return max(behind, default=None)

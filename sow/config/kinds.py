@@ -15,6 +15,7 @@ from sow.config.findings import MistakeError, halves
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import compile_fields, compile_filter
 from sow.paths import parse_path
+from sow.pipelines import KNOWN_FORMATS
 from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
@@ -25,6 +26,10 @@ CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 ADDRESS = re.compile(
     r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,20})", re.ASCII
 )
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+"""What Spark's SQL takes for a name without quotes."""
+FORMAT_WORD = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
+"""A short name that Spark knows, or a class of Java's."""
 PORT_MAX = 65535
 """TCP has 16 bits for a port."""
 MASTERS = {
@@ -62,6 +67,26 @@ def _instance_name(text: str) -> str:
             f"{shown(text)} contains {bad[0]!r}", "use letters, digits, '-', '_' and '.'"
         )
     return _text(text)
+
+
+def _view_name(text: str) -> str:
+    if not IDENTIFIER.fullmatch(text):
+        raise MistakeError(
+            f"{shown(text)} is no name that SQL can write without quotes",
+            "use letters, digits and '_', and no digit in front",
+        )
+    return text
+
+
+def _format(text: str) -> str:
+    """A format of Spark's. Which there are, only Spark knows; ours are spelt in one way."""
+    if text.lower() in KNOWN_FORMATS and text not in KNOWN_FORMATS:
+        raise MistakeError(f"{shown(text)} is spelt otherwise", f"write {text.lower()}")
+    if not FORMAT_WORD.fullmatch(text):
+        raise MistakeError(
+            f"{shown(text)} is no name of a format", "write one word, such as parquet or avro"
+        )
+    return text
 
 
 def _topic_name(text: str) -> str:
@@ -283,6 +308,11 @@ def choice(words: object) -> Kind:
     return Kind(" or ".join(f"`{value}`" for value in values), read)
 
 
+def format_of(*known: str) -> Kind:
+    """A format of Spark's; those that are `known` have rules here."""
+    return Kind(" or ".join([*(f"`{one}`" for one in known), "another of Spark's"]), _format)
+
+
 def duration(minimum: str = "0", maximum: str = "") -> Kind:
     """An interval, read as microseconds."""
     return _ranged("interval", units.duration_us, minimum, maximum)
@@ -317,6 +347,7 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
 TEXT = Kind("text", _text)
 TEXTS = Kind("text", _texts)
 TRIGGER = Kind("interval or `once`", _trigger)
+VIEW_NAME = Kind("SQL identifier", _view_name)
 FLAG = Kind("`true` or `false`", _flag)
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)

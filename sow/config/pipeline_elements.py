@@ -3,6 +3,9 @@
 from sow.config import kinds
 from sow.config.element import Element
 from sow.pipelines import (
+    FILES,
+    KNOWN_FORMATS,
+    SOURCE_VIEW,
     Conflate,
     FoldPolicy,
     NullKeys,
@@ -10,10 +13,14 @@ from sow.pipelines import (
     Pipeline,
     PipelineOption,
     Sink,
-    SinkFormat,
     Source,
-    SourceFormat,
+    Static,
     TimeUnit,
+)
+
+PATH_ABOUT = (
+    "A file, a directory or a pattern of names, for files. A relative path starts at the data "
+    "directory; one with a scheme (`s3a://…`) is Spark's as it is."
 )
 
 
@@ -48,24 +55,34 @@ def _options(about: str, name: str = "Option", field: str = "options") -> Elemen
 SOURCE = Element(
     name="Source",
     required=True,
-    fields=("source",),
+    repeated=True,
+    fields=("sources",),
     make=Source,
-    about="Where rows come from.",
+    about="Where rows come from. Several, each with a name, are joined by the SQL.",
     children=(
         Element(
+            name="Name",
+            synonyms=("name",),
+            kind=kinds.VIEW_NAME,
+            default=SOURCE_VIEW,
+            attribute=True,
+            fields=("name",),
+            about="The view that the SQL reads it as.",
+        ),
+        Element(
             name="Format",
-            kind=kinds.choice(SourceFormat),
+            kind=kinds.format_of(*KNOWN_FORMATS),
             required=True,
             fields=("format",),
-            about="Files, a topic of Kafka's (its jar must be there), a topic of this server, or "
-            "Spark's generator of rows.",
+            about="Files, a topic of Kafka's (its jar must be there), a topic of this server, "
+            "Spark's generator of rows, or any other format that Spark can stream, with its "
+            "Options as Spark knows them.",
         ),
         Element(
             name="Path",
             kind=kinds.TEXT,
             fields=("path",),
-            about="A file, a directory or a pattern of names, for files. A relative path starts at "
-            "the data directory; one with a scheme (`s3a://…`) is Spark's as it is.",
+            about=PATH_ABOUT,
         ),
         Element(
             name="Topic",
@@ -162,6 +179,51 @@ CONFLATE = Element(
         ),
     ),
 )
+STATIC = Element(
+    name="Static",
+    repeated=True,
+    fields=("statics",),
+    make=Static,
+    about="A table that is read once in each run, for the SQL to join with.",
+    children=(
+        Element(
+            name="Name",
+            synonyms=("name",),
+            kind=kinds.VIEW_NAME,
+            required=True,
+            attribute=True,
+            fields=("name",),
+            about="The view that the SQL reads it as.",
+        ),
+        Element(
+            name="Format",
+            kind=kinds.format_of(*FILES, "kafka", "sow"),
+            required=True,
+            fields=("format",),
+            about="Files, the records of a topic of this server (sow), or any other format that "
+            "Spark can read as a table, with its Options as Spark knows them.",
+        ),
+        Element(
+            name="Path",
+            kind=kinds.TEXT,
+            fields=("path",),
+            about=PATH_ABOUT,
+        ),
+        Element(
+            name="Topic",
+            kind=kinds.TEXT,
+            fields=("topic",),
+            about="The topic whose records are read, for sow.",
+        ),
+        Element(
+            name="Schema",
+            kind=kinds.TEXTS,
+            fields=("schema",),
+            about="The columns, as in SQL; without, those that the format has by itself.",
+        ),
+        _options("An option of the table's, as Spark calls it."),
+    ),
+)
 SINK = Element(
     name="Sink",
     required=True,
@@ -177,15 +239,16 @@ SINK = Element(
         ),
         Element(
             name="Format",
-            kind=kinds.choice(SinkFormat),
+            kind=kinds.format_of(*FILES, "kafka"),
             fields=("format",),
-            about="Files instead.",
+            about="Files instead, or any other format that Spark can stream to, with its Options "
+            "as Spark knows them.",
         ),
         Element(
             name="Path",
             kind=kinds.TEXT,
             fields=("path",),
-            about="The directory of the files; a relative one starts at the data directory, one "
+            about="The directory, for files; a relative one starts at the data directory, one "
             "with a scheme (`s3a://…`) is Spark's as it is.",
         ),
         _options(
@@ -213,11 +276,13 @@ PIPELINES = Element(
                     about="What `sow pipeline run` calls it; its state is kept under this name.",
                 ),
                 SOURCE,
+                STATIC,
                 Element(
                     name="SQL",
                     kind=kinds.TEXTS,
                     fields=("sql",),
-                    about="A query of Spark's over the view `source`.",
+                    about="A query of Spark's over the views of all sources and static tables; "
+                    "needed where there is more than one source.",
                 ),
                 CONFLATE,
                 SINK,

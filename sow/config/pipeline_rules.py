@@ -4,10 +4,21 @@ from collections.abc import Mapping
 
 from sow.config.findings import Findings
 from sow.config.logged import definition_of
-from sow.config.source_options import NAMES, STREAM, STREAM_WRITE, USES, WRITE, Use, misuse, plain
-from sow.config.sql import problem
+from sow.config.pipeline_views import check_views
+from sow.config.source_options import (
+    LOG,
+    NAMES,
+    RECORDS,
+    STREAM,
+    STREAM_WRITE,
+    USES,
+    WRITE,
+    Use,
+    misuse,
+    plain,
+)
 from sow.config.structure import Section
-from sow.pipelines import FILES
+from sow.pipelines import FILES, TIME_COLUMNS
 from sow.suggest import nearest
 
 Names = Mapping[str, str]
@@ -20,6 +31,11 @@ SET_FOR_SINKS: Names = {
     "rerun": "has nothing to pass over: a pipeline counts its batches itself",
 }
 """Options that a pipeline sets itself, and what they are there."""
+READ_ONLY: Names = {
+    "sow": "write <Topic>…</Topic> instead, the topic of this server",
+    "rate": "it makes rows and takes none; write a Topic, or another Format",
+}
+"""Formats of a Source that no Sink has, and what to write instead."""
 
 
 def check_pipelines(root: Section, findings: Findings) -> None:
@@ -34,15 +50,15 @@ def check_pipelines(root: Section, findings: Findings) -> None:
             findings.error(line, "Name", message, "choose another one")
         lines.setdefault(name, line)
         _checkpoint(pipeline, checkpoints, findings)
-        if "SQL" in pipeline.lines and (wrong := problem(pipeline.text("sql"))):
-            instead = "write a query over the view source, such as SELECT * FROM source"
-            findings.error(pipeline.line_of("SQL"), "SQL", f"is no query: {wrong}", instead)
-        source, sink = pipeline.values.get("source"), pipeline.values.get("sink")
-        if isinstance(source, Section):
+        check_views(pipeline, findings)
+        for source in pipeline.sections("sources"):
             _source(source, topics, findings)
             if source.text("format") == "sow":
                 _options(source, STREAM, SET_FOR_SOURCES, findings)
             _time(pipeline, source, findings)
+        for static in pipeline.sections("statics"):
+            _static(static, topics, findings)
+        sink = pipeline.values.get("sink")
         if isinstance(sink, Section):
             _sink(sink, topics, findings)
             if "Topic" in sink.lines:
@@ -55,7 +71,7 @@ def _updates(pipeline: Section, sink: Section, findings: Findings) -> None:
     if pipeline.text("output_mode") != "update":
         return
     line = pipeline.line_of("OutputMode")
-    if "Format" in sink.lines:
+    if sink.text("format") in FILES:
         findings.error(
             line,
             "OutputMode",
@@ -105,49 +121,74 @@ def _options(section: Section, use: Use, set_elsewhere: Names, findings: Finding
 
 
 def _source(source: Section, topics: Mapping[str, Section], findings: Findings) -> None:
-    kind = source.text("format")
-    if kind in FILES and "Path" not in source.lines:
-        findings.error(source.line, "Source", f"{kind} needs a Path", "add <Path>…</Path>")
-    if kind == "sow":
-        if "Topic" not in source.lines:
-            findings.error(source.line, "Source", "sow needs a Topic", "add <Topic>…</Topic>")
-        elif (topic := _topic(source, topics, findings)) is not None:
-            if topic.element.name == "ConflatedTopic":
-                findings.error(
-                    source.line_of("Topic"),
-                    "Topic",
-                    f"{source.text('topic')} is a conflated topic, which has no log to read",
-                    f"read {topic.text('underlying')}, and add a <Conflate>",
-                )
-            elif topic.text("durability") == "transient":
-                findings.error(
-                    source.line_of("Topic"),
-                    "Topic",
-                    f"{source.text('topic')} is transient, so it has no log to read",
-                    "make it persistent",
-                )
-
-
-def _time(pipeline: Section, source: Section, findings: Findings) -> None:
-    if source.text("format") not in FILES or "TimeColumn" in source.lines:
+    topic = _read(source, topics, findings)
+    if topic is None:
         return
-    if "Conflate" in pipeline.lines:
+    if topic.element.name == "ConflatedTopic":
         findings.error(
-            source.line,
-            "Source",
-            "Conflate goes by the rows' own time, and files do not say which column that is",
-            "add <TimeColumn>…</TimeColumn>",
+            source.line_of("Topic"),
+            "Topic",
+            f"{source.text('topic')} is a conflated topic, which has no log to read",
+            f"read {topic.text('underlying')}, and add a <Conflate>",
+        )
+    elif topic.text("durability") == "transient":
+        findings.error(
+            source.line_of("Topic"),
+            "Topic",
+            f"{source.text('topic')} is transient, so it has no log to read",
+            "make it persistent",
         )
 
 
+def _static(static: Section, topics: Mapping[str, Section], findings: Findings) -> None:
+    _read(static, topics, findings)
+    if static.text("format") == "rate":
+        message, instead = "rate has no end, so it is no table", "make it a Source"
+        findings.error(static.line_of("Format"), "Format", message, instead)
+    if static.text("format") == "sow":
+        given = {plain(option.text("name")) for option in static.sections("options")}
+        use = LOG if plain("startingBookmark") in given else RECORDS
+        _options(static, use, SET_FOR_SOURCES, findings)
+
+
+def _read(section: Section, topics: Mapping[str, Section], findings: Findings) -> Section | None:
+    """Check where rows are read from; the topic, where it is one."""
+    kind, name = section.text("format"), section.element.name
+    if kind in FILES and "Path" not in section.lines:
+        findings.error(section.line, name, f"{kind} needs a Path", "add <Path>…</Path>")
+    if kind == "sow" and "Topic" not in section.lines:
+        findings.error(section.line, name, "sow needs a Topic", "add <Topic>…</Topic>")
+    return _topic(section, topics, findings) if kind == "sow" else None
+
+
+def _time(pipeline: Section, source: Section, findings: Findings) -> None:
+    """Whether the rows have a time where one is needed; of formats that are Spark's alone it is
+    not known, either."""
+    kind = source.text("format")
+    if not kind or kind in TIME_COLUMNS or "TimeColumn" in source.lines:
+        return
+    for needs, section in (("Conflate", pipeline), ("Watermark", source)):
+        if needs in section.lines:
+            rows = "files do" if kind in FILES else f"{kind} does"
+            findings.error(
+                source.line,
+                "Source",
+                f"{needs} goes by the rows' own time, and {rows} not say which column that is",
+                "add <TimeColumn>…</TimeColumn>",
+            )
+
+
 def _sink(sink: Section, topics: Mapping[str, Section], findings: Findings) -> None:
-    to_topic, to_files = "Topic" in sink.lines, "Format" in sink.lines
-    if to_topic == to_files:
+    to_topic = "Topic" in sink.lines
+    if to_topic == ("Format" in sink.lines):
         message = "needs a Topic or a Format, one of the two"
         instead = "remove one of them" if to_topic else "add <Topic>…</Topic>"
         findings.error(sink.line, "Sink", message, instead)
-    elif to_files and "Path" not in sink.lines:
+    elif sink.text("format") in FILES and "Path" not in sink.lines:
         findings.error(sink.line, "Sink", "files need a Path", "add <Path>…</Path>")
+    elif sink.text("format") in READ_ONLY:
+        kind = sink.text("format")
+        findings.error(sink.line_of("Format"), "Format", f"{kind} is no Sink", READ_ONLY[kind])
     elif to_topic:
         topic = _topic(sink, topics, findings)
         if topic is not None and topic.element.name == "ConflatedTopic":

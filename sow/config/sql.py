@@ -2,10 +2,11 @@
 
 Spark's own parser has the last word, and `sow check --spark` asks it. Here only what no query of
 Spark's can be is found: one that begins as none, a bracket or quote that is left open, and one
-that does not read `source`.
+that leaves a view unread.
 """
 
 import re
+from collections.abc import Iterable
 
 BEGINNINGS = ("select", "with", "from", "values", "table")
 TOKEN = re.compile(
@@ -16,8 +17,9 @@ TOKEN = re.compile(
 OPEN = {"'": "a quote '", '"': 'a quote "', "`": "a quote `", "/*": "a comment /*"}
 
 
-def problem(text: str) -> str:
-    """What is wrong, with the line of the text; empty if nothing is seen."""
+def problem(text: str, views: Iterable[str]) -> str:
+    """What is wrong, with the line of the text; empty if nothing is seen. All `views` are to be
+    read."""
     brackets: list[int] = []
     words: list[str] = []
     for token in TOKEN.finditer(text):
@@ -36,4 +38,5 @@ def problem(text: str) -> str:
         return f"in its line {brackets[-1]} a bracket is left open"
     if not words or words[0] not in BEGINNINGS:
         return f"it begins with {words[0] if words else 'nothing'}"
-    return "" if "source" in words else "it does not read source"
+    unread = next((view for view in views if view.lower() not in words), None)
+    return "" if unread is None else f"it does not read {unread}"

@@ -1,4 +1,4 @@
-"""The sink of a pipeline: a topic of the server, or files.
+"""The sink of a pipeline: a topic of the server, or what Spark writes itself, such as files.
 
 What Spark's own sinks can do is left to them. A topic takes appended rows through `format("sow")`
 and updated ones batch by batch, under a name that outlives the run: so a batch that Spark makes a
@@ -30,8 +30,9 @@ def written(
     options = given(sink.options)
     if sink.topic is None:
         columns = [name for name in options.pop("partitionBy", "").split(",") if name]
-        path = located(sink.path or "", str(data_directory))
-        writer = writer.format(sink.format).option("path", path).options(**options)
+        if sink.path is not None:
+            writer = writer.option("path", located(sink.path, str(data_directory)))
+        writer = writer.format(sink.format).options(**options)
         return (writer.partitionBy(*columns) if columns else writer).start()
     options = {"url": url, "topic": sink.topic, **options}
     if pipeline.output_mode == "append":

@@ -1,7 +1,9 @@
-"""The source of a pipeline: its rows as a stream, with their time as a timestamp.
+"""What a pipeline reads: the rows of a source as a stream, with their time as a timestamp, and
+static tables.
 
 Files are read with the schema that is given, or with their own; a topic of the server with the
-options that its conflation needs. What becomes of the rows is for others.
+options that its conflation needs; any other format as Spark reads it. What becomes of the rows is
+for others.
 """
 
 from collections.abc import Iterable
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sow.errors import ClientError
-from sow.pipelines import UNITS, Pipeline, PipelineOption, Source, located
+from sow.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.spark.conflation import SparkConflation
 from sow.spark.http import SowServer, segment
 
@@ -34,20 +36,31 @@ class SourceRows:
         self._data_directory = data_directory
         self._conflation = conflation
 
-    def frame(self, ticks: bool, takes_up: bool = True) -> Any:
-        """The rows as they come. `ticks` says whether silence is to be heard of too, `takes_up`
-        whether files are taken up that were not yet."""
-        source = self._pipeline.source
+    def table(self, static: Static) -> Any:
+        """A static table, read now and never again: its rows stay with Spark's executors."""
+        reader = self._spark.read.format(static.format)
+        if static.format == "sow":
+            reader = reader.options(url=self._url, topic=static.topic or "")
+        if static.schema is not None:
+            reader = reader.schema(static.schema)
+        reader = reader.options(**given(static.options))
+        return reader.load(self._located(static)).localCheckpoint()
+
+    def frame(self, source: Source, ticks: bool, takes_up: bool = True) -> Any:
+        """The rows of a source as they come. `ticks` says whether silence is to be heard of too,
+        `takes_up` whether files are taken up that were not yet."""
         reader = self._spark.readStream.format(source.format)
-        schema = source.schema
+        schema, path = source.schema, self._located(source)
         if source.is_files:
-            path = located(source.path or "", str(self._data_directory))
+            assert path is not None
             if schema is None:
                 files = self._spark.read.format(source.format).options(**given(source.options))
                 schema = files.load(path).schema
             reader = reader.option("path", _directory_of(path)).options(**_only(path))
+        elif path is not None:
+            reader = reader.option("path", path)
         if source.format == "sow":
-            reader = reader.options(**self._options(ticks))
+            reader = reader.options(**self._options(source, ticks))
             if ticks and schema is not None and self._pipeline.sql is None:
                 schema = schema if "_op" in schema else f"{schema}, _op string"
         if schema is not None:
@@ -60,11 +73,11 @@ class SourceRows:
             frame = frame.withWatermark(source.time, f"{source.watermark_us} microseconds")
         return frame
 
-    def _options(self, ticks: bool) -> dict[str, str]:
-        options = {
-            "url": self._url,
-            "topic": self._pipeline.source.topic or "",
-        }
+    def _located(self, read: Input) -> str | None:
+        return None if read.path is None else located(read.path, str(self._data_directory))
+
+    def _options(self, source: Source, ticks: bool) -> dict[str, str]:
+        options = {"url": self._url, "topic": source.topic or ""}
         if ticks and self._pipeline.conflate is not None:
             wanted = self._pipeline.conflate
             options["closesWithin"] = f"{wanted.interval_us + wanted.lateness_us}us"

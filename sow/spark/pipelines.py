@@ -1,4 +1,4 @@
-"""Runs of pipelines: a source, SQL, conflation and a sink, put together as one streaming query.
+"""Runs of pipelines: sources, SQL, conflation and a sink, put together as one streaming query.
 
 Everything a run has to remember is in one directory (`sow.spark.run_state`): Spark's checkpoint,
 from which the next run goes on exactly, and the name under which batches are written. One run at a
@@ -28,6 +28,7 @@ from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, 
 from sow.spark.session import has_session, session
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
+"""Under which names rows are counted; those in, for each source."""
 NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
 """Recorded data has times in nanoseconds, which Spark reads as numbers or not at all."""
 
@@ -63,7 +64,7 @@ class Running:
 
     def start(self) -> None:
         """Begin; raises ClientError for what the definition gets wrong."""
-        if self.once and self.pipeline.source.format == "rate":
+        if self.once and any(source.format == "rate" for source in self.pipeline.sources):
             raise ClientError("the source rate has no end; leave out --once and Trigger once")
         directory = directory_of(self.pipeline, self._data_directory)
         if not has_scheme(directory):
@@ -77,6 +78,8 @@ class Running:
         try:
             if has_scheme(directory):
                 self._hold(self._leased(directory))
+            for static in self.pipeline.statics:
+                self._reads().table(static).createOrReplaceTempView(static.name)
             self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
         except Exception as error:
             raise ClientError(f"pipeline {self.pipeline.name}: {reason(error)}") from None
@@ -157,28 +160,33 @@ class Running:
             frame = conflated(frame, self.pipeline, self._url, told)
         return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
 
-    def _queried(self, ticks: bool, ends: bool) -> Any:
-        """What comes of the source after the SQL."""
-        from pyspark.sql.functions import count, lit
-
-        reads = SourceRows(
+    def _reads(self) -> SourceRows:
+        return SourceRows(
             self._spark, self.pipeline, self._url, self._data_directory, self._conflation
         )
-        frame = reads.frame(ticks, takes_up=not ends)
-        frame = frame.observe(ROWS_IN, count(lit(1)).alias("rows"))
-        if self._conflation is not None:
-            frame = copied(frame, self._conflation)
-        if self.pipeline.sql is not None:
-            frame.createOrReplaceTempView("source")
-            frame = self._spark.sql(self.pipeline.sql)
-        return frame
+
+    def _queried(self, ticks: bool, ends: bool) -> Any:
+        """What comes of the sources after the SQL."""
+        if self.pipeline.sql is None:
+            return self._taken(self.pipeline.source, ticks, ends)
+        for source in self.pipeline.sources:
+            self._taken(source, ticks, ends).createOrReplaceTempView(source.name)
+        return self._spark.sql(self.pipeline.sql)
+
+    def _taken(self, source: Source, ticks: bool, ends: bool) -> Any:
+        """The rows of a source, counted: each under a name of its own, as Spark wants it."""
+        from pyspark.sql.functions import count, lit
+
+        frame = self._reads().frame(source, ticks, takes_up=not ends)
+        frame = frame.observe(f"{ROWS_IN}_{source.name}", count(lit(1)).alias("rows"))
+        return frame if self._conflation is None else copied(frame, self._conflation)
 
 
 def conflated_topic(definition: ConflatedTopic) -> Pipeline:
     """What runs a conflated topic whose engine is Spark."""
     return Pipeline(
         name=quote(definition.name, safe=""),
-        source=Source(format="sow", topic=definition.underlying),
+        sources=(Source(format="sow", topic=definition.underlying),),
         sink=Sink(topic=definition.name),
         autostart=True,
     )

@@ -18,9 +18,9 @@ KAFKA = (
 
 OTHER_SOURCES = "sources in the checkpoint offsets and now there are"
 EARLIER_RELEASE = (
-    "this checkpoint was begun by an earlier release, or without Conflate, and cannot be gone on "
-    "with; begin again by removing it, which is the Checkpoint of the pipeline or its directory "
-    "under pipelines in the data directory"
+    "this checkpoint was begun by an earlier release, without Conflate or with other sources, and "
+    "cannot be gone on with; begin again by removing it, which is the Checkpoint of the pipeline "
+    "or its directory under pipelines in the data directory"
 )
 
 

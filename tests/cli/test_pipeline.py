@@ -36,6 +36,15 @@ def test_pipelines_are_listed_and_what_spark_conflates(config):
     assert [one["name"] for one in json.loads(result.output)] == ["copy", "orders-S"]
 
 
+def test_all_sources_are_named_and_a_format_without_a_path(tmp_path):
+    more = '<Source name="r"><Format>rate</Format></Source><SQL>FROM source JOIN r</SQL><Sink>'
+    text = CONFIG.replace("<Sink><Topic>loud</Topic>", f"{more}<Format>console</Format>")
+    (tmp_path / "config.xml").write_text(text)
+    words = ["pipeline", "list", "--config", str(tmp_path / "config.xml")]
+    said = CliRunner().invoke(main, words).output.splitlines()[0]
+    assert said == "copy: sow orders, rate -> console, every 1 s"
+
+
 def test_a_misspelt_pipeline_is_answered_with_the_nearest(config):
     result = CliRunner().invoke(main, ["pipeline", "run", "copi", "--config", config])
     assert (result.exit_code, result.stderr) == (
@@ -78,6 +87,21 @@ def test_rows_are_counted_and_those_that_are_left_out_said_apart(capsys):
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("sow: pipeline slow: batch 1: 10 rows in, 4 out (2.5x)")
     assert said.endswith(", 3 late, 1 ahead of the clock")
+
+
+def test_rows_of_all_sources_are_counted_and_the_one_furthest_behind_is_the_lag(capsys):
+    seen = progress(0)
+    seen["observedMetrics"] |= {"sow_rows_in_a": {"rows": 1}, "sow_rows_in_b": {"rows": 2}}
+    del seen["observedMetrics"]["sow_rows_in"]
+    seen["sources"] = [
+        {"endOffset": f'{{"bookmark": "{end}"}}', "latestOffset": '{"bookmark": "9"}'}
+        for end in (8, 5)
+    ]
+    screen = PipelineScreen("both", as_json=True)
+    screen.show(SimpleNamespace(recentProgress=[seen]))
+    screen.end()
+    said = json.loads(capsys.readouterr().out)
+    assert (said["rows_in"], said["lag"]) == (3, 4)
 
 
 def test_figures_as_json_have_all_counts(capsys):

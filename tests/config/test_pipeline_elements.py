@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.pipelines import Conflate, PipelineOption, Sink, Source
+from sow.pipelines import Conflate, PipelineOption, Sink, Source, Static
 
 SOURCE = "<Source><Format>rate</Format></Source>"
 SINK = "<Sink><Topic>orders</Topic></Sink>"
@@ -58,6 +58,36 @@ def test_files_have_a_path_a_schema_and_a_time(pipeline):
     )
 
 
+def test_a_source_has_the_name_of_its_view_or_is_called_source(pipeline):
+    found = pipeline(
+        source='<Source name="a"><Format>rate</Format></Source>'
+        "<Source><Format>rate</Format></Source>",
+        more="<SQL>SELECT * FROM a UNION ALL SELECT * FROM source</SQL>",
+    )
+    assert found.sources == (Source(name="a", format="rate"), Source(format="rate"))
+
+
+def test_a_static_table_is_read_as_a_source_is(pipeline):
+    found = pipeline(
+        more="<Static><Name>names</Name><Format>csv</Format><Path>names.csv</Path>"
+        '<Schema>id int</Schema><Option Name="header" Value="true"/></Static>'
+        "<SQL>SELECT * FROM source JOIN names USING (id)</SQL>"
+    )
+    header = PipelineOption("header", "true")
+    assert found.statics == (
+        Static(name="names", format="csv", path="names.csv", schema="id int", options=(header,)),
+    )
+
+
+def test_any_format_of_sparks_is_taken_as_it_is(pipeline):
+    found = pipeline(
+        source="<Source><Format>delta</Format></Source>",
+        sink="<Sink><Format>org.example.Kind$Of</Format></Sink>",
+    )
+    assert found.source == Source(format="delta")
+    assert found.sink == Sink(format="org.example.Kind$Of")
+
+
 def test_conflate_has_keys_an_interval_and_a_policy(pipeline):
     found = pipeline(
         more="<Conflate><Key>/value</Key><Interval>1s</Interval><Policy>sum</Policy></Conflate>"
@@ -79,7 +109,7 @@ def test_settings_are_for_spark(pipeline):
 @pytest.mark.parametrize(
     ("element", "value", "said"),
     [
-        ("Format", "xml", "parquet"),
+        ("Format", "Parquet", "write parquet"),
         ("Watermark", "soon", "Watermark"),
         ("Path", "", "Path"),
     ],

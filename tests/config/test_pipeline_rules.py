@@ -28,6 +28,12 @@ def option(section, name):
     return section.replace(end, f"<Option><Name>{name}</Name><Value>5</Value></Option>{end}")
 
 
+FORMAT = "<Source><Format>delta</Format></Source>"
+STATIC = "<Static><Name>n</Name><Format>csv</Format><Path>n</Path></Static>"
+TABLE = "<Static><Name>n</Name><Format>sow</Format><Topic>orders-C</Topic></Static>"
+SQL = "<SQL>SELECT * FROM source JOIN n USING (id)</SQL>"
+
+
 def loaded(*pipelines):
     inside = f"<Pipelines>{''.join(pipelines)}</Pipelines>"
     return loads(f"<SOWConfig><Name>t</Name>{TOPICS}{inside}</SOWConfig>")
@@ -89,6 +95,20 @@ def test_what_is_left_out_has_its_default():
             (FILES.replace("<TimeColumn>ts</TimeColumn>", ""), CONFLATE, TO_FILES),
             "add <TimeColumn>",
         ),
+        ((FORMAT, CONFLATE, TO_FILES), "Conflate goes by the rows' own time, and delta does not"),
+        (
+            (FORMAT.replace("</Source>", "<Watermark>1m</Watermark></Source>"), TO_FILES),
+            "Watermark goes by the rows' own time",
+        ),
+        ((SOW, "<Sink><Format>sow</Format></Sink>"), "sow is no Sink; write <Topic>"),
+        ((SOW, "<Sink><Format>rate</Format></Sink>"), "rate is no Sink"),
+        ((SOW, STATIC.replace("<Path>n</Path>", ""), SQL, TO_FILES), "Static: csv needs a Path"),
+        ((SOW, STATIC.replace("csv", "sow"), SQL, TO_FILES), "Static: sow needs a Topic"),
+        ((SOW, STATIC.replace("csv", "rate"), SQL, TO_FILES), "rate has no end, so it is no table"),
+        (
+            (SOW, option(TABLE, "maxRowsPerTrigger"), SQL, TO_FILES),
+            "means nothing in a read of records",
+        ),
         ((SOW, TO_FILES, "<OutputMode>update</OutputMode>"), "files cannot be updated"),
         (
             (SOW, CONFLATE, TO_TOPIC, "<OutputMode>update</OutputMode>"),
@@ -101,7 +121,8 @@ def test_what_is_left_out_has_its_default():
         ((SOW, TO_FILES, "<Trigger>10ms</Trigger>"), "write 100ms or more, or 'once'"),
         ((SOW, TO_FILES, "<Master>loacl[2]</Master>"), "Master: 'loacl[2]' is no master"),
         ((SOW, TO_FILES, "<Trigger>sometimes</Trigger>"), "or 'once'"),
-        ((SOW.replace(">sow<", ">avro<"), TO_FILES), "is none of parquet, csv, json"),
+        ((SOW.replace(">sow<", ">SOW<"), TO_FILES), "is spelt otherwise; write sow"),
+        ((SOW, "<Sink><Format>two words</Format></Sink>"), "is no name of a format"),
         (
             (SOW, CONFLATE.replace("<Interval>1s</Interval>", ""), TO_FILES),
             "Conflate: has no Interval",
@@ -129,6 +150,18 @@ def test_a_mistake_is_answered_with_what_to_write(parts, says):
 def test_options_of_other_formats_are_left_to_spark():
     assert not loaded(pipeline(option(FILES, "mergeSchema"), option(TO_FILES, "codec"))).findings
     assert not loaded(pipeline(option(SOW, "max_rows_per_trigger"), TO_FILES)).findings
+
+
+def test_formats_that_only_spark_knows_have_only_its_rules():
+    to = "<Sink><Format>delta</Format></Sink>"
+    update = "<OutputMode>update</OutputMode>"
+    assert not loaded(pipeline(option(FORMAT, "maxFiles"), option(to, "any"), update)).findings
+
+
+def test_a_static_table_may_be_the_records_of_any_topic_or_a_part_of_the_log():
+    assert not loaded(pipeline(SOW, TABLE, SQL, TO_FILES)).findings
+    log = option(TABLE, "startingBookmark").replace("orders-C", "orders")
+    assert not loaded(pipeline(SOW, log, SQL, TO_FILES)).findings
 
 
 def test_a_checkpoint_is_one_pipelines_own():

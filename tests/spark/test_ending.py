@@ -110,7 +110,9 @@ def test_the_query_that_ends_a_run_takes_up_no_file_whatever_the_options_say(
         schema="a int",
         options=(PipelineOption("pathGlobFilter", "*.csv"),),
     )
-    pipeline = Pipeline(name="p", source=source, sink=Sink(format="csv", path="out"))
+    pipeline = Pipeline(name="p", sources=(source,), sink=Sink(format="csv", path="out"))
     spark = SimpleNamespace(readStream=Reader())
-    frame = SourceRows(spark, pipeline, "", tmp_path, None).frame(ticks=False, takes_up=takes_up)
+    frame = SourceRows(spark, pipeline, "", tmp_path, None).frame(
+        source, ticks=False, takes_up=takes_up
+    )
     assert frame.given["pathGlobFilter"] == taken

@@ -21,7 +21,7 @@ AS_THEY_ARE = ["bookmark", "topic", "key", "op", "ts", "value"]
 def pipeline(*keys, **source):
     return Pipeline(
         name="p",
-        source=Source(**({"format": "sow", "topic": "orders"} | source)),
+        sources=(Source(**({"format": "sow", "topic": "orders"} | source)),),
         sink=Sink(topic="t"),
         conflate=Conflate(keys=keys, interval_us=1_000_000),
     )

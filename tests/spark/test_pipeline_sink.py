@@ -51,7 +51,7 @@ def state():
 def told(sink, state, once=False, **more):
     """What is told of a pipeline's sink."""
     frame = Frame()
-    pipeline = Pipeline(name="p", source=Source(format="rate"), sink=sink, **more)
+    pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=sink, **more)
     written(frame, pipeline, "http://host", Path("/data"), state, once)
     return frame
 
@@ -78,6 +78,13 @@ def test_files_are_below_the_data_directory_and_may_be_divided(state):
     assert said["option"] == ("path", "/data/out")
     assert said["options"] == {"compression": "zstd"}
     assert said["partitionBy"] == ("day", "symbol")
+
+
+def test_another_format_gets_its_options_and_a_path_only_if_there_is_one(state):
+    options = (PipelineOption("topic", "t"),)
+    said = told(Sink(format="kafka", options=options), state).told
+    assert (said["format"], said["options"]) == ("kafka", {"topic": "t"})
+    assert said["option"] == ("checkpointLocation", "/state/here")
 
 
 def test_updated_rows_are_written_batch_by_batch_under_a_name_that_stays(state):

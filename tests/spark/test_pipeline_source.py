@@ -1,10 +1,13 @@
 """A pipeline's time is exact, whatever it was counted in."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from sow.errors import ClientError
-from sow.pipelines import Source
-from sow.spark.pipeline_source import _instant, _timed
+from sow.pipelines import Pipeline, PipelineOption, Sink, Source, Static
+from sow.spark.pipeline_source import SourceRows, _instant, _timed
 
 pytestmark = pytest.mark.spark
 
@@ -29,6 +32,53 @@ def test_nanoseconds_before_1970_are_cut_like_all_others(spark):
     rows = spark.sql("select -1L at union all select -1000L union all select -1001L")
     found = _timed(rows, source).selectExpr("unix_micros(at) us").collect()
     assert sorted(row.us for row in found) == [-2, -1, -1]
+
+
+class Reader:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.told = {}
+
+    def format(self, name):
+        return self.options(format=name)
+
+    def schema(self, columns):
+        return self.options(schema=columns)
+
+    def option(self, name, value):
+        return self.options(**{name: value})
+
+    def options(self, **given):
+        self.told |= given
+        return self
+
+    def load(self, path=None):
+        return self if path is None else self.options(path=path)
+
+    def localCheckpoint(self):  # noqa: N802 (the name is Spark's)
+        return self.options(kept=True)
+
+
+def rows(reader):
+    pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
+    spark = SimpleNamespace(read=reader, readStream=reader)
+    return SourceRows(spark, pipeline, "http://host", Path("/data"), None)
+
+
+def test_a_format_that_only_spark_knows_is_handed_on_with_its_options():
+    source = Source(format="delta", path="in", options=(PipelineOption("maxFiles", "2"),))
+    told = rows(Reader()).frame(source, ticks=False, takes_up=False).told
+    assert told == {"format": "delta", "path": "/data/in", "maxFiles": "2"}
+    assert rows(Reader()).frame(Source(format="own"), ticks=False).told == {"format": "own"}
+
+
+def test_a_static_table_is_read_once_and_kept():
+    static = Static(name="n", format="csv", path="n.csv", schema="id int")
+    told = {"format": "csv", "path": "/data/n.csv", "schema": "id int", "kept": True}
+    assert rows(Reader()).table(static).told == told
+    told = {"format": "sow", "url": "http://host", "topic": "orders", "kept": True}
+    assert rows(Reader()).table(Static(name="n", format="sow", topic="orders")).told == told
 
 
 def test_a_number_without_a_unit_is_not_guessed_at():

@@ -9,7 +9,7 @@ import pytest
 
 from sow.config import load
 from sow.errors import ClientError
-from sow.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source
+from sow.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source, Static
 from sow.spark.pipelines import Running
 from sow.spark.reasons import reason
 
@@ -48,7 +48,7 @@ def test_files_are_loaded_into_a_topic_once_each(run, server, tmp_path):
     ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0.5, 2.0), ("A", 1, 3.0))
     pipeline = Pipeline(
         name="load",
-        source=Source(format="parquet", path="in", time_column="ts", time_unit="ns"),
+        sources=(Source(format="parquet", path="in", time_column="ts", time_unit="ns"),),
         sink=Sink(topic="orders"),
     )
     assert run(pipeline) == 3
@@ -67,7 +67,7 @@ def test_a_recorded_log_is_conflated_whole(run, tmp_path):
     run(
         Pipeline(
             name="conflate",
-            source=Source(format="parquet", path="in", time_column="ts", time_unit="ns"),
+            sources=(Source(format="parquet", path="in", time_column="ts", time_unit="ns"),),
             conflate=Conflate(keys=("/id",), interval_us=1_000_000),
             sink=Sink(format="parquet", path="out"),
         )
@@ -81,7 +81,7 @@ def test_a_key_that_leaves_the_filter_is_deleted(run, server, tmp_path):
     run(
         Pipeline(
             name="focus",
-            source=Source(format="parquet", path="in", time_column="ts", time_unit="ns"),
+            sources=(Source(format="parquet", path="in", time_column="ts", time_unit="ns"),),
             conflate=Conflate(keys=("/id",), interval_us=1_000_000, filter="/px < 50"),
             sink=Sink(topic="orders"),
         )
@@ -92,12 +92,14 @@ def test_a_key_that_leaves_the_filter_is_deleted(run, server, tmp_path):
 def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run, server, tmp_path):
     pipeline = Pipeline(
         name="goes-on",
-        source=Source(
-            format="parquet",
-            path="in",
-            time_column="ts",
-            time_unit="ns",
-            options=(PipelineOption("maxFilesPerTrigger", "1"),),
+        sources=(
+            Source(
+                format="parquet",
+                path="in",
+                time_column="ts",
+                time_unit="ns",
+                options=(PipelineOption("maxFilesPerTrigger", "1"),),
+            ),
         ),
         conflate=Conflate(
             keys=("/id",), interval_us=1_000_000, filter="/px < 50", lateness_us=500_000
@@ -125,8 +127,10 @@ def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
     server.publish("orders", *({"id": n, "sym": "AB"[n % 2]} for n in range(20)))
     pipeline = Pipeline(
         name="bodies",
-        source=Source(
-            format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
+        sources=(
+            Source(
+                format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
+            ),
         ),
         conflate=Conflate(keys=("/sym",), interval_us=1, null_keys="drop"),
         sink=Sink(topic="loud"),
@@ -150,7 +154,7 @@ def test_bars_are_written_anew_as_they_change(run, server):
     )
     bars = Pipeline(
         name="bars",
-        source=source,
+        sources=(source,),
         sql=shipped.sql.replace("SELECT symbol,", "SELECT symbol AS id, symbol,"),
         sink=Sink(topic="loud"),
         output_mode=shipped.output_mode,
@@ -183,9 +187,46 @@ def test_changes_are_exported_by_hour_and_go_on_where_they_were(run, server, tmp
     assert {json.loads(row["value"])["id"] for row in rows if row["bookmark"] in mine} == {1, 2, 3}
 
 
+def test_two_sources_and_a_static_table_are_one_stream(run, server, tmp_path):
+    ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0.5, 2.0), ("Z", 1, 3.0))
+    (tmp_path / "names.csv").write_text("id,name\nA,Alpha\nB,Beta\nC,Gamma\n")
+    server.publish("orders", {"id": "A", "desk": "one"})
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "a.txt").write_text("C\n")
+    pipeline = Pipeline(
+        name="joined",
+        sources=(
+            Source(name="ticks", format="parquet", path="in", time_column="ts", time_unit="ns"),
+            Source(name="lines", format="text", path="lines", schema="value string"),
+        ),
+        statics=(
+            Static(
+                name="names",
+                format="csv",
+                path="names.csv",
+                options=(PipelineOption("header", "true"),),
+            ),
+            Static(name="desks", format="sow", topic="orders", schema="id string, desk string"),
+        ),
+        sql="WITH every AS (SELECT id, px FROM ticks UNION ALL SELECT value, 9.0D FROM lines) "
+        "SELECT id, name, px, desk FROM every JOIN names USING (id) LEFT JOIN desks USING (id)",
+        sink=Sink(topic="loud"),
+    )
+    assert run(pipeline) == 4
+    rows = [row for row in server.records("loud") if "name" in row]
+    found = {row["name"]: (row["px"], row.get("desk")) for row in rows}
+    assert found == {"Alpha": (1.0, "one"), "Beta": (2.0, None), "Gamma": (9.0, None)}
+    # The next run reads the table anew, and of the sources what has come.
+    (tmp_path / "names.csv").write_text("id,name\nA,Aleph\n")
+    ticks(tmp_path / "in", "b", ("A", 2, 4.0))
+    run(pipeline)
+    aleph = {"id": "A", "name": "Aleph", "px": 4.0, "desk": "one"}
+    assert aleph in server.records("loud")
+
+
 def test_one_pipeline_runs_once_at_a_time(spark, server, tmp_path):
     pipeline = Pipeline(
-        name="twice", source=Source(format="sow", topic="orders"), sink=Sink(topic="loud")
+        name="twice", sources=(Source(format="sow", topic="orders"),), sink=Sink(topic="loud")
     )
     first = Running(pipeline, server.url, tmp_path, once=True, master=None)
     first.start()
@@ -200,7 +241,7 @@ def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
     place = (tmp_path / "shared").as_uri()
     pipeline = Pipeline(
         name="elsewhere",
-        source=Source(format="sow", topic="orders"),
+        sources=(Source(format="sow", topic="orders"),),
         sink=Sink(format="json", path=f"{place}/out"),
         checkpoint=f"{place}/state",
     )
@@ -227,8 +268,8 @@ def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
         ({"sql": "SELECT nothing FROM source"}, "nothing"),
         ({"sql": "SELECT op FROM source", "conflate": ("/op",)}, "no column 'ts'"),
         ({"sql": "SELECT ts FROM source", "conflate": ("/id",)}, "no column 'id' for the key"),
-        ({"source": Source(format="sow", topic="ordres")}, "did you mean orders"),
-        ({"source": Source(format="rate")}, "has no end"),
+        ({"sources": (Source(format="sow", topic="ordres"),)}, "did you mean orders"),
+        ({"sources": (Source(format="rate"),)}, "has no end"),
         ({"conflate": ("/sym",)}, "1 records have no '/sym', which is a key"),
     ],
 )
@@ -238,11 +279,11 @@ def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
         changes["conflate"] = Conflate(keys=changes["conflate"], interval_us=1_000_000)
         before = server.get("/v1/log/extent").json["newest"]
         starting = (PipelineOption("startingBookmark", before),)
-        changes["source"] = Source(format="sow", topic="orders", options=starting)
+        changes["sources"] = (Source(format="sow", topic="orders", options=starting),)
     pipeline = Pipeline(
         **{
             "name": "wrong",
-            "source": Source(format="sow", topic="orders"),
+            "sources": (Source(format="sow", topic="orders"),),
             "sink": Sink(topic="loud"),
             **changes,
         }
@@ -267,8 +308,10 @@ def test_a_delete_reaches_the_files_and_so_does_who_leaves_the_filter(run, serve
     server.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 1}, {"id": 3, "px": 1})
     pipeline = Pipeline(
         name="leaving",
-        source=Source(
-            format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
+        sources=(
+            Source(
+                format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
+            ),
         ),
         conflate=Conflate(keys=("/id",), interval_us=1, filter="/px < 50"),
         sink=Sink(format="json", path="out"),

@@ -43,7 +43,7 @@ def driver(clock):
 
 def pipeline(checkpoint=None):
     return Pipeline(
-        name="p", source=Source(format="rate"), sink=Sink(topic="t"), checkpoint=checkpoint
+        name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"), checkpoint=checkpoint
     )
 
 
