@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # A group of tests is never divided; which tests are a group is said in tests/conftest.py.
-ON_ALL_CORES := -n auto --dist loadgroup --no-loadscope-reorder
+ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test lint types unit coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-spark serve clean help

@@ -1,6 +1,6 @@
 """What tests of several folders share, and how they are dealt out to the cores of a machine.
 
-A run over several cores (`make unit`: ``-n auto --dist loadgroup``) hands out groups. A group is a
+A run over several cores (`make unit`: ``-n auto --dist loadscope``) hands out groups. A group is a
 file, so that a server made for a file is made once; of the folders in `ONE_PROCESS` it is the
 folder. Longest first, so that no core is left with a long group when the others have nothing left.
 """
@@ -37,10 +37,19 @@ def rank_of(path: Path) -> int:
     return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    # The mark `xdist_group` says nothing to xdist under pytest 9, which keeps a test's name apart.
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(TESTS.parent / nodeid.partition("::")[0])
+
+    return ByGroup(config, log)
+
+
 def pytest_collection_modifyitems(items):
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
     items.sort(key=lambda item: rank_of(item.path))
 
 
