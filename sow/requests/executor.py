@@ -25,6 +25,7 @@ from sow.errors import ClientError, SowError
 from sow.query import Query
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.subscriptions import Subscriptions
+from sow.steps import Steps, at_once
 from sow.store.protocols import Journal
 from sow.wire import Refused
 
@@ -213,19 +214,17 @@ class Executor:
         self, session: Session, commands: Iterable[Command | Refused], now_us: int
     ) -> None:
         """Carry out commands in order, all of them at once."""
-        for _ in self.carry_out(session, commands, lambda: now_us):
-            pass
+        at_once(self.carry_out(session, commands, lambda: now_us))
 
     def carry_out(
         self, session: Session, commands: Iterable[Command | Refused], now_us: Callable[[], int]
-    ) -> Iterator[None]:
-        """Carry out commands in order, one for each step of the iterator, so that whoever takes
-        the steps can let others have a turn; publishes that follow each other share their cost,
-        and so a step."""
+    ) -> Steps[None]:
+        """Carry out commands in order, each in one step or more; publishes that follow each other
+        share their cost, and so a step."""
         for run in runs_of(commands):
             if len(run) == 1 or not self._publish_run(session, run, now_us()):
                 for command in run:
-                    self.execute(session, command, now_us())
+                    yield from self.execute(session, command, now_us())
                     yield
             else:
                 yield
@@ -249,17 +248,19 @@ class Executor:
             self._acknowledge_publish(session, command, seq)
         return True
 
-    def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
-        """Carry out one command; whatever is wrong with it is answered with a failure ack."""
+    def execute(self, session: Session, command: Command | Refused, now_us: int) -> Steps[None]:
+        """Carry out one command, with steps between its parts if it may take long; whatever is
+        wrong with it is answered with a failure ack."""
         self.engine.reach(now_us)
-        self.engine.touch(session)
-        if isinstance(command, Refused):
-            session.say(replies.failure(command.cid, command.error))
-            return
         try:
-            ACTIONS[command.name](self, session, command, now_us)
+            if isinstance(command, Refused):
+                session.say(replies.failure(command.cid, command.error))
+            elif (steps := ACTIONS[command.name](self, session, command, now_us)) is not None:
+                yield from steps
         except SowError as error:
             session.say(replies.failure(command.cid, error))
+        finally:
+            self.engine.touch(session)
 
     def _logon(self, session: Session, command: Command, _now_us: int) -> None:
         session.log_on(command.client)
@@ -438,6 +439,6 @@ def _topic_of_plain_publish(command: Command | Refused) -> str | None:
     return command.topic if command.key is None and command.expires_s is None else None
 
 
-ACTIONS: dict[str, Callable[[Executor, Session, Command, int], None]] = {
+ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Steps[None] | None]] = {
     name: getattr(Executor, f"_{kind.action}") for name, kind in COMMANDS.items()
 }

@@ -31,6 +31,7 @@ from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
+from sow.server.step_watch import StepWatch
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 from sow.store.stored_definitions import kept_of
@@ -104,7 +105,8 @@ class Server:
             journal = opening.journal
             self.engine.restore_accounts(journal.accounts())
             self._clock.go_on_from(self.engine.now_us)
-            self.driver = Driver(self.engine, journal, self._clock, self._windows_us())
+            watch = StepWatch(log.warning)
+            self.driver = Driver(self.engine, journal, self._clock, self._windows_us(), watch)
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
             )

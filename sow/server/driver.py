@@ -11,7 +11,8 @@ little at a time when nothing else is. Nothing here knows what a topic is.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from sow.clock import Clock
@@ -22,6 +23,8 @@ from sow.errors import DiskFull, StoreError
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
 from sow.server.group_commit import GroupCommit
+from sow.server.step_watch import StepWatch
+from sow.server.turns import Turns
 from sow.store.protocols import Journal
 
 Result = TypeVar("Result")
@@ -39,7 +42,8 @@ class Driver:
 
     `windows_us` says for each topic for how many microseconds a commit may wait for more to store
     with it (`GroupCommit`). `idle_work` are bounded pieces of work for when there is time: each is
-    given the time in microseconds, and says whether it has more.
+    given the time in microseconds, and says whether it has more. `watch` is told how long each step
+    took.
     """
 
     def __init__(
@@ -48,12 +52,16 @@ class Driver:
         journal: Journal,
         clock: Clock,
         windows_us: Mapping[str, int] | None = None,
+        watch: StepWatch | None = None,
     ) -> None:
         self.engine = engine
         self.clock = clock
         self.journal = journal
         self.idle_work: list[Callable[[int], bool]] = []
         self._loop = asyncio.get_running_loop()
+        self.watch = watch or StepWatch()
+        self.turns = Turns(self.watch, self.wake)
+        """What may take long is given its turns here."""
         self._commit = GroupCommit(
             journal, windows_us or {}, self._release, self._fail, self._recover
         )
@@ -86,8 +94,20 @@ class Driver:
             self._turning = True
             self._loop.call_soon(self._turn)
 
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[None]:
+        began = self._loop.time()
+        try:
+            yield
+        finally:
+            self.watch.note(name, self._loop.time() - began)
+
     def _turn(self) -> None:
         self._turning = False
+        with self._watched("storing and telling"):
+            self._flush()
+
+    def _flush(self) -> None:
         self.engine.reach(self.now_us())
         group = self.engine.flush()
         if self.failure is not None:
@@ -104,12 +124,17 @@ class Driver:
 
     def _tidy(self) -> None:
         self._clock_watch.look()
-        more = self.engine.refresh_indexes(TIDY_NOTES)
-        for work in self.idle_work:
-            more |= work(self.now_us())
+        with self._watched("tidying"):
+            more = self.engine.refresh_indexes(TIDY_NOTES)
+            for work in self.idle_work:
+                more |= work(self.now_us())
         self._tidying = self._loop.call_later(TIDY_MORE_S, self._tidy) if more else None
 
     def _release(self, group: Group) -> None:
+        with self._watched("writing"):
+            self._write(group)
+
+    def _write(self, group: Group) -> None:
         self.engine.release(group)
         for session in group.sessions:
             write = self._writers.get(session)
@@ -200,7 +225,8 @@ class Driver:
 
     def _ring(self) -> None:
         try:
-            self.engine.advance(self.now_us())
+            with self._watched("what falls due"):
+                self.engine.advance(self.now_us())
         finally:
             self.wake()
 
@@ -213,6 +239,7 @@ class Driver:
         if self.failure is None:
             await self.durable()
         self._alarm.cancel()
+        self.turns.close()
         if self._tidying is not None:
             self._tidying.cancel()
         await self._commit.close()

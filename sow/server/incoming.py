@@ -1,12 +1,11 @@
 """What one WebSocket's client sends, from its frames to the steps of the executor.
 
-Commands are carried out a little in each turn of the loop, so that no frame delays others for
-longer than a command takes. Meanwhile the socket is not read, and TCP slows the client; one whose
+Commands are carried out a little in each turn (`sow.server.turns`), so that no frame delays others
+for longer than a step takes. Meanwhile the socket is not read, and TCP slows the client; one whose
 queue is full of answers has to read some before more is carried out for it.
 """
 
 import asyncio
-from collections.abc import Iterator
 
 from sow.commands import Command
 from sow.requests.executor import Executor
@@ -14,12 +13,9 @@ from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
 from sow.server.message_watch import MessageWatch
+from sow.steps import Steps
 from sow.wire import Refused
 
-TURN_S = 0.002
-"""How long one client's commands may keep the loop, but for the end of the last one: a hundred busy
-clients then make each other wait for a fifth of a second, and a turn still carries out hundreds of
-messages, which share their cost."""
 INBOX_BYTES_MAX = 256 * 1024
 """So much is taken in before what came first is carried out: what one read of a socket gives."""
 LONG_FILTER_CHARS = 4 * 1024
@@ -36,6 +32,8 @@ class Incoming:
     `messages` is told what was read and what was carried out.
     """
 
+    name = "commands of a WebSocket"
+
     def __init__(
         self, driver: Driver, executor: Executor, connection: Connection, messages: MessageWatch
     ) -> None:
@@ -45,8 +43,10 @@ class Incoming:
         self._messages = messages
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox()
-        self._steps: Iterator[None] | None = None
-        self._next: asyncio.Handle | None = None
+        self._steps: Steps[None] | None = None
+        self._turns = driver.turns
+        self._in_line = False
+        self._pause: asyncio.TimerHandle | None = None
         self._turned: asyncio.Future[None] | None = None
         self._compiling: asyncio.Task[None] | None = None
 
@@ -55,11 +55,15 @@ class Incoming:
         self._messages.take()
         self._inbox.add(frame)
         if not self._busy:
-            self._next = self._loop.call_soon(self._turn)
+            self._line_up()
+
+    def _line_up(self) -> None:
+        self._pause, self._in_line = None, True
+        self._turns.add(self)
 
     @property
     def _busy(self) -> bool:
-        return self._next is not None or self._compiling is not None
+        return self._in_line or self._pause is not None or self._compiling is not None
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
@@ -75,29 +79,33 @@ class Incoming:
         self._turned = self._loop.create_future()
         await self._turned
 
-    def _turn(self) -> None:
-        self._next = None
-        connection, session = self._connection, self._connection.session
+    def go_on(self, until_s: float) -> bool:
+        """Carry out commands until `until_s` by the loop's time; whether there are more."""
+        self._in_line = False
         try:
-            if session.ended is not None or not connection.owns:
-                self._drop()
-            elif session.outbox.full:
-                self._executor.apply_back_pressure(session, self._driver.now_us())
-                if session.ended is not None:
-                    connection.write()
-                self._next = self._loop.call_later(FULL_PAUSE_S, self._turn)
-            else:
-                if self._carry_out() and self._compiling is None:
-                    self._next = self._loop.call_soon(self._turn)
-                connection.follow()
-            self._driver.wake()
+            self._in_line = self._go_on(until_s)
+            return self._in_line
         finally:
             if self._turned is not None and not self._turned.done():
                 self._turned.set_result(None)
 
-    def _carry_out(self) -> bool:
-        """Take steps for as long as a turn lasts; whether there is more to do."""
-        until = self._loop.time() + TURN_S
+    def _go_on(self, until_s: float) -> bool:
+        connection, session = self._connection, self._connection.session
+        if session.ended is not None or not connection.owns:
+            self._drop()
+            return False
+        if session.outbox.full:
+            self._executor.apply_back_pressure(session, self._driver.now_us())
+            if session.ended is not None:
+                connection.write()
+            self._pause = self._loop.call_later(FULL_PAUSE_S, self._line_up)
+            return False
+        more = self._carry_out(until_s) and self._compiling is None
+        connection.follow()
+        return more
+
+    def _carry_out(self, until_s: float) -> bool:
+        """Take steps until `until_s`; whether there is more to do."""
         while True:
             if self._steps is None:
                 commands = self._inbox.take()
@@ -110,7 +118,7 @@ class Incoming:
                     self._compiling = self._loop.create_task(self._compile(filters))
                     return True
             for _ in self._steps:
-                if self._loop.time() >= until:
+                if self._loop.time() >= until_s:
                     return True
             self._steps = None
             # The rest is for the session that a logon may have taken up.
@@ -136,17 +144,20 @@ class Incoming:
                 filters.keep(text, await asyncio.to_thread(filters.compiled, text))
         finally:
             self._compiling = None
-            self._next = self._loop.call_soon(self._turn)
+            self._line_up()
 
     def _drop(self) -> None:
         self._inbox.clear()
-        self._steps = None
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
 
     def close(self) -> None:
         """The client has gone: forget what is left."""
         self._drop()
         if self._compiling is not None:
             self._compiling.cancel()
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        if self._pause is not None:
+            self._pause.cancel()
+        self._turns.remove(self)
+        self._pause, self._in_line = None, False

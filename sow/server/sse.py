@@ -52,8 +52,8 @@ class EventDoor:
             self._open.add(ended)
             try:
                 connection.begin()
-                executor.execute(session, command, driver.now_us())
-                driver.wake()
+                steps = executor.execute(session, command, driver.now_us())
+                await driver.turns.take("a stream", steps)
                 await ended.wait()
             finally:
                 self._open.discard(ended)

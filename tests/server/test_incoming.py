@@ -6,6 +6,7 @@ from sow.budget import Budget
 from sow.definitions import Limits
 from sow.encodings import LINES
 from sow.server import incoming
+from sow.server import turns as turns_of_work
 from sow.server.connection import Connection
 from sow.server.incoming import INBOX_BYTES_MAX, Incoming
 from sow.server.intake import Intake
@@ -65,7 +66,7 @@ async def test_frames_are_carried_out_in_order_and_done_says_when():
 
 @stepped
 async def test_a_turn_ends_when_its_time_is_over_and_others_get_theirs(monkeypatch):
-    monkeypatch.setattr(incoming, "TURN_S", 0.0)
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
     client = Client()
     client.incoming.add(b"\n".join(b'{"c":"heartbeat","cid":"%d"}' % at for at in range(5)))
     between = 0
@@ -79,7 +80,7 @@ async def test_a_turn_ends_when_its_time_is_over_and_others_get_theirs(monkeypat
 
 @stepped
 async def test_no_more_is_taken_in_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(incoming, "TURN_S", 0.0)
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
     client = Client()
     more = b',"text":"%b"' % (b"x" * 1000)
     count = 2 * INBOX_BYTES_MAX // 1000
