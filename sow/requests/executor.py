@@ -224,7 +224,7 @@ class Executor:
         for run in runs_of(commands):
             if len(run) == 1 or not self._publish_run(session, run, now_us()):
                 for command in run:
-                    yield from self.execute(session, command, now_us())
+                    yield from self._carry_out_one(session, command, now_us())
                     yield
             else:
                 yield
@@ -248,7 +248,13 @@ class Executor:
             self._acknowledge_publish(session, command, seq)
         return True
 
-    def execute(self, session: Session, command: Command | Refused, now_us: int) -> Steps[None]:
+    def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
+        """Carry out one command, all of it at once."""
+        at_once(self._carry_out_one(session, command, now_us))
+
+    def _carry_out_one(
+        self, session: Session, command: Command | Refused, now_us: int
+    ) -> Steps[None]:
         """Carry out one command, with steps between its parts if it may take long; whatever is
         wrong with it is answered with a failure ack."""
         self.engine.reach(now_us)

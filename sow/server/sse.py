@@ -52,7 +52,7 @@ class EventDoor:
             self._open.add(ended)
             try:
                 connection.begin()
-                steps = executor.execute(session, command, driver.now_us())
+                steps = executor.carry_out(session, [command], driver.now_us)
                 await driver.turns.take("a stream", steps)
                 await ended.wait()
             finally:

@@ -5,7 +5,6 @@ import pytest
 from sow.commands import Command
 from sow.encodings import LINES
 from sow.errors import DiskFull, StoreError
-from sow.steps import at_once
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def refusing(server, monkeypatch, said):
     )
 
     def publish():
-        at_once(executor.execute(session, late, driver.now_us()))
+        executor.execute(session, late, driver.now_us())
         driver.wake()
 
     def refuse_once(entries):

@@ -6,7 +6,6 @@ import pytest
 
 from sow.definitions import SessionSettings, Topic
 from sow.history.snapshot import Unread
-from sow.steps import at_once
 from tests.core.harness import MS, ORDERS, SECOND, World, short
 
 
@@ -156,7 +155,7 @@ def test_a_large_snapshot_is_of_one_moment(world):
         from sow.wire import read_frame
 
         for parsed in read_frame(json.dumps(command).encode()):
-            at_once(world.executor.execute(client.session, parsed, world.now))
+            world.executor.execute(client.session, parsed, world.now)
     world.engine.publish("orders", [b'{"id":1100,"v":2}'], world.now)
     world.settle()
     assert {document["v"] for _, document in client.data()} == {1}
