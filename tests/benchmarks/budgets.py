@@ -118,6 +118,7 @@ BUDGETS = (
         )
     ),
     Budget("an idle session", "followers: an idle session, memory", value, 20, "KiB"),
+    Budget("longest wait", "longest wait beside it: the longest of all", value, 50, "ms"),
     Budget("memory", "memory: 1000000 records, hash index", value, 450, "B/record"),
 )
 

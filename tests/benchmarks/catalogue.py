@@ -14,6 +14,7 @@ from tests.benchmarks.publisher import client_publisher
 from tests.benchmarks.restart import restart
 from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.snapshot import snapshot
+from tests.benchmarks.stalls import stalls
 
 Benchmark = Callable[[Sizes], Iterator[Figure]]
 
@@ -30,5 +31,6 @@ CATALOGUE: dict[str, Benchmark] = {
     "conflation": conflation,
     "snapshot": snapshot,
     "followers": followers,
+    "stalls": stalls,
     "peers": peers,
 }

@@ -72,6 +72,10 @@ class ServerProcess:
         self.host = ""
         self.port = 0
 
+    def configure(self, xml: str) -> None:
+        """Write another configuration, for the server to read when it is told to."""
+        self._config.write_text(xml)
+
     def __enter__(self) -> Self:
         self._process = python(
             *("-m", "sow.cli", "serve", str(self._config)),

@@ -11,12 +11,15 @@ from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
 from tests.benchmarks.measure import Figure, in_turn
 from tests.benchmarks.peers import peers
+from tests.benchmarks.pinger import PONG, Waits
 from tests.benchmarks.queries import in_engine
 from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
+from tests.benchmarks.stalls import OPERATIONS, WORST, stalls
 
 IN_PROCESS = ("ingest-engine", "filters", "conflation")
+WITH_SERVER = ("ingest-client", "fan-out", "memory", "snapshot", "followers")
 
 
 def figure(name, *ours, unit="ms", floor=(1.0,)):
@@ -30,10 +33,28 @@ def test_a_benchmark_without_a_server_gives_figures(name):
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("name", ["ingest-client", "fan-out", "memory", "snapshot", "followers"])
+@pytest.mark.parametrize("name", WITH_SERVER)
 def test_a_benchmark_with_a_server_gives_a_figure(name):
     found = next(CATALOGUE[name](TINY))
     assert min(found.floor) > 0
+
+
+@pytest.mark.edge
+def test_each_large_operation_is_carried_out_beside_a_pinger():
+    found = list(stalls(TINY))
+    assert [figure.case for figure in found] == [*(each.name for each in OPERATIONS), WORST]
+    assert max(figure.value for figure in found) == found[-1].value > 0
+
+
+def test_the_longest_wait_is_found_however_the_pongs_are_cut():
+    for size in (1, 3, 10, 100):
+        waits = Waits()
+        numbers = [waits.ping(at)[-8:] for at in (1.0, 2.0, 3.0)]
+        pongs = b"".join([PONG + number for number in numbers])
+        for at in range(0, len(pongs), size):
+            assert waits.unanswered
+            waits.feed(pongs[at : at + size], 5.0)
+        assert (waits.longest_s, waits.count, waits.unanswered) == (4.0, 3, False)
 
 
 @pytest.mark.edge

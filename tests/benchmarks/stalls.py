@@ -1,0 +1,299 @@
+"""Stalls: how long everybody waits while one client asks for something large.
+
+A server holds a million records; beside each operation another client pings every 4 ms
+(`tests.benchmarks.pinger`), and its longest wait is the figure. The floor is its longest wait in
+two seconds in which nothing is asked. What is asked is read to its end as fast as it comes, by this
+process, which shares the machine with both.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.client import HTTPConnection, HTTPResponse
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import pyarrow as pa
+
+from tests.benchmarks.measure import Figure
+from tests.benchmarks.pinger import Pinger
+from tests.benchmarks.processes import ServerProcess
+from tests.benchmarks.records import every_order, updates
+from tests.benchmarks.sizes import Sizes
+from tests.benchmarks.sockets import READ_BYTES, Client, command, frame
+
+ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
+REQUEST_RECORDS = 100_000
+"""In one request, where an operation is not about the size of requests."""
+IDLE_S = 2.0
+FEW_RECORDS = 10_000
+"""The smoke test has fewer, and neither waits nor asks for much."""
+EXPIRY_S, LOOK_S, EXPIRY_S_MAX = 20, 0.2, 120
+WORST = "the longest of all"
+CONFIG = """<SOWConfig><Name>bench</Name>
+<Limits><RequestMemory>2GB</RequestMemory><FrameSize>512MB</FrameSize></Limits><SOW>
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/order/id</Key>
+<HashIndex><Key>/symbol</Key></HashIndex><Expiration>enabled</Expiration></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval></ConflatedTopic>
+{more}</SOW></SOWConfig>"""
+COPY = """<ConflatedTopic><Name>orders-{name}</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval>{filter}</ConflatedTopic>"""
+
+
+class Bystander:
+    """Who asks: requests over HTTP and commands over a WebSocket, read to their ends."""
+
+    def __init__(self, server: ServerProcess, sizes: Sizes) -> None:
+        self._server = server
+        self.sizes = sizes
+
+    # HTTP.
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, kind: str = "", **asked: object
+    ) -> bytes:
+        """Ask, read all of the answer, and check that it is good; returns its last bytes."""
+        connection = HTTPConnection(self._server.host, self._server.port)
+        headers = {"Accept": kind} if method == "GET" else {"Content-Type": kind}
+        query = f"?{urlencode(asked)}" if asked else ""
+        connection.request(method, path + query, body, headers if kind else {})
+        response = connection.getresponse()
+        last = read_all(response)
+        connection.close()
+        assert response.status == 200, f"{method} {path}: {response.status} {last[:500]!r}"
+        return last
+
+    def records(self, kind: str = "application/json", **asked: object) -> None:
+        """A query."""
+        self.request("GET", "/v1/topics/orders/records", None, kind, **asked)
+
+    def publish(self, bodies: list[bytes], method: str = "POST", **asked: object) -> None:
+        """One request with all of these records."""
+        path, body = "/v1/topics/orders/records", b"\n".join(bodies)
+        self.request(method, path, body, NDJSON, **asked)
+
+    # WebSocket.
+
+    def follow(self, commands: list[bytes], ends: bytes) -> None:
+        """Send frames, and read until a line has `ends` in it."""
+        client = self.client()
+        client.socket.sendall(b"".join(commands))
+        tail = b""
+        while ends not in tail:
+            piece = client.socket.recv(READ_BYTES)
+            assert piece, f"closed: {tail[-500:]!r}"
+            tail = tail[-len(ends) :] + piece
+        client.close()
+
+    def client(self) -> Client:
+        """A new connection."""
+        return Client(self._server.host, self._server.port)
+
+    def reconfigure(self, xml: str) -> None:
+        """Write the configuration anew and have it read."""
+        self._server.configure(xml)
+        self.request("POST", "/v1/config/reload")
+
+
+def read_all(response: HTTPResponse) -> bytes:
+    """Read an answer; returns its last piece."""
+    last = b""
+    while piece := response.read(READ_BYTES):
+        last = piece
+    return last
+
+
+Act = Callable[[Bystander], None]
+
+
+class Operation(NamedTuple):
+    """What is asked, by a name; `before` is done first and does not count."""
+
+    name: str
+    act: Act
+    before: Act = lambda _by: None
+
+
+def reading(name: str, kind: str = "application/json", **asked: object) -> Operation:
+    """A query over HTTP."""
+    return Operation(name, lambda by: by.records(kind, **asked))
+
+
+def following(name: str, **fields: object) -> Operation:
+    """A command over a WebSocket, up to its last ack."""
+    frames = [command(cid="1", a="completed", t="orders", **fields)]
+    return Operation(name, lambda by: by.follow(frames, b'"a":"completed"'))
+
+
+def replay(by: Bystander) -> None:
+    by.follow([command(c="subscribe", t="orders", bm="0", cid="1", a="completed")], b'"completed"')
+
+
+def snapshot(by: Bystander, **asked: object) -> None:
+    answer = by.request("POST", "/v1/snapshots", None, "", topic="orders", parts=4, **asked)
+    taken = json.loads(answer)["snapshot"]
+    for part in range(4):
+        by.request("GET", f"/v1/snapshots/{taken}", part=part)
+    by.request("DELETE", f"/v1/snapshots/{taken}")
+
+
+def fresh(by: Bystander, share: int, seed: int) -> list[bytes]:
+    """Updates of one record in so many, `seed` tells them from others."""
+    count = by.sizes.records // share
+    return updates(count, by.sizes.records, seed)
+
+
+def frame_of_many(by: Bystander) -> None:
+    bodies = fresh(by, 10, 7)
+    head = json.dumps({"c": "publish", "t": "orders", "n": len(bodies), "cid": "1"}).encode()
+    by.follow([frame(b"\n".join([head, *bodies]))], b'"c":"ack"')
+
+
+def many_frames(by: Bystander) -> None:
+    frames = [command(c="publish", t="orders", d=json.loads(body)) for body in fresh(by, 50, 8)]
+    by.follow([*frames, command(c="flush", cid="1")], b'"c":"ack"')
+
+
+def staged(by: Bystander) -> None:
+    """The commit alone counts: what is staged came before."""
+    said = {"topic": "orders", "parts": [{"part": 0, "attempt": "0", "chunks": 1}]}
+    said["parts"][0]["rows"] = by.sizes.records // 5  # type: ignore[index]
+    body = json.dumps(said).encode()
+    by.request("POST", "/v1/writes/bench/1/commit", body, "application/json")
+
+
+def stage(by: Bystander) -> None:
+    table = pa.table({"value": [body.decode() for body in fresh(by, 5, 9)]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    asked = {"topic": "orders", "part": 0, "attempt": "0", "chunk": 0}
+    by.request("POST", "/v1/writes/bench/1", sink.getvalue().to_pybytes(), ARROW, **asked)
+
+
+def expiring(by: Bystander) -> None:
+    """Every fifth record, anew, for a while."""
+    lifetime_s = EXPIRY_S if by.sizes.records > FEW_RECORDS else 1
+    bodies = every_order(by.sizes.records // 5)
+    for start in range(0, len(bodies), REQUEST_RECORDS):
+        by.publish(bodies[start : start + REQUEST_RECORDS], expiration=lifetime_s)
+
+
+def expiry(by: Bystander) -> None:
+    """Wait until what expires is gone."""
+    give_up = time.monotonic() + EXPIRY_S_MAX
+    while json.loads(by.request("GET", "/v1/topics/orders"))["records"] > by.sizes.records * 4 // 5:
+        assert time.monotonic() < give_up, "what expires stays"
+        time.sleep(LOOK_S)
+
+
+def subscriptions(by: Bystander) -> None:
+    """Five thousand of one client, each with a filter of its own, and its end."""
+    count = 5000 if by.sizes.records > FEW_RECORDS else 50
+    frames = [
+        command(c="subscribe", t="orders", filter=f"/px > {at}.5 AND /acct = 'acct-{at}'")
+        for at in range(count)
+    ]
+    by.follow([*frames, command(c="heartbeat", cid="last", a="processed")], b'"last"')
+
+
+def follow_all(by: Bystander) -> None:
+    """All records published anew while a conflated topic and a subscriber take them."""
+    for start in range(0, by.sizes.records, REQUEST_RECORDS):
+        by.publish(every_order(by.sizes.records, 11)[start : start + REQUEST_RECORDS])
+    time.sleep(1.5)
+
+
+def with_copy(by: Bystander, condition: str) -> None:
+    condition = f"<Filter>{condition}</Filter>" if condition else ""
+    by.reconfigure(CONFIG.format(more=COPY.format(name="2", filter=condition)))
+
+
+def delete(by: Bystander) -> None:
+    by.request("DELETE", "/v1/topics/orders/records", filter="/px >= 500")
+
+
+OPERATIONS = (
+    reading("query of all, JSON"),
+    reading("query of all, NDJSON", NDJSON),
+    reading("query of all with meta", meta="true"),
+    reading("query of all with a select list", select="/symbol,/px"),
+    reading("query of all, Arrow", ARROW),
+    reading("query of all, Arrow with meta", ARROW, meta="true"),
+    reading("first query on a field", filter="/qty > 998"),
+    reading("half of all by a range", NDJSON, filter="/px > 500"),
+    reading("a pattern over all", filter="/note LIKE 'nothing of it'"),
+    reading("what no column answers", filter="/acct LIKE '^acct-7.*9$' OR /px > /qty"),
+    reading("all by one field", NDJSON, order_by="/px"),
+    reading("all by four fields", NDJSON, order_by="/ccy,/side DESC,/region,/px"),
+    reading("top 10 of all", order_by="/ts DESC", top_n=10),
+    reading("how it would be found", filter="/qty > 10", explain="true"),
+    following("sow over WebSocket", c="sow"),
+    following("sow with a select list", c="sow", opts="select=[/symbol,/px],timestamp"),
+    following("sow_and_subscribe", c="sow_and_subscribe"),
+    following("sow_and_delta_subscribe, oof", c="sow_and_delta_subscribe", opts="oof"),
+    Operation("snapshot in parts, as Spark reads", snapshot),
+    Operation("snapshot as of half the log", lambda by: snapshot(by, as_of=by.sizes.records // 2)),
+    Operation("replay from the first bookmark", replay),
+    Operation("the log as lines", lambda by: void(by.request("GET", "/v1/log", None, NDJSON))),
+    Operation("the log in Arrow", lambda by: void(by.request("GET", "/v1/log", None, ARROW))),
+    Operation("extent of the log", lambda by: void(by.request("GET", "/v1/log/extent"))),
+    Operation("publish of 300,000 in a request", lambda by: by.publish(fresh(by, 3, 5))),
+    Operation("deltas of 100,000 in a request", lambda by: by.publish(fresh(by, 10, 6), "PATCH")),
+    Operation("publish of 100,000 in a frame", frame_of_many),
+    Operation("publish of 20,000 frames", many_frames),
+    Operation("commit of 200,000 staged rows", staged, stage),
+    Operation("5,000 subscriptions and their end", subscriptions),
+    Operation("all records anew, conflated", follow_all),
+    Operation("reload with another copy", lambda by: with_copy(by, "")),
+    Operation("reload with another filter", lambda by: with_copy(by, "/px &gt; 500")),
+    Operation("end of 200,000 lifetimes", expiry, expiring),
+    Operation("delete of half by filter", delete),
+)
+"""In this order: what changes the records comes after what reads them."""
+
+
+def void(_answer: bytes) -> None:
+    """What was answered does not matter."""
+
+
+def stalls(sizes: Sizes) -> Iterator[Figure]:
+    """The longest wait beside each operation."""
+    found: list[Figure] = []
+    with ServerProcess(CONFIG.format(more="")) as server:
+        by = Bystander(server, sizes)
+        bodies = every_order(sizes.records)
+        for start in range(0, len(bodies), REQUEST_RECORDS):
+            by.publish(bodies[start : start + REQUEST_RECORDS])
+        with Pinger(server.host, server.port) as pinger:
+            for operation in OPERATIONS:
+                found.append(beside(operation, by, pinger))
+                yield found[-1]
+    worst = max(found, key=lambda figure: figure.value)
+    yield replace(worst, case=WORST, note=worst.case)
+
+
+def beside(operation: Operation, by: Bystander, pinger: Pinger) -> Figure:
+    """The longest wait while an operation lasts, and as long while nothing is asked."""
+    operation.before(by)
+    idle_s = IDLE_S if by.sizes.records > FEW_RECORDS else 0.02
+    time.sleep(idle_s)
+    pinger.longest_ms()
+    time.sleep(idle_s)
+    idle_ms, _ = pinger.longest_ms()
+    began = time.monotonic()
+    operation.act(by)
+    took_s = time.monotonic() - began
+    longest_ms, _ = pinger.longest_ms()
+    return Figure(
+        "longest wait beside it",
+        operation.name,
+        "ms",
+        [longest_ms],
+        [max(idle_ms, 0.01)],
+        "nothing asked",
+        note=f"took {took_s:.1f} s",
+    )
