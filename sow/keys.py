@@ -8,7 +8,9 @@ text instead, which `check_explicit_key` judges. Nothing here knows how a record
 """
 
 import re
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from sow.errors import BadMessage, ClientError
@@ -18,6 +20,8 @@ from sow.paths import Path, Value
 EXACT_DOUBLE = 2**53
 KEY_SEPARATOR = "\x1f"
 EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
+SOW_KEY_BYTES = 8
+"""Clients and Spark keep SowKeys in 64 bits."""
 
 
 def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> list[str]:
@@ -96,7 +100,22 @@ def sow_key(domain: str, identity: str) -> int:
     lone surrogates encode as three bytes each). Its decimal digits are what clients are sent.
     """
     text = f"{domain}{KEY_SEPARATOR}{identity}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+    return int.from_bytes(blake2b(text, digest_size=SOW_KEY_BYTES).digest(), "big")
+
+
+def sow_keys(domain: str, identities: Iterable[str]) -> "array[int]":
+    """The SowKeys of many identities; what they begin with is hashed once for all."""
+    beginning = f"{domain}{KEY_SEPARATOR}".encode("utf-8", "surrogatepass")
+    begun = blake2b(beginning, digest_size=SOW_KEY_BYTES)
+    digests = []
+    for identity in identities:
+        digest = begun.copy()
+        digest.update(identity.encode("utf-8", "surrogatepass"))
+        digests.append(digest.digest())
+    keys = array("Q", b"".join(digests))
+    if sys.byteorder == "little":
+        keys.byteswap()
+    return keys
 
 
 def check_explicit_key(text: str) -> str:

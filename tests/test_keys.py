@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadMessage, ClientError
-from sow.keys import check_explicit_key, identities, sow_key
+from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.paths import Path
 
 A, B = Path(("a",)), Path(("order", "id"))
@@ -83,6 +83,11 @@ def test_a_sow_key_is_an_unsigned_64_bit_number_that_never_changes():
 def test_a_sow_key_is_the_digest_of_domain_and_identity():
     digest = blake2b("orders\x1fü".encode(), digest_size=8).hexdigest()
     assert sow_key("orders", "ü") == int(digest, 16)
+
+
+def test_many_sow_keys_are_those_of_each_identity():
+    identities = ["1", "", "a\x1fb", "\ud800", "ä" * 300]
+    assert sow_keys("t", identities).tolist() == [sow_key("t", one) for one in identities]
 
 
 def test_the_same_identity_in_another_domain_has_another_sow_key():

@@ -47,10 +47,8 @@ def restore(
 
 def _settle(topic: LiveTopic, last_seq: int) -> int:
     """Make what is made of records, now that all are there; returns the newest time of them."""
-    table = topic.records.table
-    table.settle()
-    newest_us = int(table.ts_us.max())
-    topic.records.indexes.refresh()
+    topic.records.settle()
+    newest_us = int(topic.records.table.ts_us.max())
     if isinstance(topic, CopyTopic):
         topic.fill(last_seq)
     else:

@@ -56,9 +56,7 @@ class Indexes:
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values every publish must hand to `put`."""
         self._pinned = frozenset(memos)
-        self._memos: dict[Path, MemoColumn] = {}
-        for path in memos:
-            self.memo(path)
+        self._memos = {path: MemoColumn(path, decoder((path,))) for path in memos}
 
     @property
     def memos(self) -> tuple[Path, ...]:
@@ -72,6 +70,21 @@ class Indexes:
         for index in self.hashes:
             index.put(slots, [columns[path] for path in index.paths])
         self.touch(slots)
+
+    def fill(self) -> None:
+        """Take in all records of the table, of which nothing was said yet."""
+        bodies, decoder = self.table.bodies, self._decoder(self.watched)
+        for start in range(0, len(bodies) if self.hashes else 0, CHUNK_ROWS):
+            end = min(start + CHUNK_ROWS, len(bodies))
+            slots = [slot for slot in range(start, end) if bodies[slot] is not None]
+            read = decoder.columns([bodies[slot] or b"" for slot in slots])
+            columns = dict(zip(self.watched, read, strict=True))
+            for index in self.hashes:
+                index.put(slots, [columns[path] for path in index.paths])
+        for index in self.hashes:
+            index.refresh()
+        for column in self._memos.values():
+            column.fill(bodies)
 
     def drop(self, slots: Sequence[int]) -> None:
         """Records have left the table."""
@@ -95,8 +108,7 @@ class Indexes:
     def refresh(self, limit: int | None = None) -> int:
         """Work off up to `limit` notes, all of them when None; returns how many.
 
-        A server calls it with 1000 or so when it is idle, and once without a limit after it has
-        filled the table.
+        A server calls it with 1000 or so when it is idle.
         """
         done = 0
         for index in self.hashes:

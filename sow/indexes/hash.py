@@ -14,7 +14,7 @@ lists and which texts equal a literal. All state is in flat arrays: about 30 byt
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ one."""
 COMBINATIONS_MAX = 100_000
 """Keys that a lookup may try, made of the literals of several fields. Beyond it, testing the
 records is no slower."""
+MANY = 1000
+"""Records from which on it is quicker to take them in as columns than one by one."""
 CODES_SPARE = 1024
 """A small table need not be tidied for every few values that come and go."""
 
@@ -76,6 +78,9 @@ class HashIndex:
         if not slots:
             return
         self._reserve(max(slots) + 1)
+        if len(slots) >= MANY:
+            self._put_many(slots, columns)
+            return
         codes, standing, moved = self._codes, self._standing, self._moved
         values: Iterable[Any] = columns[0] if self._single else zip(*columns, strict=True)
         for slot, value in zip(slots, values, strict=True):
@@ -87,6 +92,29 @@ class HashIndex:
                 standing[slot] = code
                 moved.append(slot)
         self._bound()
+
+    def _put_many(self, slots: Sequence[int], columns: Sequence[Column]) -> None:
+        """What `put` does, a column at a time."""
+        where = np.array(slots, np.int64)
+        codes = self._codes_of(columns)
+        standing = _view(self._standing)
+        moved = where[standing[where] != codes]
+        standing[where] = codes
+        self._moved.frombytes(moved.astype(np.int32).tobytes())
+        del standing  # before the array may grow
+        self._bound()
+
+    def _codes_of(self, columns: Sequence[Column]) -> Codes:
+        values: Sequence[Any] = columns[0] if self._single else list(zip(*columns, strict=True))
+        try:
+            new = set(values).difference(self._codes)
+        except TypeError:  # lists are among them
+            return np.fromiter(map(self._code_of, values), np.int32, len(values))
+        for value in new:
+            self._code_of(value)
+        # What has no code even now has a NULL.
+        found = map(self._codes.get, values, repeat(NONE))
+        return np.fromiter(found, np.int32, len(values))
 
     def drop(self, slots: Sequence[int]) -> None:
         """These records are gone."""

@@ -51,6 +51,7 @@ class MemoColumn:
         self._code_of: dict[str, int] = {}
         self._texts_max = TEXTS_SPARE
         self._dirty: list[int] = []
+        self._dirty_max = DIRTY_SPARE
         self._verdicts: dict[object, Mask] = {}
         self._ranks = np.zeros(0, np.float64)
 
@@ -65,8 +66,10 @@ class MemoColumn:
     def touch(self, slots: Iterable[int]) -> None:
         """The records in these slots are new, changed or gone."""
         self._dirty.extend(slots)
-        if len(self._dirty) > 2 * len(self.kinds) + DIRTY_SPARE:
+        if len(self._dirty) > self._dirty_max:
             self._dirty = list(set(self._dirty))
+            # From what is left, too: a table may grow for long before anybody asks.
+            self._dirty_max = 2 * max(len(self.kinds), len(self._dirty)) + DIRTY_SPARE
 
     def fill(self, bodies: Bodies) -> None:
         """Read all records, those that are noted included; `bodies` are all, by slot."""
@@ -126,12 +129,11 @@ class MemoColumn:
         self.kinds[where] = ABSENT
         self.numbers[where] = np.nan
         self.codes[where] = NO_TEXT
-        found = [(slot, body) for slot in slots if (body := bodies[slot]) is not None]
+        found = [body for slot in slots if (body := bodies[slot]) is not None]
         if found:
-            values = self._decoder.columns([body for _, body in found])[0]
             if len(found) < len(slots):
-                where = np.array([slot for slot, _ in found], np.int64)
-            self._store(where, values)
+                where = np.array([slot for slot in slots if bodies[slot] is not None], np.int64)
+            self._store(where, self._decoder.columns(found)[0])
         self.counts += np.bincount(self.kinds[np.array(slots)], minlength=len(KINDS))
 
     def _store(self, where: NDArray[np.int64], values: Column) -> None:

@@ -180,7 +180,7 @@ def encode_slice(part: Slice) -> bytes:
     """The payload of a checkpoint's slice."""
     identities = _encode_texts(part.identities)
     bodies = _encode_bodies(part.bodies)
-    numbers = [array("q", c).tobytes() for c in (part.seqs, part.ts_us, part.born, part.expires_us)]
+    numbers = [c.tobytes() for c in (part.seqs, part.ts_us, part.born, part.expires_us)]
     sizes = _SLICE.pack(len(part.identities), len(identities), len(bodies))
     return b"".join((sizes, *numbers, identities, bodies))
 
@@ -191,7 +191,7 @@ def decode_slice(block: bytes) -> Slice:
     at = HEADER_BYTES + _SLICE.size
     columns = []
     for _ in range(4):
-        columns.append(array("q", block[at : at + 8 * count]).tolist())
+        columns.append(array("q", block[at : at + 8 * count]))
         at += 8 * count
     seqs, ts_us, born, expires_us = columns
     return Slice(

@@ -10,20 +10,25 @@ The table knows nothing of fields, indexes, filters or the disk.
 """
 
 import re
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.store.protocols import Slice
+from sow.store.protocols import Numbers, Slice, numbers
 
 Slots = NDArray[np.int64]
 
 CAPACITY_MIN = 16
 """Slots of an empty table: topics of a pattern may be a hundred thousand, most of them small."""
+GROWTH = 2
+"""By which columns grow: each record is copied about once."""
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
+SowKeys = Callable[[Sequence[str]], "array[int]"]
+"""Makes the SowKeys of identities."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
@@ -37,7 +42,7 @@ class Usage:
 
 
 class Table:
-    """Records of one topic. `sow_key` makes the SowKey of an identity; None: it is the key.
+    """Records of one topic. `sow_keys` makes the SowKeys of identities; None: these are the keys.
 
     `by_arrival`: records are ordered by when they came, not by their sequence numbers, which in a
     copy come in another order. What the table takes is counted in `usage` too.
@@ -45,11 +50,11 @@ class Table:
 
     def __init__(
         self,
-        sow_key: Callable[[str], int] | None,
+        sow_keys: SowKeys | None,
         by_arrival: bool = False,
         usage: Usage | None = None,
     ) -> None:
-        self._sow_key = sow_key
+        self._make_sow_keys = sow_keys
         self._usage = usage or Usage()
         self.slots: dict[str, int] = {}
         self.bodies: list[bytes | None] = []
@@ -78,27 +83,31 @@ class Table:
         bodies: Sequence[bytes],
         seqs: Sequence[int],
         ts_us: Sequence[int],
-        expires_us: int = 0,
+        expires_us: int | Sequence[int] = 0,
     ) -> tuple[list[int], list[bytes | None]]:
         """Insert or replace records; returns their slots and what stood there before.
 
         The same identity may come twice in a batch: its second old body is its first new one.
+        `expires_us` is of all of them, or one for each.
         """
         slots: list[int] = []
+        new: list[int] = []
         olds: list[bytes | None] = []
         find = self.slots.get
         current = self.bodies
-        before = len(self.slots)
         for identity, body, seq in zip(identities, bodies, seqs, strict=True):
             slot = find(identity)
             if slot is None:
                 slot = self._insert(identity, self._birth(seq))
+                new.append(slot)
             slots.append(slot)
             olds.append(current[slot])
             current[slot] = body
         grown = sum(map(len, bodies)) - sum([len(old) for old in olds if old])
         self.bytes += grown
-        self._usage.bytes += grown + RECORD_BYTES * (len(self.slots) - before)
+        self._usage.bytes += grown + RECORD_BYTES * len(new)
+        if new:
+            self._name(new)
         self._stamp(slots, seqs, ts_us, expires_us)
         return slots, olds
 
@@ -109,11 +118,15 @@ class Table:
         return seq
 
     def _stamp(
-        self, slots: list[int], seqs: Sequence[int], ts_us: Sequence[int], expires_us: int
+        self,
+        slots: list[int],
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+        expires_us: int | Sequence[int],
     ) -> None:
-        if expires_us and self.expires_us is None:
+        if self.expires_us is None and _any(expires_us):
             self.expires_us = np.zeros(len(self.seqs), np.int64)
-        if len(slots) == 1:
+        if len(slots) == 1 and isinstance(expires_us, int):
             (slot,) = slots
             self.seqs[slot], self.ts_us[slot] = seqs[0], ts_us[0]
             if self.expires_us is not None:
@@ -127,32 +140,40 @@ class Table:
             self.expires_us[where] = expires_us
 
     def _insert(self, identity: str, born: int) -> int:
-        sow_key = self._sow_key(identity) if self._sow_key else 0
         if self._free:
             slot = self._free.pop()
             self.identities[slot] = identity
-            self._sow_keys[slot] = sow_key
             self._in_order = False
         else:
             slot = len(self.bodies)
             self.bodies.append(None)
             self.identities.append(identity)
-            if slot == len(self.born):
-                self._grow()
-            self._sow_keys[slot] = sow_key
+            self._reserve(slot + 1)
         self.slots[identity] = slot
         self.born[slot] = born
-        if self._by_sow_key is not None:
-            self._by_sow_key[sow_key] = slot
         return slot
 
-    def _grow(self) -> None:
-        self.seqs = _doubled(self.seqs)
-        self.ts_us = _doubled(self.ts_us)
-        self.born = _doubled(self.born)
-        self._sow_keys = _doubled(self._sow_keys)
+    def _name(self, slots: Sequence[int]) -> None:
+        """Make the SowKeys of records that are new in these slots."""
+        if self._make_sow_keys is None:
+            return
+        sow_keys = self._make_sow_keys([self.identities[slot] or "" for slot in slots])
+        self._sow_keys[slots] = sow_keys
+        if self._by_sow_key is not None:
+            self._by_sow_key.update(zip(sow_keys, slots, strict=True))
+
+    def _reserve(self, count: int) -> None:
+        """Have columns of at least `count` slots."""
+        size = len(self.born)
+        if count <= size:
+            return
+        size = max(count, GROWTH * size)
+        self.seqs = _grown(self.seqs, size)
+        self.ts_us = _grown(self.ts_us, size)
+        self.born = _grown(self.born, size)
+        self._sow_keys = _grown(self._sow_keys, size)
         if self.expires_us is not None:
-            self.expires_us = _doubled(self.expires_us)
+            self.expires_us = _grown(self.expires_us, size)
 
     def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
         """Remove the records that are there; returns their identities, slots and bodies."""
@@ -180,7 +201,7 @@ class Table:
 
     def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:
         """SowKeys as text; `identities` are those of the slots, which may just have been freed."""
-        if self._sow_key is None:
+        if self._make_sow_keys is None:
             return list(identities)
         if len(slots) == 1:
             return [str(int(self._sow_keys[slots[0]]))]
@@ -188,13 +209,13 @@ class Table:
 
     def sow_key(self, slot: int) -> str:
         """The SowKey of the record in a slot, as text."""
-        if self._sow_key is None:
+        if self._make_sow_keys is None:
             return self.identities[slot] or ""
         return str(int(self._sow_keys[slot]))
 
     def find(self, sow_key: str) -> int | None:
         """The slot of a SowKey given as text, or None."""
-        if self._sow_key is None:
+        if self._make_sow_keys is None:
             return self.slots.get(sow_key)
         if self._by_sow_key is None:
             # Made on first use: most topics are never asked by SowKey.
@@ -228,38 +249,69 @@ class Table:
         return Slice(
             [self.identities[slot] or "" for slot in slots],
             [self.bodies[slot] or b"" for slot in slots],
-            self.seqs[slots].tolist(),
-            self.ts_us[slots].tolist(),
-            self.born[slots].tolist(),
-            [0] * len(slots) if expires is None else expires[slots].tolist(),
+            _column(self.seqs[slots]),
+            _column(self.ts_us[slots]),
+            _column(self.born[slots]),
+            _column(np.zeros(len(slots), np.int64) if expires is None else expires[slots]),
         )
 
-    def restore(self, part: Slice) -> list[int]:
-        """Put back records of a checkpoint and return their slots; the newest of each one stays.
+    def restore(self, part: Slice) -> None:
+        """Put back records of a checkpoint, as they were; of each one the newest state stays.
 
-        `born` is set as it was; call `settle` once everything is back.
+        Call `settle` once everything is back.
         """
-        kept: list[int] = []
-        before, bytes_before = len(self.slots), self.bytes
-        for at, identity in enumerate(part.identities):
-            slot = self.slots.get(identity)
-            if slot is None:
-                slot = self._insert(identity, part.born[at])
-            elif self.seqs[slot] >= part.seqs[at]:
-                continue
-            self.bytes += len(part.bodies[at]) - len(self.bodies[slot] or b"")
-            self.bodies[slot] = part.bodies[at]
-            self.seqs[slot] = part.seqs[at]
-            self.ts_us[slot] = part.ts_us[at]
-            self.born[slot] = part.born[at]
-            if part.expires_us[at] or self.expires_us is not None:
-                # The one that an older state had must not stay, either.
-                self._stamp([slot], [part.seqs[at]], [part.ts_us[at]], part.expires_us[at])
-            kept.append(slot)
+        known, new = self._parted(part.identities)
+        self._append(part.at(new, str) if known else part)
+        for at in known:
+            self._put_back(part, at)
         self._in_order = False
-        self._usage.bytes += self.bytes - bytes_before
-        self._usage.bytes += RECORD_BYTES * (len(self.slots) - before)
-        return kept
+
+    def _parted(self, identities: Sequence[str]) -> tuple[list[int], Sequence[int]]:
+        """The places of those that are here already, or stand there once more, and of the rest."""
+        distinct = set(identities)
+        if len(distinct) == len(identities) and self.slots.keys().isdisjoint(distinct):
+            return [], range(len(identities))
+        known: list[int] = []
+        new: dict[str, int] = {}
+        for at, identity in enumerate(identities):
+            if identity in self.slots or identity in new:
+                known.append(at)
+            else:
+                new[identity] = at
+        return known, list(new.values())
+
+    def _put_back(self, part: Slice, at: int) -> None:
+        """Let a state of a record that is here already replace it, if it is newer."""
+        slot = self.slots[part.identities[at]]
+        if self.seqs[slot] >= part.seqs[at]:
+            return
+        grown = len(part.bodies[at]) - len(self.bodies[slot] or b"")
+        self.bytes += grown
+        self._usage.bytes += grown
+        self.bodies[slot] = part.bodies[at]
+        self.born[slot] = part.born[at]
+        self._stamp([slot], [part.seqs[at]], [part.ts_us[at]], part.expires_us[at])
+
+    def _append(self, part: Slice) -> None:
+        """Put back records that are all new, a column at a time."""
+        start, count = len(self.bodies), len(part.identities)
+        end = start + count
+        self._reserve(end)
+        self.slots.update(zip(part.identities, range(start, end), strict=True))
+        self.identities += part.identities
+        self.bodies += part.bodies
+        self.seqs[start:end] = part.seqs
+        self.ts_us[start:end] = part.ts_us
+        self.born[start:end] = part.born
+        if self.expires_us is None and any(part.expires_us):
+            self.expires_us = np.zeros(len(self.seqs), np.int64)
+        if self.expires_us is not None:
+            self.expires_us[start:end] = part.expires_us
+        if self._make_sow_keys is not None:
+            self._sow_keys[start:end] = self._make_sow_keys(part.identities)
+        grown = sum(map(len, part.bodies))
+        self.bytes += grown
+        self._usage.bytes += grown + RECORD_BYTES * count
 
     def forget(self) -> None:
         """The table goes with all its records: they are counted no more."""
@@ -288,5 +340,15 @@ class Table:
         assert bool(np.all(born[:-1] < born[1:]))
 
 
-def _doubled(column: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([column, np.zeros_like(column)])
+def _any(expires_us: int | Sequence[int]) -> bool:
+    return bool(expires_us) if isinstance(expires_us, int) else any(expires_us)
+
+
+def _column(values: NDArray[np.int64]) -> Numbers:
+    column = numbers(())
+    column.frombytes(values.tobytes())
+    return column
+
+
+def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
+    return np.concatenate([column, np.zeros(size - len(column), column.dtype)])

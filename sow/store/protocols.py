@@ -6,11 +6,19 @@ of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk
 `sow.store.volatile` in memory.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 Op = Literal["publish", "delete", "expire"]
+Numbers: TypeAlias = "array[int]"
+"""A column of integers as it stands in a file, and goes into a table as a whole."""
+
+
+def numbers(values: Iterable[int]) -> Numbers:
+    """A column of signed 64-bit integers."""
+    return array("q", values)
 
 
 @dataclass(slots=True)
@@ -60,27 +68,27 @@ def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.
 
-    All columns are of one length. `ts_us` and `expires_us` (0: never) are microseconds since 1970
-    UTC. `born` is the sequence number of a record's first publication, which orders the records of
-    an answer (docs/semantics.md, Rule 9).
+    All columns are of one length; `numbers` makes those of numbers. `ts_us` and `expires_us`
+    (0: never) are microseconds since 1970 UTC. `born` is the sequence number of a record's first
+    publication, which orders the records of an answer (docs/semantics.md, Rule 9).
     """
 
     identities: list[str]
     bodies: list[bytes]
-    seqs: list[int]
-    ts_us: list[int]
-    born: list[int]
-    expires_us: list[int]
+    seqs: Numbers
+    ts_us: Numbers
+    born: Numbers
+    expires_us: Numbers
 
     def at(self, places: Sequence[int], identity: Callable[[str], str]) -> "Slice":
         """The records at some places, their identities changed by `identity`."""
         return Slice(
             [identity(self.identities[at]) for at in places],
             [self.bodies[at] for at in places],
-            [self.seqs[at] for at in places],
-            [self.ts_us[at] for at in places],
-            [self.born[at] for at in places],
-            [self.expires_us[at] for at in places],
+            numbers(self.seqs[at] for at in places),
+            numbers(self.ts_us[at] for at in places),
+            numbers(self.born[at] for at in places),
+            numbers(self.expires_us[at] for at in places),
         )
 
 

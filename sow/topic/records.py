@@ -8,6 +8,7 @@ bodies into records and changes; how those are written out is the renderer's bus
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sow.changes import Changes, Reason
@@ -16,7 +17,7 @@ from sow.delta import Document, Nulls, merged
 from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
 from sow.indexes import Indexes
-from sow.keys import check_explicit_key, identities, sow_key
+from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
 from sow.store.memory import Table, Usage
@@ -66,7 +67,7 @@ class Records:
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
         self.table = Table(
-            (lambda identity: sow_key(domain, identity)) if self.keys else None,
+            partial(sow_keys, domain) if self.keys else None,
             by_arrival=not isinstance(definition, Topic) or definition.system,
             usage=usage,
         )
@@ -106,9 +107,7 @@ class Records:
         old, self.indexes = self.indexes, self._make_indexes(self.definition)
         self.watch(self.indexes.watched)
         self.unwatch(old.watched)
-        slots = self.table.live().tolist()
-        if slots:
-            self.index(slots)
+        self.indexes.fill()
 
     def _make_reader(self) -> tuple[tuple[Path, ...], Decoder]:
         """The fields of every message that are wanted, and what reads them: changed together,
@@ -305,12 +304,10 @@ class Records:
         """Changes of this topic, to be routed; `columns` are fields of the new states."""
         return Batch(changes, columns, self.renderer, self.decoder, self.sow_keys)
 
-    def index(self, slots: Sequence[int]) -> None:
-        """Bring the indexes up to records that were restored into the table."""
-        paths = tuple(self.indexes.watched)
-        bodies = [self.table.bodies[slot] or b"" for slot in slots]
-        columns = self.decoder(paths).columns(bodies) if paths else []
-        self.indexes.put(slots, dict(zip(paths, columns, strict=True)))
+    def settle(self) -> None:
+        """Make what is made of records, now that all are there: the table was rebuilt."""
+        self.table.settle()
+        self.indexes.fill()
 
     def check(self) -> None:
         """Assert what is always true of records and what hangs on them; reads all of them."""

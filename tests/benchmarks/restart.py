@@ -17,17 +17,18 @@ from sow.store.protocols import Slice
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess
-from tests.benchmarks.records import configuration, every_order, parts, updates
+from tests.benchmarks.records import HASH_INDEX, configuration, every_order, parts, updates
 from tests.benchmarks.sizes import Sizes
 
 FRAME = 1000
 TAIL_SHARE = 10
 """The journal's tail after the checkpoint is this part of the records."""
-XML = configuration(index=True)
+MORE_INDEXES = "<HashIndex><Key>/acct</Key></HashIndex><Index>/px</Index>"
+XML = configuration(index=True).replace(HASH_INDEX, HASH_INDEX + MORE_INDEXES)
 
 
 def restart(sizes: Sizes) -> Iterator[Figure]:
-    """One persistent topic with a hash index."""
+    """One persistent topic with two hash indexes and a memo column."""
     yield _restarted(sizes, "checkpoint and tail", checkpointed=True)
     yield _restarted(sizes, "journal only", checkpointed=False)
 

@@ -64,12 +64,18 @@ def steps(*values: st.SearchStrategy) -> st.SearchStrategy:
     return st.lists(st.one_of(puts, puts, drops, st.integers(0, 4)), max_size=10)
 
 
-@pytest.fixture(autouse=True, params=[(1 / 64, 1 / 4, 1024), (9.0, 9.0, 0)], ids=["all", "chains"])
+@pytest.fixture(
+    autouse=True,
+    params=[(1 / 64, 1 / 4, 1024, 1000), (9.0, 9.0, 0, 1000), (9.0, 9.0, 0, 2)],
+    ids=["all", "chains", "columns"],
+)
 def _ways(request, monkeypatch) -> None:
-    """Small indexes compare all codes; with high limits they follow chains, and sweep."""
+    """Small indexes compare all codes, and take records in one by one; with other limits they
+    follow chains, and sweep, and take in columns."""
     monkeypatch.setattr(hash_module, "CHAIN_SHARE_MAX", request.param[0])
     monkeypatch.setattr(hash_module, "NOTES_SHARE_MAX", request.param[1])
     monkeypatch.setattr(hash_module, "CODES_SPARE", request.param[2])
+    monkeypatch.setattr(hash_module, "MANY", request.param[3])
 
 
 @given(steps(VALUES))

@@ -31,6 +31,17 @@ def test_notes_are_worked_off_in_slices() -> None:
     assert [topic.indexes.refresh(8) for _ in range(4)] == [8, 8, 4, 0]
 
 
+def test_a_table_that_was_filled_is_taken_in_as_a_whole() -> None:
+    topic = Topic("/a", memos="/px")
+    records = [b'{"id":%d,"a":1,"px":2}' % number for number in range(9)]
+    topic.table.put([*map(str, range(9))], records, [*range(9)], [0] * 9)
+    topic.table.drop(["3"])
+    topic.indexes.fill()
+    topic.indexes.check()
+    assert topic.indexes.dirty_count == 0
+    assert topic.ask("/a = 1").matches == topic.ask("/px > 1").matches == 8
+
+
 def test_all_notes_are_worked_off_without_a_limit() -> None:
     topic = Topic("/a", memos="/px")
     topic.put(*({"id": number, "a": 1, "px": 2} for number in range(10)))

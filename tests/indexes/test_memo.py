@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from sow.indexes import MemoColumn, memo
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT
@@ -49,6 +50,22 @@ def test_a_touched_slot_is_read_again() -> None:
     made.touch([1, 1])
     made.refresh(bodies)
     assert made.numbers[:2].tolist() == [1, 7]
+
+
+def test_notes_of_a_table_that_only_grows_are_looked_through_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, looked_at = column()[0], []
+
+    def counted(notes: list[int]) -> set[int]:
+        looked_at.append(len(notes))
+        return set(notes)
+
+    monkeypatch.setattr(memo, "set", counted, raising=False)
+    for slot in range(0, 100_000, 100):
+        made.touch(range(slot, slot + 100))
+    assert made.dirty_count == 100_000
+    assert sum(looked_at) < 3 * 100_000
 
 
 def test_an_untouched_slot_is_not() -> None:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 
 from sow.expressions import compile_filter, parse_order_by
 from sow.indexes import Indexes
-from sow.keys import identities, sow_key
+from sow.keys import identities, sow_keys
 from sow.messages import message_type
 from sow.paths import Path, parse_path
 from sow.query import Query, QueryAnswer, execute
@@ -25,7 +25,7 @@ class Topic:
 
     def __init__(self, *hashes: str, keys: str = "/id", memos: str = "") -> None:
         self.keys = paths(keys)
-        self.table = Table(lambda identity: sow_key("topic", identity))
+        self.table = Table(partial(sow_keys, "topic"))
         self.indexes = Indexes(
             self.table,
             decoder,

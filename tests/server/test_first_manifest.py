@@ -6,11 +6,11 @@ from sow.definitions import Configuration, Topic
 from sow.errors import StoreError
 from sow.server.first_manifest import NAMED_MAX, first_manifest, handful
 from sow.store.directory import DataDirectory
-from sow.store.protocols import Slice
+from sow.store.protocols import Slice, numbers
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 TRADES = Topic("trades", "json", keys=("/id",))
-SLICE = Slice(["1"], [b'{"id":1}'], [1], [0], [1], [0])
+SLICE = Slice(["1"], [b'{"id":1}'], numbers([1]), numbers([0]), numbers([1]), numbers([0]))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from sow.store.protocols import LogEntry, Slice
+from sow.store.protocols import LogEntry, Slice, numbers
 
 texts = st.text(st.characters(codec=None), max_size=8)
 bodies = st.binary(max_size=40)
@@ -32,14 +32,14 @@ def records(entries: Iterable[LogEntry]):
 
 def part(first, count, size=100):
     """A slice of `count` records."""
-    numbers = list(range(first, first + count))
+    places = numbers(range(first, first + count))
     return Slice(
-        identities=[f"k{n}" for n in numbers],
-        bodies=[b"%08d" % n * (size // 8) for n in numbers],
-        seqs=numbers,
-        ts_us=numbers,
-        born=numbers,
-        expires_us=[0] * count,
+        identities=[f"k{n}" for n in places],
+        bodies=[b"%08d" % n * (size // 8) for n in places],
+        seqs=places,
+        ts_us=places,
+        born=places,
+        expires_us=numbers([0] * count),
     )
 
 
@@ -71,6 +71,4 @@ def slices(draw):
     def column(values):
         return draw(st.lists(values, min_size=count, max_size=count))
 
-    return Slice(
-        column(texts), column(bodies), column(times), column(times), column(times), column(times)
-    )
+    return Slice(column(texts), column(bodies), *(numbers(column(times)) for _ in range(4)))

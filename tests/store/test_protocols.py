@@ -4,7 +4,7 @@ import pytest
 
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.journal import LmdbJournal
-from sow.store.protocols import Checkpoint, Journal, LogEntry, Slice, accounts_of
+from sow.store.protocols import Checkpoint, Journal, LogEntry, Slice, accounts_of, numbers
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal
 
 
@@ -29,10 +29,10 @@ def test_an_account_is_told_record_by_record():
 
 
 def test_some_records_of_a_slice():
-    whole = Slice(["a", "b", "c"], [b"1", b"2", b"3"], [1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 1, 2])
-    assert whole.at([2, 0], str.upper) == Slice(
-        ["C", "A"], [b"3", b"1"], [3, 1], [6, 4], [9, 7], [2, 0]
-    )
+    columns = map(numbers, ([1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 1, 2]))
+    whole = Slice(["a", "b", "c"], [b"1", b"2", b"3"], *columns)
+    columns = map(numbers, ([3, 1], [6, 4], [9, 7], [2, 0]))
+    assert whole.at([2, 0], str.upper) == Slice(["C", "A"], [b"3", b"1"], *columns)
 
 
 @pytest.mark.parametrize(
