@@ -6,7 +6,8 @@ knows nothing of records: whoever holds it supplies the columns.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import CodeType
 from typing import Any
 
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
@@ -18,6 +19,9 @@ from sow.paths import Path, Value
 LiteralValue = str | int | float
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
+SHARED_CHARS_MAX = 4096
+"""Generated texts of up to so many characters have their code kept for the next filter of their
+form: a usual one has some hundred, and the longest would take megabytes."""
 
 
 def compile_filter(
@@ -161,5 +165,14 @@ def _run(source: SourceText, function: str) -> Any:
     reached through `source.names`, never written into it.
     """
     names = dict(source.names)
-    exec(compile(source.functions + function, "<filter>", "exec"), names)
+    text = source.functions + function
+    exec(_code(text) if len(text) <= SHARED_CHARS_MAX else _compiled(text), names)
     return names["result"]
+
+
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<filter>", "exec")
+
+
+_code = lru_cache(maxsize=256)(_compiled)
+"""The code of a text. Filters that differ in their literals only have the same text."""

@@ -1,4 +1,4 @@
-"""The plain decoder: parse each message whole, then look the paths up.
+"""The plain decoder: parse each message whole, then look the paths up in what was parsed.
 
 For message types whose bodies are stored exactly or almost as they come and for which parsing
 is quick enough. JSON has a faster one of its own.
@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from sow.errors import BadMessage
 from sow.messages.base import Column
-from sow.paths import Path, value_at
+from sow.messages.document_columns import DocumentColumns
+from sow.paths import Path
 
 
 class DocumentDecoder:
@@ -20,7 +21,7 @@ class DocumentDecoder:
         parse: Callable[[bytes], object],
         stored: Callable[[bytes], bytes] = bytes,
     ) -> None:
-        self._paths = paths
+        self._values = DocumentColumns(paths)
         self._parse = parse
         self._stored = stored
 
@@ -38,6 +39,3 @@ class DocumentDecoder:
             return self._parse(body)
         except BadMessage as error:
             raise BadMessage(f"message {index}: {error.detail}", index=index) from None
-
-    def _values(self, documents: Sequence[object]) -> list[Column]:
-        return [[value_at(document, path) for document in documents] for path in self._paths]

@@ -14,8 +14,9 @@ import orjson
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.messages.base import Column
+from sow.messages.document_columns import DocumentColumns
 from sow.messages.json_columns import READ_FAILURES, columns_reader
-from sow.paths import Path, value_at
+from sow.paths import Path
 
 NESTING_MAX = 250
 """Levels of objects and arrays in one message; what the JSON libraries can also write."""
@@ -82,7 +83,7 @@ class JsonDecoder:
     """Reads columns by generated code where it can, value by value where it must."""
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
-        self._paths = paths
+        self._values = DocumentColumns(paths)
         self._fast = columns_reader(paths)
 
     def columns(self, bodies: Sequence[bytes]) -> list[Column]:
@@ -104,9 +105,6 @@ class JsonDecoder:
         documents = [_checked(body, index) for index, body in enumerate(bodies)]
         # In valid JSON a line break stands between tokens, where it means nothing.
         return [body.translate(None, b"\r\n") for body in bodies], self._values(documents)
-
-    def _values(self, documents: Sequence[object]) -> list[Column]:
-        return [[value_at(document, path) for document in documents] for path in self._paths]
 
 
 def _is_plain(bodies: Sequence[bytes]) -> bool:

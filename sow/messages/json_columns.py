@@ -1,20 +1,25 @@
-"""The fast reader of JSON columns: code generated for one set of paths.
+"""The fast readers of JSON columns: a whole batch in one `decode_lines` call.
 
-The paths become nested msgspec structs that decode only the named fields of each record, and a
-function that picks them out, with attribute access written out in place. One `decode_lines`
-call reads a whole batch. It knows records whose named fields are scalars or absent; anything
-else raises, and the caller reads that batch value by value (`sow.messages.json`).
+Few paths become nested msgspec structs that decode only the named fields of each record, and a
+generated function that picks them out, with attribute access written out in place. That reader
+knows records whose named fields are scalars or absent; anything else raises, and the caller reads
+that batch value by value (`sow.messages.json`). For many paths records are decoded whole, which is
+quicker than filling so many attributes, and nothing has to be generated when one more is named.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from sow.messages.base import Column
+from sow.messages.document_columns import DocumentColumns
 from sow.paths import Path
 
-Columns = Callable[[bytes], list[Column]]
-"""Reads columns from records joined by line feeds."""
+ColumnsReader = Callable[[bytes, int], list[Column]]
+"""Reads columns from so many records joined by line feeds."""
+GENERATED_PATHS_MAX = 32
+"""Up to so many paths a generated reader is the quicker one, and made within a millisecond."""
 
 # The nested names of a path set: {"order": {"id": None}, "px": None}.
 Tree = dict[str, "Tree | None"]
@@ -31,11 +36,13 @@ class UnsuitedError(Exception):
 
 
 READ_FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError)
-"""What `Columns` raises for records that it cannot read."""
+"""What a `ColumnsReader` raises for records that it cannot read."""
 
 
-def columns_reader(paths: tuple[Path, ...]) -> Callable[[bytes, int], list[Column]] | None:
+def columns_reader(paths: tuple[Path, ...]) -> ColumnsReader | None:
     """A function of (joined records, how many) that reads `paths`; None if they do not suit."""
+    if len(paths) > GENERATED_PATHS_MAX:
+        return _reader(dict[str, Any], DocumentColumns(paths))
     try:
         tree = _tree(paths)
         struct = _struct(tree)
@@ -43,7 +50,11 @@ def columns_reader(paths: tuple[Path, ...]) -> Callable[[bytes, int], list[Colum
         pick = _picker([_attributes(numbers, path.steps) for path in paths])
     except (UnsuitedError, ValueError):
         return None
-    decode_lines = msgspec.json.Decoder(struct).decode_lines
+    return _reader(struct, pick)
+
+
+def _reader(kind: Any, pick: Callable[[Sequence[object]], list[Column]]) -> ColumnsReader:
+    decode_lines = msgspec.json.Decoder(kind).decode_lines
 
     def read(block: bytes, count: int) -> list[Column]:
         records = decode_lines(block)

@@ -30,6 +30,9 @@ Columns = dict[Path, Column]
 WATCHED_MAX = 1024
 """Fields that filters of subscriptions may have read of every message: some two microseconds each
 for a batch, at the cost of all who publish."""
+DECODERS_MAX = 64
+"""Sets of fields whose decoders are kept, some kilobytes each: those of the indexes, and of the
+filters that come and go."""
 
 
 class CheckedMessages(NamedTuple):
@@ -74,7 +77,9 @@ class Records:
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = self._make_indexes(definition)
         self._watched: Counter[Path] = Counter(self.indexes.watched)
-        self._reader = self._make_reader()
+        self._read_paths = self._wanted_paths()
+        """The fields of every message that are wanted; their decoder is made when one has come. A
+        thread may be reading, so they are replaced, never changed."""
 
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(
@@ -109,16 +114,15 @@ class Records:
         self.unwatch(old.watched)
         self.indexes.fill()
 
-    def _make_reader(self) -> tuple[tuple[Path, ...], Decoder]:
-        """The fields of every message that are wanted, and what reads them: changed together,
-        since a thread may be reading."""
-        paths = tuple(dict.fromkeys((*self.keys, *self._watched)))
-        return paths, self.message_type.decoder(paths)
+    def _wanted_paths(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys((*self.keys, *self._watched)))
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
-        """A decoder of these paths, made once."""
+        """A decoder of these paths, made once for as long as it is in use."""
         found = self._decoders.get(paths)
         if found is None:
+            if len(self._decoders) >= DECODERS_MAX:
+                self._decoders = {}
             found = self._decoders[paths] = self.message_type.decoder(paths)
         return found
 
@@ -127,24 +131,27 @@ class Records:
         known = len(self._watched)
         self._watched.update(paths)
         if len(self._watched) > known:
-            self._reader = self._make_reader()
+            self._read_paths = self._wanted_paths()
 
     def unwatch(self, paths: Iterable[Path]) -> None:
         """Undo one `watch` of the same paths."""
         known = len(self._watched)
-        self._watched.subtract(paths)
-        self._watched += Counter()
+        for path in paths:
+            self._watched[path] -= 1
+            if not self._watched[path]:
+                del self._watched[path]
         if len(self._watched) < known:
-            self._reader = self._make_reader()
+            self._read_paths = self._wanted_paths()
 
     def check_watch(self, condition: Filter | None) -> None:
         """Raise TooLarge if a subscription with this filter would have too many fields read."""
         if condition is None:
             return
-        watched = self._watched.keys() | condition.paths
-        if len(watched) > max(WATCHED_MAX, len(self._watched)):
+        known = len(self._watched)
+        watched = known + sum(path not in self._watched for path in condition.paths)
+        if watched > max(WATCHED_MAX, known):
             raise TooLarge(
-                f"the filters of all subscriptions to {self.name} would name {len(watched)} "
+                f"the filters of all subscriptions to {self.name} would name {watched} "
                 f"fields, and {WATCHED_MAX} are the most; name fewer, or such as others name"
             )
 
@@ -159,8 +166,8 @@ class Records:
         """
         if (explicit_keys is None) != bool(self.keys):
             raise self._key_mistake()
-        paths, reader = self._reader
-        stored, read = reader.read(bodies)
+        paths = self._read_paths
+        stored, read = self.decoder(paths).read(bodies)
         columns = dict(zip(paths, read, strict=True))
         if explicit_keys is None:
             found = identities(self.keys, [columns[path] for path in self.keys])
@@ -313,7 +320,7 @@ class Records:
         """Assert what is always true of records and what hangs on them; reads all of them."""
         self.table.check()
         self.indexes.check()
-        paths, _ = self._reader
+        paths = self._read_paths
         assert set(paths) == {*self.keys, *self._watched}, "other fields are read than are wanted"
         assert set(self.indexes.watched) <= self._watched.keys()
         assert all(count > 0 for count in self._watched.values())

@@ -73,6 +73,13 @@ def test_client_text_never_becomes_code():
     assert compile_filter(text).matches([["x"], [1]], 1) == [True]
 
 
+def test_filters_of_one_form_share_their_code_and_not_their_literals():
+    one, other = compile_filter("/a = 'x' AND /b > 1"), compile_filter("/c = 'y' AND /d > 2")
+    assert one._matches.__code__ is other._matches.__code__
+    assert one.matches([["x", "y"], [2, 3]], 2) == [True, False]
+    assert other.matches([["x", "y"], [2, 3]], 2) == [False, True]
+
+
 def test_every_filter_so_far_depends_on_the_record_alone():
     assert compile_filter("/a = 1").deterministic
 

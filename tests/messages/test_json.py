@@ -152,9 +152,10 @@ def test_a_long_number_that_a_double_can_take_is_accepted(number):
 
 
 def test_texts_that_look_like_large_numbers_do_not_lead_off_the_fast_path(monkeypatch):
-    monkeypatch.setattr(JsonDecoder, "_values", None)
+    fast = decoder("/a")
+    monkeypatch.setattr(fast, "_values", None)
     uuid = b'{"a":"9b1-1e999-8e400","b":"12e555","c":"1.7e+301"}'
-    assert decoder("/a").read([uuid])[1] == [["9b1-1e999-8e400"]]
+    assert fast.read([uuid])[1] == [["9b1-1e999-8e400"]]
 
 
 @pytest.mark.parametrize(

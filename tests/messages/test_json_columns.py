@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.messages.json_columns import READ_FAILURES, STEPS_MAX, columns_reader
+from sow.messages.json_columns import (
+    GENERATED_PATHS_MAX,
+    READ_FAILURES,
+    STEPS_MAX,
+    columns_reader,
+)
 from sow.paths import parse_path, value_at
 
 names = st.sampled_from(["a", "b", "ä", "class", 'quote"d', "f0"])
@@ -31,6 +36,14 @@ def test_what_is_read_fast_is_what_looking_finds(records):
     except READ_FAILURES:
         return
     assert found == [[value_at(record, path) for record in records] for path in PATHS]
+
+
+@given(st.lists(documents, max_size=5))
+def test_of_many_paths_the_same_is_found(records):
+    many = *PATHS, *(parse_path(f"/more/{number}") for number in range(GENERATED_PATHS_MAX))
+    block = b"\n".join(json.dumps(record).encode() for record in records)
+    found = columns_reader(many)(block, len(records))
+    assert found == [[value_at(record, path) for record in records] for path in many]
 
 
 def test_records_of_scalars_are_read_fast():

@@ -11,6 +11,7 @@ from sow.definitions import ConflatedTopic, Topic
 from sow.errors import BadFilter, BadMessage, ClientError, TooLarge
 from sow.expressions import compile_filter
 from sow.keys import sow_key
+from sow.paths import parse_path
 from sow.topic import records as module
 from tests.topic.making import ORDERS, body, held, put, records
 
@@ -91,6 +92,33 @@ def test_a_watched_field_is_read_as_messages_come_in():
     assert paths[0] in target.read([body(id=1, px=5)]).columns
     target.unwatch(paths)
     assert paths[0] not in target.read([body(id=1, px=5)]).columns
+
+
+def test_filters_that_come_and_go_have_nothing_compiled_before_a_message_comes(monkeypatch):
+    target = records()
+    made = []
+    make = target.message_type.decoder
+    monkeypatch.setattr(target.message_type, "decoder", lambda at: made.append(at) or make(at))
+    wanted = [parse_path(f"/p{number}") for number in range(100)]
+    for path in wanted:
+        target.watch([path])
+    assert made == []
+    for path in wanted[:50]:
+        target.unwatch([path])
+    for _ in range(2):
+        assert {*wanted[50:]} <= set(target.read([body(id=1)]).columns)
+    assert len(made) == 1
+
+
+def test_decoders_are_kept_for_some_sets_of_fields(monkeypatch):
+    monkeypatch.setattr(module, "DECODERS_MAX", 3)
+    target = records()
+    paths = [parse_path(f"/p{number}") for number in range(5)]
+    before = target.decoder((paths[0],))
+    assert target.decoder((paths[0],)) is before
+    for count in range(1, 6):
+        target.decoder(tuple(paths[:count]))
+    assert len(target._decoders) <= 3
 
 
 def test_how_many_fields_filters_may_name_is_bounded(monkeypatch):

@@ -1,0 +1,65 @@
+"""Columns of documents that are parsed already.
+
+What reading takes goes by the fields that the documents have, not by the paths that are asked for:
+a thousand followers may each name a field of their own, and no message has more than a few of them.
+Paths are kept as a tree of names; a name that no document has is not looked for, and its columns
+are one shared list without values, so columns are only to be looked at. A field that holds an array
+somewhere is read value by value (`sow.paths.value_at`), which always gives the same answer.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sow.messages.base import Column
+from sow.paths import Path, value_at
+
+SCALARS = frozenset({str, int, float, bool, type(None)})
+LEVELS_MAX = 32
+"""Names of a path that are levels of the tree. Deeper ones are rare, and the stack has an end."""
+
+
+class DocumentColumns:
+    """Reads `paths` of batch after batch of documents."""
+
+    def __init__(self, paths: Sequence[Path], level: int = 0) -> None:
+        self._count = len(paths)
+        self._level = level
+        self._leaves: dict[str, list[tuple[int, Path]]] = {}
+        """By the name at this level: paths that end here, or are looked up from here."""
+        self._branches: dict[str, tuple[DocumentColumns, list[tuple[int, Path]]]] = {}
+        deeper: dict[str, list[tuple[int, Path]]] = {}
+        for number, path in enumerate(paths):
+            ends = level == LEVELS_MAX or len(path.steps) == level + 1 or path.index is not None
+            named = self._leaves if ends else deeper
+            named.setdefault(path.steps[level], []).append((number, path))
+        for name, below in deeper.items():
+            reader = DocumentColumns([path for _, path in below], level + 1)
+            self._branches[name] = reader, below
+
+    def __call__(self, documents: Sequence[object]) -> list[Column]:
+        """One column for each path, in their order; what is no dict has no fields."""
+        fields: list[dict[str, Any]] = [
+            document if isinstance(document, dict) else {} for document in documents
+        ]
+        columns: list[Column] = [[None] * len(fields)] * self._count
+        there = set[str]().union(*fields)
+        for name in self._leaves.keys() & there:
+            values = [document.get(name) for document in fields]
+            plain = SCALARS.issuperset(map(type, values))
+            for number, path in self._leaves[name]:
+                is_plain = plain and path.index is None and len(path.steps) == self._level + 1
+                columns[number] = values if is_plain else self._looked_up(fields, path)
+        for name in self._branches.keys() & there:
+            values = [document.get(name) for document in fields]
+            reader, below = self._branches[name]
+            if list in map(type, values):
+                read = [self._looked_up(fields, path) for _, path in below]
+            else:
+                read = reader(values)
+            for (number, _), column in zip(below, read, strict=True):
+                columns[number] = column
+        return columns
+
+    def _looked_up(self, fields: Sequence[object], path: Path) -> Column:
+        here = Path(path.steps[self._level :], path.index) if self._level else path
+        return [value_at(document, here) for document in fields]
