@@ -19,7 +19,7 @@ from rich.text import Text
 from sow.cli.options import json_option, variables_option
 from sow.config import require
 from sow.config.findings import MistakeError
-from sow.config.kinds import spark_master
+from sow.config.pipeline_kinds import spark_master
 from sow.definitions import Configuration, ConflatedTopic, authority
 from sow.errors import ClientError
 from sow.pipelines import Pipeline

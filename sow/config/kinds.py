@@ -15,7 +15,6 @@ from sow.config.findings import MistakeError, halves
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import compile_fields, compile_filter
 from sow.paths import parse_path
-from sow.pipelines import KNOWN_FORMATS
 from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
@@ -26,25 +25,8 @@ CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 ADDRESS = re.compile(
     r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,20})", re.ASCII
 )
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-"""What Spark's SQL takes for a name without quotes."""
-FORMAT_WORD = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
-"""A short name that Spark knows, or a class of Java's."""
 PORT_MAX = 65535
 """TCP has 16 bits for a port."""
-MASTERS = {
-    "local": "local[2]",
-    "spark": "spark://host:7077",
-    "yarn": "yarn",
-    "k8s": "k8s://https://host:443",
-    "sc": "sc://host",
-}
-"""The masters that Spark knows by the word each begins with, and how one is written."""
-MASTER = re.compile(
-    r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
-    r"|(spark|k8s|sc)://[^\s/].*",
-    re.ASCII,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +49,6 @@ def _instance_name(text: str) -> str:
             f"{shown(text)} contains {bad[0]!r}", "use letters, digits, '-', '_' and '.'"
         )
     return _text(text)
-
-
-def _view_name(text: str) -> str:
-    if not IDENTIFIER.fullmatch(text):
-        raise MistakeError(
-            f"{shown(text)} is no name that SQL can write without quotes",
-            "use letters, digits and '_', and no digit in front",
-        )
-    return text
-
-
-def _format(text: str) -> str:
-    """A format of Spark's. Which there are, only Spark knows; ours are spelt in one way."""
-    if text.lower() in KNOWN_FORMATS and text not in KNOWN_FORMATS:
-        raise MistakeError(f"{shown(text)} is spelt otherwise", f"write {text.lower()}")
-    if not FORMAT_WORD.fullmatch(text):
-        raise MistakeError(
-            f"{shown(text)} is no name of a format", "write one word, such as parquet or avro"
-        )
-    return text
 
 
 def _topic_name(text: str) -> str:
@@ -254,44 +216,6 @@ def _topic_format(text: str) -> str:
     return _topic_name(text)
 
 
-def _texts(text: str) -> str:
-    """Text of one or several lines."""
-    _text("".join(text.split()))
-    return text
-
-
-def _trigger(text: str) -> int | None:
-    """How often, in microseconds; None: once."""
-    if text == "once":
-        return None
-    try:
-        every: object = duration(minimum="100ms").read(text)
-    except MistakeError as mistake:
-        raise MistakeError(mistake.message, f"{mistake.instead}, or 'once'") from None
-    assert isinstance(every, int)
-    return every
-
-
-def spark_master(text: str) -> str:
-    """Where Spark runs, as far as its spelling can tell; raises MistakeError.
-
-    A scheme that is like none of these may be that of a cluster manager of one's own: it is left
-    to Spark.
-    """
-    if MASTER.fullmatch(_text(text)):
-        return text
-    name = re.split(r"[\[(:/]", text, maxsplit=1)[0]
-    rest = text.removeprefix(name)
-    meant = nearest(name, MASTERS)
-    if meant is None and rest.startswith("://"):
-        return text
-    instead = f"write {', '.join(MASTERS.values())} or such"
-    if meant is not None:
-        right = f"{meant}{rest if meant == 'local' else '://' + rest.lstrip(':/')}"
-        instead = f"did you mean {right if MASTER.fullmatch(right) else MASTERS[meant]}?"
-    raise MistakeError(f"{shown(text)} is no master of Spark's", instead)
-
-
 def choice(words: object) -> Kind:
     """One word of several: those of a `Literal`, which is also the type of what is read."""
     values: tuple[str, ...] = get_args(words)
@@ -306,11 +230,6 @@ def choice(words: object) -> Kind:
         )
 
     return Kind(" or ".join(f"`{value}`" for value in values), read)
-
-
-def format_of(*known: str) -> Kind:
-    """A format of Spark's; those that are `known` have rules here."""
-    return Kind(" or ".join([*(f"`{one}`" for one in known), "another of Spark's"]), _format)
 
 
 def duration(minimum: str = "0", maximum: str = "") -> Kind:
@@ -345,9 +264,6 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
 
 
 TEXT = Kind("text", _text)
-TEXTS = Kind("text", _texts)
-TRIGGER = Kind("interval or `once`", _trigger)
-VIEW_NAME = Kind("SQL identifier", _view_name)
 FLAG = Kind("`true` or `false`", _flag)
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)
@@ -366,4 +282,3 @@ PERCENTAGE = Kind("percentage", _percentage)
 CALLABLE_NAME = Kind("package.module:callable", _callable)
 TOPIC_PATTERN = Kind("regular expression", _topic_pattern)
 TOPIC_FORMAT = Kind("topic name with `%n`", _topic_format)
-MASTER_KIND = Kind("Spark master", spark_master)

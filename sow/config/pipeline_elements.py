@@ -1,6 +1,6 @@
 """The part of the table of elements that stands inside `<Pipelines>`."""
 
-from sow.config import kinds
+from sow.config import kinds, pipeline_kinds
 from sow.config.element import Element
 from sow.pipelines import (
     FILES,
@@ -18,10 +18,16 @@ from sow.pipelines import (
     TimeUnit,
 )
 
-PATH_ABOUT = (
-    "A file, a directory or a pattern of names, for files. A relative path starts at the data "
-    "directory; one with a scheme (`s3a://…`) is Spark's as it is."
-)
+
+def _said(name: str) -> Element:
+    return Element(
+        name=name,
+        kind=kinds.TEXT,
+        required=True,
+        attribute=True,
+        fields=(name.lower(),),
+        about=f"Its {name.lower()}.",
+    )
 
 
 def _options(about: str, name: str = "Option", field: str = "options") -> Element:
@@ -31,25 +37,34 @@ def _options(about: str, name: str = "Option", field: str = "options") -> Elemen
         fields=(field,),
         make=PipelineOption,
         about=about,
-        children=(
-            Element(
-                name="Name",
-                kind=kinds.TEXT,
-                required=True,
-                attribute=True,
-                fields=("name",),
-                about="Its name.",
-            ),
-            Element(
-                name="Value",
-                kind=kinds.TEXT,
-                required=True,
-                attribute=True,
-                fields=("value",),
-                about="Its value.",
-            ),
-        ),
+        children=(_said("Name"), _said("Value")),
     )
+
+
+def _view(required: bool) -> Element:
+    return Element(
+        name="Name",
+        synonyms=("name",),
+        kind=pipeline_kinds.VIEW_NAME,
+        required=required,
+        default="" if required else SOURCE_VIEW,
+        attribute=True,
+        fields=("name",),
+        about="The view that the SQL reads it as.",
+    )
+
+
+def _one(name: str, kind: kinds.Kind, about: str, required: bool = False) -> Element:
+    """An element of several sections, which is kept under its own name."""
+    return Element(name=name, kind=kind, required=required, fields=(name.lower(),), about=about)
+
+
+READ_PATH = _one(
+    "Path",
+    pipeline_kinds.PLACE,
+    "A file, a directory or a pattern of names, for files. A relative path starts at the data "
+    "directory; one with a scheme (`s3a://…`) is Spark's as it is.",
+)
 
 
 SOURCE = Element(
@@ -60,42 +75,22 @@ SOURCE = Element(
     make=Source,
     about="Where rows come from. Several, each with a name, are joined by the SQL.",
     children=(
-        Element(
-            name="Name",
-            synonyms=("name",),
-            kind=kinds.VIEW_NAME,
-            default=SOURCE_VIEW,
-            attribute=True,
-            fields=("name",),
-            about="The view that the SQL reads it as.",
-        ),
-        Element(
-            name="Format",
-            kind=kinds.format_of(*KNOWN_FORMATS),
+        _view(required=False),
+        _one(
+            "Format",
+            pipeline_kinds.format_of(*KNOWN_FORMATS),
+            "Files, a topic of Kafka's (its jar must be there), a topic of this server, Spark's "
+            "generator of rows, or any other format that Spark can stream, with its Options as "
+            "Spark knows them.",
             required=True,
-            fields=("format",),
-            about="Files, a topic of Kafka's (its jar must be there), a topic of this server, "
-            "Spark's generator of rows, or any other format that Spark can stream, with its "
-            "Options as Spark knows them.",
         ),
-        Element(
-            name="Path",
-            kind=kinds.TEXT,
-            fields=("path",),
-            about=PATH_ABOUT,
-        ),
-        Element(
-            name="Topic",
-            kind=kinds.TEXT,
-            fields=("topic",),
-            about="The topic whose log is read, for sow.",
-        ),
-        Element(
-            name="Schema",
-            kind=kinds.TEXTS,
-            fields=("schema",),
-            about="The columns, as in SQL: `sym string, px double`. For sow they are fields of the "
-            "body; without, the columns are `bookmark topic key op ts value`. Files know theirs.",
+        READ_PATH,
+        _one("Topic", kinds.TEXT, "The topic whose log is read, for sow."),
+        _one(
+            "Schema",
+            pipeline_kinds.COLUMNS,
+            "The columns, as in SQL: `sym string, px double`. For sow they are fields of the body; "
+            "without, the columns are `bookmark topic key op ts value`. Files know theirs.",
         ),
         Element(
             name="TimeColumn",
@@ -186,40 +181,20 @@ STATIC = Element(
     make=Static,
     about="A table that is read once in each run, for the SQL to join with.",
     children=(
-        Element(
-            name="Name",
-            synonyms=("name",),
-            kind=kinds.VIEW_NAME,
+        _view(required=True),
+        _one(
+            "Format",
+            pipeline_kinds.format_of(*FILES, "kafka", "sow"),
+            "Files, the records of a topic of this server (sow), or any other format that Spark "
+            "can read as a table, with its Options as Spark knows them.",
             required=True,
-            attribute=True,
-            fields=("name",),
-            about="The view that the SQL reads it as.",
         ),
-        Element(
-            name="Format",
-            kind=kinds.format_of(*FILES, "kafka", "sow"),
-            required=True,
-            fields=("format",),
-            about="Files, the records of a topic of this server (sow), or any other format that "
-            "Spark can read as a table, with its Options as Spark knows them.",
-        ),
-        Element(
-            name="Path",
-            kind=kinds.TEXT,
-            fields=("path",),
-            about=PATH_ABOUT,
-        ),
-        Element(
-            name="Topic",
-            kind=kinds.TEXT,
-            fields=("topic",),
-            about="The topic whose records are read, for sow.",
-        ),
-        Element(
-            name="Schema",
-            kind=kinds.TEXTS,
-            fields=("schema",),
-            about="The columns, as in SQL; without, those that the format has by itself.",
+        READ_PATH,
+        _one("Topic", kinds.TEXT, "The topic whose records are read, for sow."),
+        _one(
+            "Schema",
+            pipeline_kinds.COLUMNS,
+            "The columns, as in SQL; without, those that the format has by itself.",
         ),
         _options("An option of the table's, as Spark calls it."),
     ),
@@ -231,25 +206,18 @@ SINK = Element(
     make=Sink,
     about="Where rows go.",
     children=(
-        Element(
-            name="Topic",
-            kind=kinds.TEXT,
-            fields=("topic",),
-            about="A topic of this server: each row is a message.",
+        _one("Topic", kinds.TEXT, "A topic of this server: each row is a message."),
+        _one(
+            "Format",
+            pipeline_kinds.format_of(*FILES, "kafka"),
+            "Files instead, or any other format that Spark can stream to, with its Options as "
+            "Spark knows them.",
         ),
-        Element(
-            name="Format",
-            kind=kinds.format_of(*FILES, "kafka"),
-            fields=("format",),
-            about="Files instead, or any other format that Spark can stream to, with its Options "
-            "as Spark knows them.",
-        ),
-        Element(
-            name="Path",
-            kind=kinds.TEXT,
-            fields=("path",),
-            about="The directory, for files; a relative one starts at the data directory, one "
-            "with a scheme (`s3a://…`) is Spark's as it is.",
+        _one(
+            "Path",
+            pipeline_kinds.PLACE,
+            "The directory, for files; a relative one starts at the data directory, one with a "
+            "scheme (`s3a://…`) is Spark's as it is.",
         ),
         _options(
             "An option of the sink's, as Spark calls it; `partitionBy` holds the columns that "
@@ -279,7 +247,7 @@ PIPELINES = Element(
                 STATIC,
                 Element(
                     name="SQL",
-                    kind=kinds.TEXTS,
+                    kind=pipeline_kinds.TEXTS,
                     fields=("sql",),
                     about="A query of Spark's over the views of all sources and static tables; "
                     "needed where there is more than one source.",
@@ -296,7 +264,7 @@ PIPELINES = Element(
                 ),
                 Element(
                     name="Trigger",
-                    kind=kinds.TRIGGER,
+                    kind=pipeline_kinds.TRIGGER,
                     default="1s",
                     fields=("trigger_us",),
                     about="How often what has come is taken up; once: all there is, and then the "
@@ -304,7 +272,7 @@ PIPELINES = Element(
                 ),
                 Element(
                     name="Checkpoint",
-                    kind=kinds.TEXT,
+                    kind=pipeline_kinds.PLACE,
                     fields=("checkpoint",),
                     about="Where the pipeline keeps what it has to remember: a path that every "
                     "machine has which may run it, or one with a scheme that Spark can write to "
@@ -312,7 +280,7 @@ PIPELINES = Element(
                 ),
                 Element(
                     name="Master",
-                    kind=kinds.MASTER_KIND,
+                    kind=pipeline_kinds.MASTER_KIND,
                     default="local[2]",
                     fields=("master",),
                     about="Where Spark runs: any master, or the address of a Spark Connect server.",

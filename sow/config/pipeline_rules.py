@@ -4,38 +4,30 @@ from collections.abc import Mapping
 
 from sow.config.findings import Findings
 from sow.config.logged import definition_of
+from sow.config.pipeline_options import check_options, check_settings
 from sow.config.pipeline_views import check_views
-from sow.config.source_options import (
-    LOG,
-    NAMES,
-    RECORDS,
-    STREAM,
-    STREAM_WRITE,
-    USES,
-    WRITE,
-    Use,
-    misuse,
-    plain,
-)
+from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, plain
 from sow.config.structure import Section
 from sow.pipelines import FILES, TIME_COLUMNS
 from sow.suggest import nearest
 
 Names = Mapping[str, str]
-SET_FOR_SOURCES: Names = {"topic": "is what the element Topic says"}
-SET_FOR_SINKS: Names = {
-    **SET_FOR_SOURCES,
-    "writer": "is the pipeline's own: what it has written is known by it",
-    "epoch": "is the number of each batch",
-    "allowEmpty": "belongs to mode replace, and a pipeline writes batch by batch",
-    "rerun": "has nothing to pass over: a pipeline counts its batches itself",
-}
-"""Options that a pipeline sets itself, and what they are there."""
 READ_ONLY: Names = {
     "sow": "write <Topic>…</Topic> instead, the topic of this server",
     "rate": "it makes rows and takes none; write a Topic, or another Format",
 }
 """Formats of a Source that no Sink has, and what to write instead."""
+USELESS = {
+    "sow": ("Path",),
+    "kafka": ("Path", "Topic", "Schema"),
+    "rate": ("Path", "Topic", "Schema"),
+}
+"""Elements that a format makes nothing of; of the others it is a Topic."""
+WHERE = {
+    "sow": "its rows come from its Topic",
+    "kafka": "its topic is the option subscribe, and its columns are its own",
+    "rate": "it makes its rows itself",
+}
 
 
 def check_pipelines(root: Section, findings: Findings) -> None:
@@ -53,18 +45,17 @@ def check_pipelines(root: Section, findings: Findings) -> None:
         check_views(pipeline, findings)
         for source in pipeline.sections("sources"):
             _source(source, topics, findings)
-            if source.text("format") == "sow":
-                _options(source, STREAM, SET_FOR_SOURCES, findings)
+            check_options(source, STREAM, findings)
             _time(pipeline, source, findings)
         for static in pipeline.sections("statics"):
             _static(static, topics, findings)
         sink = pipeline.values.get("sink")
         if isinstance(sink, Section):
             _sink(sink, topics, findings)
-            if "Topic" in sink.lines:
-                is_update = pipeline.text("output_mode") == "update"
-                _options(sink, WRITE if is_update else STREAM_WRITE, SET_FOR_SINKS, findings)
+            is_update = pipeline.text("output_mode") == "update"
+            check_options(sink, WRITE if is_update else STREAM_WRITE, findings)
             _updates(pipeline, sink, findings)
+        check_settings(pipeline, findings)
 
 
 def _updates(pipeline: Section, sink: Section, findings: Findings) -> None:
@@ -100,26 +91,6 @@ def _checkpoint(pipeline: Section, known: dict[str, int], findings: Findings) ->
         known.setdefault(path, line)
 
 
-def _options(section: Section, use: Use, set_elsewhere: Names, findings: Findings) -> None:
-    """Options of a topic, whose names are ours: those of other formats are left to Spark."""
-    for option in section.sections("options"):
-        name = option.text("name")
-        known = NAMES.get(plain(name))
-        if known is None:
-            meant = nearest(name, USES)
-            message = f"a topic has no option {name!r}"
-            instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(USES)}"
-            findings.error(option.line, "Option", message, instead)
-        elif known in set_elsewhere:
-            findings.error(option.line, "Option", f"{known} {set_elsewhere[known]}", "remove it")
-        elif known == "mode" and option.text("value") == "replace":
-            message = "mode replace would remove with each batch what those before it wrote"
-            findings.error(option.line, "Option", message, "delete by rows whose op is delete")
-        elif problem := misuse(known, use):
-            message, _, instead = problem.partition(": ")
-            findings.error(option.line, "Option", message, instead)
-
-
 def _source(source: Section, topics: Mapping[str, Section], findings: Findings) -> None:
     topic = _read(source, topics, findings)
     if topic is None:
@@ -145,10 +116,9 @@ def _static(static: Section, topics: Mapping[str, Section], findings: Findings) 
     if static.text("format") == "rate":
         message, instead = "rate has no end, so it is no table", "make it a Source"
         findings.error(static.line_of("Format"), "Format", message, instead)
-    if static.text("format") == "sow":
-        given = {plain(option.text("name")) for option in static.sections("options")}
-        use = LOG if plain("startingBookmark") in given else RECORDS
-        _options(static, use, SET_FOR_SOURCES, findings)
+    given = {plain(option.text("name")) for option in static.sections("options")}
+    use = LOG if plain("startingBookmark") in given else RECORDS
+    check_options(static, use, findings)
 
 
 def _read(section: Section, topics: Mapping[str, Section], findings: Findings) -> Section | None:
@@ -158,6 +128,11 @@ def _read(section: Section, topics: Mapping[str, Section], findings: Findings) -
         findings.error(section.line, name, f"{kind} needs a Path", "add <Path>…</Path>")
     if kind == "sow" and "Topic" not in section.lines:
         findings.error(section.line, name, "sow needs a Topic", "add <Topic>…</Topic>")
+    for element in USELESS.get(kind, ("Topic",)):
+        if kind and element in section.lines:
+            why = WHERE.get(kind, "a Topic is read with the Format sow")
+            message = f"{kind} makes nothing of it: {why}"
+            findings.error(section.line_of(element), element, message, "remove it")
     return _topic(section, topics, findings) if kind == "sow" else None
 
 
@@ -190,6 +165,9 @@ def _sink(sink: Section, topics: Mapping[str, Section], findings: Findings) -> N
         kind = sink.text("format")
         findings.error(sink.line_of("Format"), "Format", f"{kind} is no Sink", READ_ONLY[kind])
     elif to_topic:
+        if "Path" in sink.lines:
+            message = "a Topic makes nothing of it"
+            findings.error(sink.line_of("Path"), "Path", message, "remove it, or the Topic")
         topic = _topic(sink, topics, findings)
         if topic is not None and topic.element.name == "ConflatedTopic":
             name, underlying = sink.text("topic"), topic.text("underlying")

@@ -1,8 +1,8 @@
 """What is wrong with a query at first sight: enough to catch a slip without starting Spark.
 
 Spark's own parser has the last word, and `sow check --spark` asks it. Here only what no query of
-Spark's can be is found: one that begins as none, a bracket or quote that is left open, and one
-that leaves a view unread.
+Spark's can be is found: one that begins as none, a bracket or quote that is left open, a second
+statement behind the first, and one that leaves a view unread.
 """
 
 import re
@@ -11,10 +11,11 @@ from collections.abc import Iterable
 BEGINNINGS = ("select", "with", "from", "values", "table")
 TOKEN = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`"
-    r"|[A-Za-z_]\w*|[()'\"`]|/\*",
+    r"|[A-Za-z_]\w*|[()'\"`;]|/\*",
     re.DOTALL,
 )
 OPEN = {"'": "a quote '", '"': 'a quote "', "`": "a quote `", "/*": "a comment /*"}
+COMMENTS = ("--", "/*")
 
 
 def problem(text: str, views: Iterable[str]) -> str:
@@ -22,10 +23,16 @@ def problem(text: str, views: Iterable[str]) -> str:
     read."""
     brackets: list[int] = []
     words: list[str] = []
+    ended = False
     for token in TOKEN.finditer(text):
         found, line = token[0], text.count("\n", 0, token.start()) + 1
         if found in OPEN:
             return f"in its line {line} {OPEN[found]} is left open"
+        if found.startswith(COMMENTS):
+            continue
+        if ended and found != ";":
+            return f"in its line {line} a second statement begins, and a pipeline has one"
+        ended = found == ";"
         if found == "(":
             brackets.append(line)
         elif found == ")":

@@ -1,8 +1,6 @@
 import pytest
 
 from sow.config import loads
-from sow.config.findings import MistakeError
-from sow.config.kinds import spark_master
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a\\b", "a$", "~a"])
@@ -138,55 +136,6 @@ def test_a_mistake_is_named_by_the_element_that_its_writer_sees(orders, only, xm
 def test_a_finding_is_no_echo_of_a_long_value(orders, text, element):
     for finding in orders(f"<{element}>{text}</{element}>").errors:
         assert len(finding.advice) < 500
-
-
-MASTERS = [
-    "local",
-    "local[4]",
-    "local[*]",
-    "local[*, 3]",
-    "local-cluster[2,1,1024]",
-    "spark://one:7077,two:7077",
-    "yarn",
-    "k8s://https://host:6443",
-    "sc://host:15002/;token=x",
-    "own://host",
-]
-
-
-@pytest.mark.parametrize("text", MASTERS)
-def test_masters_of_spark_are_taken(text):
-    assert spark_master(text) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        ("loacl[2]", "local[2]"),
-        ("Local[*]", "local[*]"),
-        ("local [2]", "local[2]"),
-        ("local[2", "local[2]"),
-        ("local(2)", "local[2]"),
-        ("local[0]", "local[2]"),
-        ("sparc://host:7077", "spark://host:7077"),
-        ("spark:/host:7077", "spark://host:7077"),
-        ("spark//host:7077", "spark://host:7077"),
-        ("yran", "yarn"),
-        ("k8://https://host:1", "k8s://https://host:1"),
-        ("sc:/host", "sc://host"),
-    ],
-)
-def test_a_misspelt_master_of_spark_is_answered_with_the_nearest(text, meant):
-    with pytest.raises(MistakeError) as caught:
-        spark_master(text)
-    assert caught.value.instead == f"did you mean {meant}?"
-
-
-@pytest.mark.parametrize("text", ["everywhere", "[2]", "host:7077"])
-def test_what_is_like_no_master_of_spark_is_told_them_all(text):
-    with pytest.raises(MistakeError) as caught:
-        spark_master(text)
-    assert caught.value.instead.startswith("write local[2], spark://host:7077, yarn, ")
 
 
 @pytest.mark.parametrize("path", ["/var/sow", "../x", "a/../b", ".", "a\\b"])

@@ -103,8 +103,35 @@ def test_what_is_left_out_has_its_default():
         ((SOW, "<Sink><Format>sow</Format></Sink>"), "sow is no Sink; write <Topic>"),
         ((SOW, "<Sink><Format>rate</Format></Sink>"), "rate is no Sink"),
         ((SOW, STATIC.replace("<Path>n</Path>", ""), SQL, TO_FILES), "Static: csv needs a Path"),
-        ((SOW, STATIC.replace("csv", "sow"), SQL, TO_FILES), "Static: sow needs a Topic"),
-        ((SOW, STATIC.replace("csv", "rate"), SQL, TO_FILES), "rate has no end, so it is no table"),
+        (
+            (SOW, STATIC.replace("csv", "sow").replace("<Path>n</Path>", ""), SQL, TO_FILES),
+            "Static: sow needs a Topic",
+        ),
+        (
+            (SOW.replace("</Topic>", "</Topic><Path>in</Path>"), TO_FILES),
+            "Path: sow makes nothing of it: its rows come from its Topic; remove it",
+        ),
+        (
+            (FILES.replace("</Path>", "</Path><Topic>orders</Topic>"), TO_TOPIC),
+            "Topic: parquet makes nothing of it: a Topic is read with the Format sow",
+        ),
+        (
+            ("<Source><Format>rate</Format><Schema>a int</Schema></Source>", TO_FILES),
+            "Schema: rate makes nothing of it",
+        ),
+        ((SOW, TO_TOPIC.replace("</Topic>", "</Topic><Path>o</Path>")), "or the Topic"),
+        ((SOW.replace("</Topic>", "</Topic><Schema>id lng</Schema>"), TO_FILES), "mean long?"),
+        ((FILES.replace("ticks", "s3a:/ticks"), TO_FILES), "Path: 's3a:/ticks' names no bucket"),
+        ((SOW, TO_FILES.replace("out", "s3a:/out")), "write s3a://out"),
+        ((SOW, TO_FILES, "<Checkpoint>s3a:/p</Checkpoint>"), "Checkpoint: 's3a:/p' names no"),
+        (
+            (SOW, "<SQL>SELECT 1 FROM source; SELECT 2 FROM source</SQL>", TO_FILES),
+            "a second statement begins",
+        ),
+        (
+            (SOW, STATIC.replace("csv", "rate").replace("<Path>n</Path>", ""), SQL, TO_FILES),
+            "rate has no end, so it is no table",
+        ),
         (
             (SOW, option(TABLE, "maxRowsPerTrigger"), SQL, TO_FILES),
             "means nothing in a read of records",

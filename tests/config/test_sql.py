@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
         ("SELECT `a FROM source", "a quote ` is left open"),
         ("SELECT /* a FROM source", "a comment /* is left open"),
         ("SELECT * FROM sorce", "does not read source"),
+        ("SELECT * FROM source;\nSELECT 1", "line 2 a second statement begins"),
+        ("SELECT * FROM source; (SELECT 1)", "a second statement begins"),
     ],
 )
 def test_a_slip_is_seen(text, says):
@@ -35,6 +37,7 @@ def test_a_slip_is_seen(text, says):
         "WITH x AS (SELECT * FROM source) SELECT 'it''s' FROM x",
         "(SELECT 1 FROM source) UNION ALL (SELECT 'a\\'b' FROM source)",
         "FROM source |> WHERE a > 1",
+        "SELECT ';' FROM source; -- that; is all\n;",
     ],
 )
 def test_a_query_is_let_through(text):
