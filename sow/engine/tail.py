@@ -8,8 +8,8 @@ Only tables are changed: indexes are made when all records are there.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import chain, compress, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress, islice, repeat
 
 from sow.errors import BadMessage, ClientError, StoreError
 from sow.store.protocols import LogEntry
@@ -26,6 +26,8 @@ class Tail:
     def __init__(self) -> None:
         self._waiting: defaultdict[Records, list[LogEntry]] = defaultdict(list)
         self._count = 0
+        self._newest: dict[Records, int] = {}
+        """The newest record that a checkpoint held, which is newer than its end."""
 
     def add(self, records: Records, entry: LogEntry) -> None:
         """An entry that concerns these records; raises StoreError if it cannot be theirs."""
@@ -50,7 +52,7 @@ class Tail:
         identities = _identities(records, entries)
         seqs = _seqs(entries)
         self._count -= len(seqs)
-        newer = _newer(records, identities, seqs)
+        newer = self._newer(records, identities, seqs)
         bodies = chain.from_iterable(entry.bodies for entry in entries)
         ts_us = _each(entries, [entry.ts_us for entry in entries])
         expires_us = _each(entries, [entry.expires_us for entry in entries])
@@ -62,9 +64,24 @@ class Tail:
             list(compress(expires_us, newer)),
         )
 
+    def _newer(
+        self, records: Records, identities: Sequence[str], seqs: Sequence[int]
+    ) -> Iterable[bool]:
+        """Which of them are newer than what a checkpoint already held of them."""
+        newest = self._newest.get(records)
+        if newest is None:
+            newest = self._newest[records] = int(records.table.seqs.max())
+        if not seqs or seqs[0] > newest:
+            return repeat(True)
+        found, held = records.table.slots.get, records.table.seqs
+        return [
+            (slot := found(identity)) is None or held[slot] < seq
+            for identity, seq in zip(identities, seqs, strict=True)
+        ]
+
     def _remove(self, records: Records, entry: LogEntry) -> None:
         identities = list(entry.identities or ())
-        newer = _newer(records, identities, _seqs([entry]))
+        newer = self._newer(records, identities, _seqs([entry]))
         records.discard(compress(identities, newer))
 
 
@@ -75,15 +92,6 @@ def _seqs(entries: Sequence[LogEntry]) -> list[int]:
 def _each(entries: Sequence[LogEntry], values: Sequence[int]) -> list[int]:
     """What entries say once, for each of their records."""
     return [value for entry, value in zip(entries, values, strict=True) for _ in range(len(entry))]
-
-
-def _newer(records: Records, identities: Sequence[str], seqs: Sequence[int]) -> list[bool]:
-    """Which of them are newer than what a checkpoint already held of them."""
-    found, held = records.table.slots.get, records.table.seqs
-    return [
-        (slot := found(identity)) is None or held[slot] < seq
-        for identity, seq in zip(identities, seqs, strict=True)
-    ]
 
 
 def _identities(records: Records, entries: Sequence[LogEntry]) -> list[str]:

@@ -73,18 +73,20 @@ class Indexes:
 
     def fill(self) -> None:
         """Take in all records of the table, of which nothing was said yet."""
-        bodies, decoder = self.table.bodies, self._decoder(self.watched)
-        for start in range(0, len(bodies) if self.hashes else 0, CHUNK_ROWS):
+        paths = tuple(dict.fromkeys((*self.watched, *self._memos)))
+        bodies = self.table.bodies if paths else ()
+        decoder = self._decoder(paths)
+        for start in range(0, len(bodies), CHUNK_ROWS):
             end = min(start + CHUNK_ROWS, len(bodies))
             slots = [slot for slot in range(start, end) if bodies[slot] is not None]
             read = decoder.columns([bodies[slot] or b"" for slot in slots])
-            columns = dict(zip(self.watched, read, strict=True))
+            columns = dict(zip(paths, read, strict=True))
             for index in self.hashes:
                 index.put(slots, [columns[path] for path in index.paths])
+            for path, memo in self._memos.items():
+                memo.put(slots, columns[path], end)
         for index in self.hashes:
             index.refresh()
-        for column in self._memos.values():
-            column.fill(bodies)
 
     def drop(self, slots: Sequence[int]) -> None:
         """Records have left the table."""

@@ -14,7 +14,7 @@ lists and which texts equal a literal. All state is in flat arrays: about 30 byt
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import product, repeat
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -107,14 +107,13 @@ class HashIndex:
     def _codes_of(self, columns: Sequence[Column]) -> Codes:
         values: Sequence[Any] = columns[0] if self._single else list(zip(*columns, strict=True))
         try:
-            new = set(values).difference(self._codes)
+            codes = list(map(self._codes.get, values))
         except TypeError:  # lists are among them
-            return np.fromiter(map(self._code_of, values), np.int32, len(values))
-        for value in new:
-            self._code_of(value)
-        # What has no code even now has a NULL.
-        found = map(self._codes.get, values, repeat(NONE))
-        return np.fromiter(found, np.int32, len(values))
+            codes = [None] * len(values)
+        if None in codes:
+            pairs = zip(codes, values, strict=True)
+            codes = [self._code_of(value) if code is None else code for code, value in pairs]
+        return np.array(codes, np.int32)
 
     def drop(self, slots: Sequence[int]) -> None:
         """These records are gone."""

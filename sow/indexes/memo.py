@@ -71,6 +71,13 @@ class MemoColumn:
             # From what is left, too: a table may grow for long before anybody asks.
             self._dirty_max = 2 * max(len(self.kinds), len(self._dirty)) + DIRTY_SPARE
 
+    def put(self, slots: list[int], values: Column, count: int) -> None:
+        """Records of which nothing is held yet have these values; there are `count` slots."""
+        self._reserve(count)
+        where = np.array(slots, np.int64)
+        self._store(where, values)
+        self.counts += np.bincount(self.kinds[where], minlength=len(KINDS))
+
     def fill(self, bodies: Bodies) -> None:
         """Read all records, those that are noted included; `bodies` are all, by slot."""
         self._dirty = []

@@ -260,44 +260,20 @@ class Table:
 
         Call `settle` once everything is back.
         """
-        known, new = self._parted(part.identities)
-        self._append(part.at(new, str) if known else part)
-        for at in known:
-            self._put_back(part, at)
+        start, count = len(self.bodies), len(part.identities)
+        end, before = start + count, len(self.slots)
+        places = list(map(self.slots.setdefault, part.identities, range(start, end)))
+        self._append(part)
+        if len(self.slots) < before + count:
+            for at, slot in enumerate(places):
+                if slot != start + at:
+                    self._replace(slot, start + at)
         self._in_order = False
 
-    def _parted(self, identities: Sequence[str]) -> tuple[list[int], Sequence[int]]:
-        """The places of those that are here already, or stand there once more, and of the rest."""
-        distinct = set(identities)
-        if len(distinct) == len(identities) and self.slots.keys().isdisjoint(distinct):
-            return [], range(len(identities))
-        known: list[int] = []
-        new: dict[str, int] = {}
-        for at, identity in enumerate(identities):
-            if identity in self.slots or identity in new:
-                known.append(at)
-            else:
-                new[identity] = at
-        return known, list(new.values())
-
-    def _put_back(self, part: Slice, at: int) -> None:
-        """Let a state of a record that is here already replace it, if it is newer."""
-        slot = self.slots[part.identities[at]]
-        if self.seqs[slot] >= part.seqs[at]:
-            return
-        grown = len(part.bodies[at]) - len(self.bodies[slot] or b"")
-        self.bytes += grown
-        self._usage.bytes += grown
-        self.bodies[slot] = part.bodies[at]
-        self.born[slot] = part.born[at]
-        self._stamp([slot], [part.seqs[at]], [part.ts_us[at]], part.expires_us[at])
-
     def _append(self, part: Slice) -> None:
-        """Put back records that are all new, a column at a time."""
-        start, count = len(self.bodies), len(part.identities)
-        end = start + count
+        """Fill as many slots as there are records, a column at a time."""
+        start, end = len(self.bodies), len(self.bodies) + len(part.bodies)
         self._reserve(end)
-        self.slots.update(zip(part.identities, range(start, end), strict=True))
         self.identities += part.identities
         self.bodies += part.bodies
         self.seqs[start:end] = part.seqs
@@ -311,7 +287,20 @@ class Table:
             self._sow_keys[start:end] = self._make_sow_keys(part.identities)
         grown = sum(map(len, part.bodies))
         self.bytes += grown
-        self._usage.bytes += grown + RECORD_BYTES * count
+        self._usage.bytes += grown + RECORD_BYTES * len(part.bodies)
+
+    def _replace(self, slot: int, other: int) -> None:
+        """Of two slots with one record keep the first, with the newer of both states."""
+        older, newer = sorted((slot, other), key=lambda one: int(self.seqs[one]))
+        shrunk = len(self.bodies[older] or b"")
+        self.bytes -= shrunk
+        self._usage.bytes -= shrunk + RECORD_BYTES
+        self.bodies[slot] = self.bodies[newer]
+        for column in (self.seqs, self.ts_us, self.born, self.expires_us):
+            if column is not None:
+                column[slot] = column[newer]
+        self.bodies[other] = self.identities[other] = None
+        self._free.append(other)
 
     def forget(self) -> None:
         """The table goes with all its records: they are counted no more."""

@@ -141,7 +141,7 @@ def test_the_newest_state_of_a_record_stays_however_slices_overlap():
         back = Table(keys)
         for part in parts:
             back.restore(part.slice(0, 10))
-        assert back.bodies == [b"newer"]
+        assert [back.bodies[slot] for slot in back.live()] == [b"newer"]
         assert back.bytes == 5
         assert back.expires_us is None or back.expires_us[0] == 0
 
