@@ -11,7 +11,7 @@ It does not compare values, apply filters or know what a record is.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from conflated_topics.schedules import Schedule
@@ -79,6 +79,16 @@ class Conflator(Generic[K, V]):
             self._put(waiting, entries)
         self._put(waiting, self._pending)
         return waiting
+
+    def open_keys(self, now_us: int) -> Container[K]:
+        """The keys in windows that have not ended by `now_us`. Only to be looked at."""
+        self._close(now_us)
+        return self._pending
+
+    @property
+    def has_closed(self) -> bool:
+        """Some window has ended and was not taken."""
+        return bool(self._closed)
 
     def is_open(self, key: K, now_us: int) -> bool:
         """Whether `key` is in a window that has not ended by `now_us`."""

@@ -10,9 +10,8 @@ The copy itself, what records are and who hears of a release are the caller's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, repeat
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from conflated_topics.conflator import Conflator
 from conflated_topics.schedules import Schedule
@@ -21,8 +20,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Removal(Generic[K, V]):
+class Removal(NamedTuple, Generic[K, V]):
     """A record that leaves the copy: why, and the value that made it leave."""
 
     key: K
@@ -129,6 +127,14 @@ class FocusedConflator(Generic[K, V]):
         closed = self._conflator.closed(key)
         return self._holds(key) if closed is None else not isinstance(closed, Removal)
 
+    def _are_there(self, keys: Sequence[K], now_us: int) -> list[bool]:
+        """The same for many keys."""
+        is_open = self._conflator.open_keys(now_us)
+        if self._conflator.has_closed:
+            return [key in is_open or self._is_there(key, now_us) for key in keys]
+        holds = self._holds
+        return [key in is_open or holds(key) for key in keys]
+
     def _offer_one_by_one(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool]
     ) -> None:
@@ -146,10 +152,15 @@ class FocusedConflator(Generic[K, V]):
         `values[i]` is the value to say of `keys[i]`, `reason` why all of them leave. Of records
         that the copy neither holds nor is about to, nothing is noted.
         """
-        for key, value in zip(keys, values, strict=True):
-            if self._is_there(key, now_us):
-                self.updates_in += 1
-                self._conflator.offer((key,), (Removal(key, value, reason),), now_us)
+        # What is said of one record does not depend on the others, nor on being said twice.
+        there = self._are_there(keys, now_us)
+        gone = [
+            Removal(key, value, reason)
+            for key, value, is_there in zip(keys, values, there, strict=True)
+            if is_there
+        ]
+        self.updates_in += len(gone)
+        self._conflator.offer(list(compress(keys, there)), gone, now_us)
 
     def take(self, now_us: int) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
         """What is released by `now_us`: records that enter or change, and records that leave.

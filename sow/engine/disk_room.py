@@ -28,6 +28,11 @@ class DiskRoom:
         self._failure: StoreError | None = None
 
     @property
+    def is_full(self) -> bool:
+        """The disk takes no more messages; removals may have the reserve."""
+        return not self._has_room()
+
+    @property
     def failure(self) -> StoreError | None:
         """What the disk said when it refused a write, until it takes one."""
         return self._failure
@@ -64,9 +69,12 @@ class DiskRoom:
 
     def check_removal(self, identities: Iterable[str]) -> None:
         """Raise DiskFull if these records cannot be removed any more."""
-        self.check_reserve(
-            lambda: sum(len(identity.encode(errors="replace")) for identity in identities)
-        )
+        self.check_reserve(lambda: self.removal_bytes(identities))
+
+    @staticmethod
+    def removal_bytes(identities: Iterable[str]) -> int:
+        """About how much the removal of these records takes."""
+        return sum(len(identity.encode(errors="replace")) for identity in identities)
 
     def _check_failure(self) -> None:
         if self._failure is not None:

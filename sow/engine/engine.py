@@ -24,11 +24,14 @@ from sow.engine.filters import Filters
 from sow.engine.homeless import Homeless
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter
 from sow.query import Query, QueryAnswer, execute
+from sow.steps import Steps
+from sow.store.memory import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
@@ -64,6 +67,11 @@ class Engine:
         self.filters = Filters(lambda: self.configuration.limits)
         self.catalog = Catalog(configuration, self.filter, self.ledger)
         self.capacity = Capacity(self.catalog)
+        self.removals = Removals(
+            self.disk,
+            lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
+            lambda topic: self.topics.get(topic.name) is topic,
+        )
         for topic in self.catalog:
             self.look_after_topic(topic)
 
@@ -166,11 +174,17 @@ class Engine:
     ) -> int:
         expires_us = topic.expiry_us(expires_s, now_us)
         if delta:
-            messages = topic.merged(messages)
+            messages = self.merged(topic, messages, now_us)
             self.check_sizes(messages.bodies)
         if self.capacity.bounds(topic):
             self.capacity.check(topic, [Deed(messages.identities, list(map(len, messages.bodies)))])
         return self.put(topic, messages, now_us, expires_us)
+
+    def merged(self, topic: SourceTopic, messages: CheckedMessages, now_us: int) -> CheckedMessages:
+        """What the records become when these deltas are merged into them; only what was being
+        removed already is changed."""
+        self.removals.make_way(topic, messages.identities, now_us)
+        return topic.merged(messages)
 
     def put(
         self, topic: SourceTopic, messages: CheckedMessages, now_us: int, expires_us: int = 0
@@ -182,6 +196,7 @@ class Engine:
         now_us = self.ledger.moment(now_us)
         for new in self.catalog.enter(topic):
             self.look_after_topic(new)
+        self.removals.make_way(topic, messages.identities, now_us)
         batch = topic.put(messages, now_us, expires_us)
         if topic.falls_due:
             self.timers.note(topic)
@@ -197,17 +212,16 @@ class Engine:
                 f"{limit.message_bytes_max} bytes (Limits/MessageSize)"
             )
 
-    def delete(self, name: str, slots: Iterable[int], now_us: int) -> int:
-        """Remove the records in `slots` of the topic `name`; returns how many there were.
+    def removal(self, name: str, slots: Slots, now_us: int) -> Steps[int]:
+        """Remove the records in `slots` of the topic `name`, some in each step; returns how many
+        there were.
 
-        Slots are as `query` gives them; empty ones are passed over. Raises UnknownTopic,
-        InvalidTopic for a copy, DiskFull, and what the disk said while it fails.
+        Slots are as `query` gives them, and to be given before anything changes; empty ones are
+        passed over. What becomes of others' changes meanwhile says `sow.engine.removals`. Raises
+        UnknownTopic, InvalidTopic for a copy, DiskFull, and what the disk said while it fails.
         """
         topic = self.catalog.deletable(name)
-        held = topic.records.table.identities
-        identities = [identity for slot in slots if (identity := held[slot]) is not None]
-        self.disk.check_removal(identities)
-        return self.remove(topic, identities, "delete", now_us)
+        return (yield from self.removals.begin(topic, slots, self.seq, now_us))
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
         """Remove the records of these identities that are there; returns how many there were.
@@ -424,6 +438,7 @@ class Engine:
         records."""
         self.ledger.check()
         self.timers.check()
+        self.removals.check()
         self.catalog.check()
 
     # Restart.

@@ -274,7 +274,7 @@ class StagedWrites:
                 continue
             messages = step.messages
             if step.operation == "delta":
-                messages = topic.merged(messages)
+                messages = engine.merged(topic, messages, now_us)
             engine.put(topic, messages, now_us, topic.expiry_us(None, now_us))
             rows += len(messages.bodies)
         bookmark = engine.seq

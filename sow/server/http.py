@@ -6,7 +6,7 @@ still take back. Large answers are written in pieces from a snapshot of one mome
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -177,26 +177,29 @@ class HttpDoor:
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         asked = asked_of(request)
         body = await read_body(request)
-        slots = self._executor.slots_to_delete(
-            topic,
-            filter_text=asked.get("filter"),
-            sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
-            bodies=await self._named(topic, request, body) if body else None,
+        identities = await self._named(topic, request, body) if body else None
+        deleted = await self._driver.turns.take(
+            "delete over HTTP",
+            self._executor.deletion(
+                topic,
+                self._driver.now_us(),
+                filter_text=asked.get("filter"),
+                sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
+                identities=identities,
+            ),
         )
-        deleted = self._engine.delete(topic.definition.name, slots, self._driver.now_us())
         await self._driver.durable()
         return json_response({"deleted": deleted})
 
-    async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> list[bytes]:
-        """The bodies whose key fields name records; none of them is bad."""
-        bodies: list[bytes] = []
+    async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
+        """The records that the key fields of bodies name; none of the bodies is bad."""
+        identities: dict[str, None] = {}
 
         def take(piece: list[bytes]) -> None:
-            topic.records.identities_of(piece)
-            bodies.extend(piece)
+            identities.update(dict.fromkeys(topic.records.identities_of(piece)))
 
         await take_messages(topic.records, request, body, take)
-        return bodies
+        return identities
 
     async def _settled(self) -> None:
         """What was just read is durable; while the disk refuses, reads go on without waiting."""

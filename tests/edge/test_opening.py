@@ -28,6 +28,7 @@ from sow.errors import Damaged, InvalidTopic, StoreError, TooLarge
 from sow.history.log_rows import extent, log_rows
 from sow.server.opening import Opening
 from sow.server.removed import REMOVED
+from sow.steps import at_once
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from sow.store.repair import main as repair
 
@@ -53,7 +54,8 @@ class Life:
         self.store()
 
     def delete(self, topic):
-        self.engine.delete(topic, self.engine.topics[topic].records.table.live().tolist(), NOW_US)
+        slots = self.engine.topics[topic].records.table.live()
+        at_once(self.engine.removal(topic, slots, NOW_US))
         self.store()
 
     def store(self):

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import orjson
 import pytest
 
 from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
 from sow.errors import Full
 from sow.requests.staged_writes import StagedRows, StagedWrites
+from sow.steps import at_once
 from sow.store.memory import RECORD_BYTES
 from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
 
@@ -57,7 +59,7 @@ def test_a_topic_holds_so_many_records_and_the_rest_is_refused_as_a_whole():
     with pytest.raises(Full):
         publish(world, 1, 4)
     table = world.engine.topics["orders"].records.table
-    world.engine.delete("orders", [table.live()[0]], world.now)
+    at_once(world.engine.removal("orders", table.live()[:1], world.now))
     publish(world, 4)
     assert len(ids(world)) == 3
 
@@ -88,7 +90,7 @@ def test_memory_counts_bodies_and_what_is_kept_beside_each_and_copies():
         world.engine.publish("orders", [b'{"id":1,"more":true}'], world.now)
     with pytest.raises(Full):
         world.engine.publish("orders", [b'{"more":true,"id":1}'], world.now, delta=True)
-    world.engine.delete("orders", [0], world.now)
+    at_once(world.engine.removal("orders", np.array([0]), world.now))
     world.settle()
     world.advance(2 * SECOND)
     assert world.engine.capacity.used_bytes == counted(world)

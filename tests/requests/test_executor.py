@@ -6,6 +6,7 @@ import pytest
 
 from sow.definitions import SessionSettings
 from sow.encodings import LINES
+from sow.requests import executor
 from sow.requests.executor import FORGOTTEN_MAX, runs_of
 from sow.wire import read_frame
 from tests.core.harness import ORDERS, SECOND, World
@@ -128,6 +129,22 @@ def test_exactly_one_selector_says_what_is_deleted(world, selector, left):
     (line,) = world.client().say(c="sow_delete", t="orders", cid="1", **selector)
     assert line["status"] == "success"
     assert world.records("orders") == left
+
+
+def test_bodies_that_name_records_are_read_in_pieces(world, monkeypatch):
+    monkeypatch.setattr(executor, "NAMED_AT_ONCE", 2)
+    world.publish("orders", *({"id": n} for n in range(6)))
+    bodies = [b'{"id":%d}' % (n % 5) for n in range(10)]
+    (line,) = world.client().send(
+        b'{"c":"sow_delete","t":"orders","n":10,"cid":"1"}\n' + b"\n".join(bodies)
+    )
+    assert line["deleted"] == 5
+    bodies[7] = b"5"
+    (line,) = world.client().send(
+        b'{"c":"sow_delete","t":"orders","n":10,"cid":"1"}\n' + b"\n".join(bodies)
+    )
+    assert "message 7" in line["detail"]
+    assert world.records("orders") == [{"id": 5}]
 
 
 def test_two_selectors_or_none_are_refused(world):

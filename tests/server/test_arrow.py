@@ -2,6 +2,7 @@
 
 import io
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,6 +20,7 @@ from sow.server.arrow import (
     rows_of,
     without_rows,
 )
+from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, World, run
 
 NOTES = Topic("notes", "string")
@@ -31,7 +33,7 @@ def with_world(work):
         world = World(ORDERS, NOTES)
         world.publish(b'{"id":1,"px":1.50}', b'{"id":2,"name":"x"}')
         world.engine.publish("notes", [b'say "hi"'], world.clock.now_us(), key="n")
-        world.engine.delete("orders", [0], world.clock.now_us())
+        at_once(world.engine.removal("orders", np.array([0]), world.clock.now_us()))
         await world.driver.durable()
         try:
             return work(world)

@@ -4,7 +4,9 @@ import pytest
 
 from sow.definitions import Topic
 from sow.encodings import LINES
+from sow.engine import removals
 from sow.errors import ConfigError
+from sow.server import turns as turns_of_work
 from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
@@ -13,7 +15,7 @@ from sow.server.http import (
     HttpDoor,
 )
 from sow.server.routes import Route
-from tests.server.stand_ins import ORDERS, Served, World, stepped
+from tests.server.stand_ins import ORDERS, Served, World, stepped, turns
 
 NOTES = Topic("notes", "string")
 RECORDS = "/v1/topics/{topic}/records"
@@ -166,3 +168,27 @@ async def test_the_configuration_is_told_and_read_again():
         refused = await place.ask("POST", "/v1/config/reload?allow_loss=true")
         assert (refused.status, "the file has a mistake" in refused.json["detail"]) == (400, True)
         assert place.reloads == [False, True]
+
+
+@stepped
+async def test_a_long_delete_lets_others_by_and_ends_with_its_client(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(removals, "RECORDS_AT_ONCE", 2)
+    async with Place() as place:
+        records = place.world.engine.topic("orders").records
+        await place.publish(b"[" + b",".join(b'{"id":%d}' % at for at in range(100)) + b"]")
+        socket = await place.begin("DELETE", "/v1/topics/orders/records?filter=/id>9")
+        left = len(records.table)
+        assert 10 < left < 100
+        await place.publish(b'{"id":99,"new":true}')
+        assert 10 < len(records.table) < left
+        socket.protocol.connection_lost(None)
+        await turns(20)
+        left = len(records.table)
+        assert left > 10, "it was given up"
+        await turns(20)
+        assert len(records.table) == left
+        answer = await place.ask("DELETE", "/v1/topics/orders/records?filter=/id>9")
+        assert answer.json == {"deleted": left - 10}
+        many = b"[" + b",".join(b'{"id":%d}' % (at % 10) for at in range(30)) + b"]"
+        assert (await place.publish(many, method="DELETE")).json == {"deleted": 10}

@@ -5,6 +5,7 @@ import asyncio
 from sow.budget import Budget
 from sow.definitions import Limits
 from sow.encodings import LINES
+from sow.engine import removals
 from sow.server import incoming
 from sow.server import turns as turns_of_work
 from sow.server.connection import Connection
@@ -136,4 +137,42 @@ async def test_what_is_left_of_a_client_that_has_gone_is_forgotten():
     client.incoming.close()
     await turns()
     assert client.records == 0
+    await client.close()
+
+
+@stepped
+async def test_a_long_delete_lets_others_by_and_its_own_client_wait(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(removals, "RECORDS_AT_ONCE", 10)
+    client = Client()
+    client.world.publish(*(b'{"id":%d}' % at for at in range(100)))
+    client.incoming.add(b'{"c":"sow_delete","t":"orders","filter":"1=1","cid":"d"}')
+    client.incoming.add(b'{"c":"publish","t":"orders","d":{"id":1},"cid":"p"}')
+    await turns(4)
+    assert 0 < client.records < 100
+    client.world.publish(b'{"id":99,"new":true}', b'{"id":200}')
+    await client.incoming.done()
+    assert client.records == 3, "what others published meanwhile, and what followed the delete"
+    await client.world.driver.durable()
+    written = client.below.transport.written
+    assert b'"deleted":100' in written
+    assert written.index(b'"cid":"d"') < written.index(b'"cid":"p"')
+    await client.close()
+
+
+@stepped
+async def test_a_delete_whose_client_goes_is_given_up(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(removals, "RECORDS_AT_ONCE", 10)
+    client = Client()
+    client.world.publish(*(b'{"id":%d}' % at for at in range(100)))
+    client.incoming.add(b'{"c":"sow_delete","t":"orders","filter":"1=1"}')
+    await turns(4)
+    left = client.records
+    client.incoming.close()
+    await turns(20)
+    assert 0 < client.records == left
+    client.world.engine.check()
+    client.world.publish(b'{"id":99,"new":true}')
+    assert client.records == left, "what stays is as it was"
     await client.close()

@@ -4,6 +4,7 @@ import asyncio
 import io
 from dataclasses import replace
 
+import numpy as np
 import pyarrow.ipc
 import pytest
 
@@ -11,6 +12,7 @@ from sow.media_types import ARROW
 from sow.server import log
 from sow.server.log import LOG_PARAMETERS, LogDoor
 from sow.server.routes import Route
+from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 
 FILLS = replace(ORDERS, name="fills")
@@ -34,7 +36,7 @@ class Place(Served):
         """Changes 1 and 3 of orders, 2 of fills, and one that is not logged."""
         self.world.publish(b'{"id":1,"px":5}')
         self.world.publish(b'{"id":1}', topic="fills")
-        self.world.engine.delete("orders", [0], self.world.clock.now_us())
+        at_once(self.world.engine.removal("orders", np.array([0]), self.world.clock.now_us()))
         self.world.publish(b'{"id":9}', topic="passing")
         await self.world.driver.durable()
 

@@ -98,6 +98,22 @@ def _without(document, steps):
     return {**document, first: _without(under, rest)} if isinstance(under, dict) else document
 
 
+class Going:
+    """Keys of one topic that a delete takes some at a time, in chunks of the order they go in."""
+
+    def __init__(self, topic, keys, at_once):
+        self.topic = topic
+        self.chunks = [keys[start : start + at_once] for start in range(0, len(keys), at_once)]
+        self.removed = 0
+
+    def let_go(self, key):
+        """A record has gone; whatever has its key next is another one."""
+        self.chunks = [[other for other in chunk if other != key] for chunk in self.chunks]
+
+    def awaits(self, topic, key):
+        return topic == self.topic and any(key in chunk for chunk in self.chunks)
+
+
 class Model:
     """Every topic's records by key, what was published, and when some of it ends."""
 
@@ -105,11 +121,16 @@ class Model:
         self.records = {}
         self.expiries = {}
         self.history = []
+        self.going = []
         self.seq = 0
 
     def publish(self, topic, document, at_us, delta=False, retained=True):
         records = self.records.setdefault(topic, {})
         key = str(document["id"])
+        for going in self.going:
+            if going.awaits(topic, key):
+                self._remove(topic, key)
+                going.removed += 1
         if delta and retained and key in records:
             document = merge(copy.deepcopy(records[key]), document)
         document = copy.deepcopy(document)
@@ -121,8 +142,30 @@ class Model:
     def delete(self, topic, test):
         for key, document in list(self.records.get(topic, {}).items()):
             if test(document):
-                del self.records[topic][key]
-                self.seq += 1
+                self._remove(topic, key)
+
+    def begin_delete(self, topic, test, at_once):
+        """A delete that goes in steps of `at_once`, as if it were whole at this moment."""
+        keys = [key for key, document in self.records.get(topic, {}).items() if test(document)]
+        self.going.append(Going(topic, keys, at_once))
+        return self.going[-1]
+
+    def delete_more(self, going):
+        """One step of it; nothing when all steps were taken."""
+        for key in going.chunks.pop(0) if going.chunks else ():
+            self._remove(going.topic, key)
+            going.removed += 1
+
+    def end_delete(self, going):
+        """It is done, or given up: what it has not removed stays."""
+        self.going.remove(going)
+
+    def _remove(self, topic, key):
+        del self.records[topic][key]
+        self.seq += 1
+        for going in self.going:
+            if going.topic == topic:
+                going.let_go(key)
 
     def expire_at(self, topic, document, at):
         """The record of this document ends at a time, unless it is published again."""
@@ -133,8 +176,8 @@ class Model:
         for (topic, key), at in list(self.expiries.items()):
             if at <= now:
                 del self.expiries[topic, key]
-                if self.records.get(topic, {}).pop(key, None) is not None:
-                    self.seq += 1
+                if key in self.records.get(topic, {}):
+                    self._remove(topic, key)
 
     def matching(self, topic, test=lambda document: True):
         """Records of a topic that pass a test."""

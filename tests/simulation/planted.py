@@ -64,8 +64,8 @@ MUTATIONS = (
     Mutation(
         "a delete of a pending record is lost",
         "conflated_topics/topic.py",
-        "if self._is_there(key, now_us):\n                self.updates_in",
-        "if self._holds(key):\n                self.updates_in",
+        "return [key in is_open or holds(key) for key in keys]",
+        "return [holds(key) for key in keys]",
     ),
     Mutation(
         "folding takes the newer `told`",
@@ -446,6 +446,18 @@ MUTATIONS = (
         "sow/requests/subscription.py",
         "            followed.filter_chars -= subscription.filter_chars\n",
         "",
+    ),
+    Mutation(
+        "a delete in steps takes what was published after its moment",
+        "sow/engine/removals.py",
+        "for going in self._running.get(topic, ()):",
+        "for going in ():",
+    ),
+    Mutation(
+        "a delete in steps takes a new record in the place of an old one",
+        "sow/engine/removals.py",
+        "slots[self._table.born[slots] <= self._seq]",
+        "slots",
     ),
 )
 

@@ -6,12 +6,16 @@ process ends, what its clock says and what its disk refuses. What must be true o
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 
 from sow.definitions import SessionSettings
+from sow.engine import removals
 from sow.errors import DiskFull
-from tests.core.harness import SECOND, World
+from sow.wire import read_frame
+from tests.core.harness import SECOND, Client, World
 from tests.simulation.configurations import (
     COPIES,
     DELETED_FROM,
@@ -25,23 +29,33 @@ from tests.simulation.configurations import (
     varied,
 )
 from tests.simulation.machine import Disk, MachineClock, Time
-from tests.simulation.model import Model, test_of
+from tests.simulation.model import Going, Model, test_of
 from tests.simulation.subscriber import Subscriber
 from tests.simulation.tight import tightened
 from tests.simulation.views import FOLDED, FOLDED_BY_OTHERS, View
 
 SELECTS = (("/id", "/n", "/v"), ("/id", "/n", "/w/x"), ("-/w/x", "-/v"), ("/id", "/v"))
+OVER = object()
+"""Stands for no further step."""
 FAVOURITES = 3
 """So many subscriptions are asked for again and again, so that sessions share their feeds."""
 
 
 ACTS = {
-    "publish": 30, "burst": 8, "delta": 12, "delete": 4, "wait": 20, "subscribe": 14, "follow": 4,
-    "unsubscribe": 2, "resubscribe": 8, "replace": 5, "drop": 4, "back": 6, "go_on": 3,
-    "restart": 1, "checkpoint": 1, "reconfigure": 2, "set_clock": 1, "break_disk": 1,
-    "fill_disk": 1, "look": 2,
+    "publish": 30, "burst": 8, "delta": 12, "delete": 4, "begin_delete": 6, "wait": 20,
+    "subscribe": 14, "follow": 4, "unsubscribe": 2, "resubscribe": 8, "replace": 5, "drop": 4,
+    "back": 6, "go_on": 3, "restart": 1, "checkpoint": 1, "reconfigure": 2, "set_clock": 1,
+    "break_disk": 1, "fill_disk": 1, "look": 2,
 }  # fmt: skip
 """What may happen, and how often."""
+
+
+class Deleting(NamedTuple):
+    """A delete that is taken step by step: whose, what is left to do, and the model's side."""
+
+    client: Client
+    steps: Iterator[None]
+    going: Going
 
 
 class Taste:
@@ -77,6 +91,7 @@ class Simulation:
         self.durable = None
         """The model as a restart would find it, while the disk refuses what was taken."""
         self.numbers = 0
+        self.deletes = []
         self.time = Time(1_000 * SECOND)
         settings = SessionSettings(
             queue_messages_max=self.random.choice((6, 12, 40, 200)),
@@ -97,6 +112,7 @@ class Simulation:
         with tightened(self.random):
             for _ in range(self.steps):
                 self._step()
+                self._go_on_deleting()
                 self._read()
                 self._check()
             self.drain()
@@ -171,6 +187,50 @@ class Simulation:
         else:
             assert said["reason"] == "disk full", said
 
+    def _begin_delete(self):
+        """A delete of which others take a step now and then."""
+        name, bound = self.random.choice(self.taste.published), self.random.randrange(10)
+        there = name in DELETED_FROM and name in self.world.engine.topics
+        if not there or self.world.journal.full or self.world.unstored:
+            return
+        client = self.world.client()
+        command = {"c": "sow_delete", "t": name, "filter": f"/v > {bound}", "cid": "d"}
+        commands = read_frame(json.dumps(command).encode())
+        steps = self.world.executor.carry_out(client.session, commands, lambda: self.world.now)
+        going = self.model.begin_delete(name, test_of(command["filter"]), removals.RECORDS_AT_ONCE)
+        self.deletes.append(Deleting(client, steps, going))
+        self._delete_more(self.deletes[-1])
+
+    def _go_on_deleting(self):
+        for deleting in list(self.deletes):
+            if self.random.random() < 0.3:
+                self._delete_more(deleting)
+
+    def _delete_more(self, deleting):
+        """One step of a delete; some clients go before all are taken."""
+        client, steps, going = deleting
+        if client.session.ended is not None or self.random.random() < 0.05:
+            steps.close()
+            self._end_delete(deleting)
+            return
+        refused = self.world.unstored and going.chunks
+        over = next(steps, OVER) is OVER
+        if not refused:
+            self.model.delete_more(going)
+        self.world.settle()
+        said = [line for line in client.lines() if line["c"] == "ack"]
+        assert over or refused or bool(said) <= (not going.chunks), "said before it is done"
+        if refused or over:
+            steps.close()
+            self._end_delete(deleting)
+        for ack in said:
+            assert ack["status"] == ("failure" if refused else "success"), ack
+            assert refused or ack["deleted"] == going.removed, ack
+
+    def _end_delete(self, deleting):
+        self.deletes.remove(deleting)
+        self.model.end_delete(deleting.going)
+
     def _wait(self):
         self._advance(self.random.choice((1, 20, 100, 400, 1500)) * MS)
 
@@ -222,6 +282,8 @@ class Simulation:
         lost = bool(self.world.unstored)
         if lost:
             self.model = self.durable
+        self.deletes.clear()
+        self.model.going.clear()
         disk.full, disk.refusals = False, 0
         if random.random() < 0.3:
             self.time.set(random.choice((-3600, -5, 5, 3600)) * SECOND)
@@ -344,6 +406,8 @@ class Simulation:
         """Bring everybody back, and look whether all is well."""
         self.world.journal.full, self.world.journal.refusals = False, 0
         self.world.settle()
+        while self.deletes:
+            self._delete_more(self.deletes[0])
         for client in self.clients:
             if client.dropped:
                 client.back()

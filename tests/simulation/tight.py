@@ -17,6 +17,7 @@ BOUNDS = {
     ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
     ("sow.delivery.folding:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
+    ("sow.engine.removals:RECORDS_AT_ONCE",): (1, 2, 100),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
 }
 """One choice for all the names under which a bound is known."""
