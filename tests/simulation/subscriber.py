@@ -49,6 +49,8 @@ class Subscriber:
             view.name = ack["s"]
             assert view.name not in self.views, f"two subscriptions of one name: {ack}"
             self.views[view.name] = view
+            # What comes with this ack may have been folded before the ack was read.
+            view.folded |= self._folded > view.folded_before
 
         self._ask(view.command(bookmark), begun)
 
