@@ -10,8 +10,7 @@ array) is a list of its values in order.
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from sow.errors import BadFilter, ClientError, TooLarge, clipped, shown
 
@@ -27,20 +26,14 @@ XPATH = re.compile(rf"(?P<steps>(?:/[^\s/\[\]]+)+){_INDEX}")
 BRACKETED = re.compile(rf"\[(?P<steps>(?:/[^/\]]+)+)\]{_INDEX}")
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A parsed path: the names to follow and, for ``/a[2]``, which of several values."""
+class Path(NamedTuple):
+    """A parsed path: the names to follow and, for ``/a[2]``, which of several values.
+
+    A tuple, since paths name columns and so are hashed and compared for every message.
+    """
 
     steps: tuple[str, ...]
-    index: int | None = None
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        # Paths name columns, so they are looked up for every message: hash them once.
-        object.__setattr__(self, "_hash", hash((self.steps, self.index)))
-
-    def __hash__(self) -> int:
-        return self._hash
+    index: int | None = None  # type: ignore[assignment]  # a tuple has a method of that name
 
     def __str__(self) -> str:
         text = "/" + "/".join(self.steps)

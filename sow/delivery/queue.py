@@ -17,13 +17,14 @@ DEAD_MIN = 64
 
 
 class Queue:
-    """Entries, their lines (`line_count`, of a pair both) and the bytes of their frames."""
+    """Entries, how many messages they are, and the bytes of their frames."""
 
     def __init__(self) -> None:
         self.entries: deque[Queued] = deque()
         self._dead = 0
         self._pairs = 0
-        self.line_count = 0
+        self.message_count = 0
+        """The lines that wait, of a pair the newer one alone."""
         self.bytes = 0
 
     def __bool__(self) -> bool:
@@ -33,9 +34,9 @@ class Queue:
         return iter(self.entries)
 
     @property
-    def message_count(self) -> int:
-        """The lines that wait, of a pair the newer one alone."""
-        return self.line_count - self._pairs
+    def line_count(self) -> int:
+        """The lines that wait, of a pair both."""
+        return self.message_count + self._pairs
 
     def oldest_us(self) -> int | None:
         """Since when the head of the queue has waited; nothing has waited longer."""
@@ -49,7 +50,7 @@ class Queue:
         if entries and entry.since_us < entries[-1].since_us:
             entry.wait_after(entries[-1])
         entries.append(entry)
-        self.line_count += entry.message_count
+        self.message_count += entry.message_count
         self.bytes += len(entry.frame)
 
     def prepend(self, entry: Queued) -> None:
@@ -58,26 +59,28 @@ class Queue:
         if oldest_us is not None:
             entry.wait_before(oldest_us)
         self.entries.appendleft(entry)
-        self.line_count += entry.message_count
+        self.message_count += entry.message_count
         self.bytes += len(entry.frame)
 
     def pop(self) -> None:
         """Take the first entry out."""
         entry = self.entries.popleft()
         self._dead -= not entry.lives
-        self.line_count -= entry.message_count
+        self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
 
     def take_all(self) -> deque[Queued]:
         """All entries, out of the queue and its counts, to be put back one by one."""
         entries, self.entries = self.entries, deque()
-        self.line_count = self.bytes = self._dead = 0
+        self.bytes = self._dead = 0
+        # Pairs are pairs still.
+        self.message_count = -self._pairs
         return entries
 
     def clear(self) -> None:
         """Drop all that waits."""
         self.entries.clear()
-        self.line_count = self.bytes = self._dead = self._pairs = 0
+        self.message_count = self.bytes = self._dead = self._pairs = 0
 
     # Entries that wait.
 
@@ -95,7 +98,7 @@ class Queue:
     def kill(self, entry: QueuedUpdate) -> None:
         """Another entry says what this one said."""
         self.part(entry)
-        self.line_count -= entry.message_count
+        self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
         self._dead += 1
         entry.fold_away()
@@ -104,10 +107,13 @@ class Queue:
         """Two single updates of a place count as one message."""
         newer.follow(older)
         self._pairs += 1
+        self.message_count -= 1
 
     def part(self, entry: QueuedUpdate) -> None:
         """A single update is no part of a pair any more, if it was."""
-        self._pairs -= entry.part()
+        parted = entry.part()
+        self._pairs -= parted
+        self.message_count += parted
 
     def bury(self, always: bool = False) -> None:
         """Take out what was folded away, once it is most of the queue."""

@@ -224,10 +224,11 @@ class Session:
 
         For the edge to call once the socket has taken what it takes.
         """
+        if not self.outbox:
+            self._full_since_us = self._folded_to = None
+            return
         if not self.outbox.full:
             self._full_since_us = None
-            if not self.outbox:
-                self._folded_to = None
             return
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)

@@ -385,11 +385,6 @@ class Engine:
         """The number of the group that is being filled."""
         return self.ledger.open.number
 
-    @property
-    def released(self) -> int:
-        """The number of the newest group that is durable."""
-        return self.ledger.released
-
     def touch(self, session: Session) -> None:
         """Have `session` handed over with the open group: it has something to write."""
         self.ledger.open.sessions[session] = None
@@ -409,7 +404,7 @@ class Engine:
         """Hand out what `strand` has gathered; to be done whenever its members change."""
         if strand.waiting:
             group = self.ledger.open
-            strand.flush(group.number, self.now_us)
+            strand.flush(group.number, self.ledger.now_us)
             group.sessions.update(strand.members)
 
     def flush(self) -> Group:
@@ -420,9 +415,9 @@ class Engine:
         for strand in self._waiting:
             self.flush_strand(strand)
         self._waiting.clear()
-        group = self.ledger.open
+        group, now_us = self.ledger.open, self.ledger.now_us
         for session in group.sessions:
-            session.seal(group.number, self.now_us)
+            session.seal(group.number, now_us)
         return self.ledger.close()
 
     def release(self, group: Group) -> None:

@@ -102,7 +102,7 @@ class Executor:
             encoding,
             settings,
             now_us,
-            released=lambda: engine.released,
+            released=lambda: engine.ledger.released,
             give_up=self._give_up,
             on_end=lambda session: self._report(session, f"is closed: {session.ended}"),
         )
@@ -175,10 +175,6 @@ class Executor:
         self.engine.touch(session)
         if not session.connected:
             self.close(session, f"closed for {reason}")
-
-    def drained(self, session: Session) -> None:
-        """The session's socket has taken everything: subscriptions that follow its pace go on."""
-        self.subscriptions.drained(session)
 
     def apply_back_pressure(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""

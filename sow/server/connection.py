@@ -86,7 +86,7 @@ class Connection:
 
     def _fill_socket(self, now_us: int) -> None:
         session, transport = self.session, self._transport
-        released = self._driver.engine.released
+        released = self._driver.engine.ledger.released
         while not self._flow.paused:
             frame = session.pull(released, now_us)
             if frame is None:
@@ -104,7 +104,7 @@ class Connection:
         if self.session.ended is not None:
             self._on_end()
         else:
-            self._executor.drained(self.session)
+            self._executor.subscriptions.drained(self.session)
 
     def _give_up(self) -> None:
         """Leave the client a moment to read why, then take the socket away."""

@@ -15,6 +15,9 @@ from sow.paths import Path, Value
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 
 Select = tuple[str, ...] | None
+ALL_AT_ONCE = 16
+"""One line rendered by itself takes about as long as so many that are rendered together: once that
+part of a batch was asked for one by one, all the rest is rendered at once."""
 
 
 class Batch:
@@ -42,7 +45,7 @@ class Batch:
         self._documents: dict[int, tuple[Document, Document]] = {}
         self._deltas: dict[tuple[Select, int], Document | None] = {}
         self._tails: dict[tuple[Kind, Shape], list[bytes]] = {}
-        self._single_tails: dict[tuple[Kind, Shape, int], bytes] = {}
+        self._single_tails: dict[tuple[Kind, Shape], dict[int, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.changes)
@@ -159,13 +162,21 @@ class Batch:
 
     def tail(self, kind: Kind, shape: Shape, at: int) -> bytes:
         """One record's line but for its head, for feeds that want few of a batch."""
-        tails = self._tails.get((kind, shape))
+        said = (kind, shape)
+        tails = self._tails.get(said)
         if tails is not None:
             return tails[at]
-        cached = self._single_tails.get((kind, shape, at))
-        if cached is None:
-            cached = self._single_tails[kind, shape, at] = self._render(kind, shape, [at])[0]
-        return cached
+        singles = self._single_tails.get(said)
+        if singles is None:
+            singles = self._single_tails[said] = {}
+        tail = singles.get(at)
+        if tail is None:
+            # Not where each line is parsed for what is selected, or has no delta to be said as.
+            plain = kind != "delta" and shape.select is None
+            if plain and ALL_AT_ONCE * len(singles) >= len(self):
+                return self.tails(kind, shape)[at]
+            tail = singles[at] = self._render(kind, shape, (at,))[0]
+        return tail
 
     def keys(self) -> list[str]:
         """SowKeys."""

@@ -46,7 +46,7 @@ class EngineDriver:
         group = self.engine.flush()
         self.engine.release(group)
         for session in group.sessions:
-            while session.pull(self.engine.released, self.now_us) is not None:
+            while session.pull(self.engine.ledger.released, self.now_us) is not None:
                 pass
 
     def load(self, bodies: Sequence[bytes], size: int = 1000) -> None:

@@ -112,7 +112,7 @@ def as_delivered(bodies: Sequence[bytes]) -> bytes:
     (frame,) = framed(bodies, len(bodies))
     engine.publish("orders", frame.split(b"\n"), 2)
     engine.release(engine.flush())
-    delivered = session.pull(engine.released, 0)
+    delivered = session.pull(engine.ledger.released, 0)
     assert delivered is not None
     return delivered
 

@@ -311,13 +311,13 @@ class Client:
         """Frames that may leave, without their WebSocket heads."""
         frames = []
         while True:
-            frame = self.session.pull(self.world.engine.released, self.world.now)
+            frame = self.session.pull(self.world.engine.ledger.released, self.world.now)
             if frame:
                 size = frame[1]
                 frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
             elif frame is None:
                 self.world.executor.apply_back_pressure(self.session, self.world.now)
-                self.world.executor.drained(self.session)
+                self.world.executor.subscriptions.drained(self.session)
                 if not self.world.engine.has_work:
                     return frames
                 self.world.settle()

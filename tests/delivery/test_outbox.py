@@ -113,7 +113,7 @@ class Player:
 
     def pull(self):
         """The lines of one frame."""
-        pulled = self.session.outbox.pull(self.world.engine.released)
+        pulled = self.session.outbox.pull(self.world.engine.ledger.released)
         return [] if pulled is None else lines_of(pulled.frame)
 
 

@@ -156,7 +156,7 @@ def test_what_is_published_during_a_replay_comes_once_and_in_order(world, client
     world.publish("orders", *({"id": number} for number in range(5000)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
     session, engine = client.session, world.engine
-    frame = session.pull(engine.released, world.now)
+    frame = session.pull(engine.ledger.released, world.now)
     world.publish("orders", {"id": 5000})
     frames = [frame[4:]]
     world.publish("orders", {"id": 5001})
@@ -176,7 +176,7 @@ def test_changes_that_are_on_their_way_to_the_disk_are_neither_lost_nor_early(wo
     )
     second = world.engine.flush()
     session = client.session
-    assert session.pull(world.engine.released, world.now) is None
+    assert session.pull(world.engine.ledger.released, world.now) is None
     world.journal.append(group.entries)
     world.engine.release(group)
     world.engine.release(second)
@@ -191,7 +191,9 @@ def test_a_replay_that_ends_in_an_open_group_loses_nothing_and_is_not_early(worl
     client.execute(command % opts.encode())
     world.clock.advance(5 * SECOND)
     world.engine.publish("orders", [b'{"id":2}'], world.now)
-    early = b"".join(iter(lambda: client.session.pull(world.engine.released, world.now), None))
+    early = b"".join(
+        iter(lambda: client.session.pull(world.engine.ledger.released, world.now), None)
+    )
     assert b'"id":2' not in early, "it is not on the disk yet"
     world.settle()
     late = client.lines()
@@ -238,8 +240,8 @@ def test_ending_a_subscription_ends_its_replay(world, client):
 def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, monkeypatch):
     world.publish("orders", *({"id": number} for number in range(5000)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
-    client.session.pull(world.engine.released, world.now)
-    client.session.pull(world.engine.released, world.now)
+    client.session.pull(world.engine.ledger.released, world.now)
+    client.session.pull(world.engine.ledger.released, world.now)
     monkeypatch.setattr(type(world.journal), "first_seq", property(lambda _journal: 4500))
     *_, line = client.lines()
     assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")

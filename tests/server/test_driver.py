@@ -16,7 +16,7 @@ def session_of(world, said):
     session = world.executor.open(LINES, world.clock.now_us())
 
     def write():
-        while frame := session.pull(world.engine.released, world.clock.now_us()):
+        while frame := session.pull(world.engine.ledger.released, world.clock.now_us()):
             said.append(frame)
 
     world.driver.attach(session, write)

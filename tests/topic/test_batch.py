@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sow.changes import Changes
 from sow.expressions import compile_filter
 from sow.paths import parse_path
-from sow.topic.rendering import Shape
+from sow.topic.rendering import Renderer, Shape
 from tests.topic.making import body, changed, put, records
 
 PX = parse_path("/px")
@@ -99,6 +99,23 @@ def test_one_line_of_many_is_the_line_that_all_would_give():
     for kind in ("p", "oof"):
         few, all_of_them = (put(records(), {"id": 1}, {"id": 2}) for _ in range(2))
         assert few.tail(kind, Shape(), 1) == all_of_them.tails(kind, Shape())[1]
+
+
+def test_once_many_were_asked_for_one_by_one_all_lines_are_made_together(monkeypatch):
+    rendered = []
+    lines_of = Renderer.lines
+
+    def lines(self, kind, shape, columns):
+        rendered.append(len(columns.bodies))
+        return lines_of(self, kind, shape, columns)
+
+    monkeypatch.setattr(Renderer, "lines", lines)
+    for shape, times in ((Shape(), [1, 1, 32]), (Shape(select=("/id",)), [1] * 32)):
+        batch = put(records(), *({"id": at} for at in range(32)))
+        told = [batch.tail("p", shape, at) for at in range(32)]
+        assert rendered == times
+        assert told == batch.tails("p", shape)
+        rendered.clear()
 
 
 def test_a_line_has_key_bookmark_and_body():
