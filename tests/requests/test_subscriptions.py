@@ -353,10 +353,10 @@ def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, m
 def test_a_field_that_is_read_already_makes_no_new_reader(world, client):
     topic = world.engine.topics["orders"].records
     client.say(c="subscribe", t="orders", filter="/px = 1")
-    reader = topic._reader
+    paths = topic._read_paths
     other = client.say(c="subscribe", t="orders", filter="/px = 2", cid="1")[-1]["s"]
     client.say(c="unsubscribe", s=other)
-    assert topic._reader is reader
+    assert topic._read_paths is paths
 
 
 LONG = "z" * 1000
