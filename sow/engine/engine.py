@@ -29,14 +29,14 @@ from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter
-from sow.query import Query, QueryAnswer, execute
-from sow.steps import Steps
+from sow.query import Query, QueryAnswer, answering
+from sow.steps import Steps, at_once
 from sow.store.memory import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import CopyUpdate
-from sow.topic.records import CheckedMessages
+from sow.topic.records import CheckedMessages, Records
 
 
 class Engine:
@@ -347,7 +347,35 @@ class Engine:
 
         In the order that is asked for, else that of first publication (docs/semantics.md, Rule 9).
         Raises UnknownTopic, and ClientError where it asks for fields of messages that have none.
+        A query that needs a new column of a large topic takes seconds: see `answering`.
         """
+        return at_once(self.answering(name, query))
+
+    def answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
+        """The same in steps, of a millisecond or so but for the last, which takes a few.
+
+        The answer is as of the last step, and its slots are valid until the next change: whoever
+        goes on after other work takes the bodies in the step in which the answer comes.
+        Raises at once what `query` does; from a later step UnknownTopic, if the topic has gone.
+        """
+        self._checked(name, query)
+        return self._answering(name, query)
+
+    def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
+        while True:
+            indexes = self._checked(name, query).indexes
+            steps = answering(indexes, query)
+            # Where the topic has other indexes since the configuration changed, begin again.
+            while self.topic(name).records.indexes is indexes:
+                try:
+                    next(steps)
+                except StopIteration as over:
+                    answer: QueryAnswer = over.value
+                    return answer
+                yield
+
+    def _checked(self, name: str, query: Query) -> Records:
+        """The records that a query is about; raises what `query` does."""
         records = self.topic(name).records
         records.check_filter(query.filter)
         if query.order_by and not records.message_type.structured:
@@ -356,7 +384,7 @@ class Engine:
                 "order_by",
                 reason="bad orderby",
             )
-        return execute(records.indexes, query)
+        return records
 
     def refresh_indexes(self, notes: int) -> bool:
         """Bring indexes up to date, by about `notes` changes noted; True when there is more."""

@@ -3,9 +3,11 @@
 Three kinds: the key fields, served by the table's own dictionary; hash indexes, which the
 configuration names and every publish maintains; memo columns, made when a query first needs
 them and brought up to date by the next. This module keeps a topic's indexes together and tells
-them what happened, and knows nothing of queries: `sow.query` chooses among them.
+them what happened, and knows nothing of queries: `sow.query` chooses among them. What a query
+makes for itself alone hears of changes too, for as long as it is held (`hold`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,20 +15,23 @@ from numpy.typing import NDArray
 
 from sow.expressions import Filter
 from sow.indexes.hash import HashIndex
-from sow.indexes.keys import KeyIndex
+from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.memo import MemoColumn
+from sow.indexes.notes import CHUNK_ROWS, Deferred
+from sow.indexes.truths import Truths
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
 from sow.store.memory import Table
 
-__all__ = ["HashIndex", "Indexes", "KeyIndex", "MemoColumn"]
+__all__ = ["Deferred", "HashIndex", "Indexes", "KeyIndex", "MemoColumn", "Truths"]
 
 MEMO_COLUMNS_MAX = 64
 """Columns of one topic. Each takes some 13 bytes a record, and what it notes of every change;
 beyond it the one used longest ago makes room."""
-CHUNK_ROWS = 8192
-"""Bodies that are read in one go: enough that the loop around them costs nothing, and few enough
-that their values stay in the cache."""
+STEP_NOTES_MAX = 1000
+"""Notes that one step works off: about a millisecond of work."""
+STEP_BYTES_MAX = 512 << 10
+"""Bodies that one step reads, on average: those of large records take longer."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -50,13 +55,18 @@ class Indexes:
         self.table = table
         self._decoder = decoder
         self.key = KeyIndex(table, keys) if keys else None
+        self.sow_keys = SowKeyIndex(table)
         # The key fields have their index already.
         wanted = {frozenset(paths): paths for paths in hash_indexes if set(paths) != set(keys)}
         self.hashes = [HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values()]
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values every publish must hand to `put`."""
         self._pinned = frozenset(memos)
-        self._memos = {path: MemoColumn(path, decoder((path,))) for path in memos}
+        self._memos: dict[Path, MemoColumn] = {}
+        self._held: Counter[Deferred] = Counter()
+        self._hearing: tuple[Deferred, ...] = ()
+        for path in memos:
+            self.memo(path)
 
     @property
     def memos(self) -> tuple[Path, ...]:
@@ -96,10 +106,30 @@ class Indexes:
 
     def touch(self, slots: Sequence[int]) -> None:
         """Note the slots in all that is brought up to date later."""
-        for column in self._memos.values():
-            column.touch(slots)
+        for index in self._hearing:
+            index.touch(slots)
         if self.key is not None:
             self.key.touch(slots)
+
+    def hold(self, index: Deferred) -> None:
+        """Tell `index` what happens until it is let go, and do not make room by it until then."""
+        self._held[index] += 1
+        self._look_who_hears()
+
+    def let_go(self, indexes: Sequence[Deferred]) -> None:
+        """Undo one `hold` of each."""
+        self._held.subtract(indexes)
+        self._held += Counter()
+        self._look_who_hears()
+
+    def _look_who_hears(self) -> None:
+        self._hearing = tuple(dict.fromkeys([*self._memos.values(), *self._held]))
+
+    @property
+    def step_notes(self) -> int:
+        """How many notes may be worked off in one step of a millisecond or so."""
+        mean = self.table.bytes // (len(self.table) or 1) or 1
+        return max(1, min(STEP_NOTES_MAX, STEP_BYTES_MAX // mean))
 
     @property
     def dirty_count(self) -> int:
@@ -116,38 +146,40 @@ class Indexes:
         for index in self.hashes:
             done += index.refresh(None if limit is None else limit - done)
         for column in self._memos.values():
-            done += column.refresh(self.table.bodies, None if limit is None else limit - done)
+            done += column.refresh(None if limit is None else limit - done)
         return done
 
     def check(self) -> None:
         """Assert that every index says of every record what its body says; reads all of them."""
-        bodies = self.table.bodies
         slots = self.table.live()
         values = dict(zip(self.watched, self.columns(self.watched, slots), strict=True))
         for index in self.hashes:
             index.check(slots.tolist(), [values[path] for path in index.paths])
         for column in self._memos.values():
-            column.check(bodies)
+            column.check()
         if self.key is not None:
             self.key.check()
 
     # What queries use.
 
     def memo(self, path: Path) -> MemoColumn:
-        """The up-to-date column of a field, made now if need be: about 1 µs a record."""
+        """The column of a field, made now if need be; it may have much to read yet."""
         column = self._memos.pop(path, None)
         if column is None:
             self._make_room()
-            column = MemoColumn(path, self._decoder((path,)))
-            column.fill(self.table.bodies)
+            column = MemoColumn(path, self._decoder((path,)), self.table.bodies)
+            self._memos[path] = column
+            self._look_who_hears()
         self._memos[path] = column  # last: the most recently used
-        column.refresh(self.table.bodies)
         return column
 
     def _make_room(self) -> None:
-        evictable = [path for path in self._memos if path not in self._pinned]
-        if len(self._memos) >= MEMO_COLUMNS_MAX and evictable:
-            del self._memos[evictable[0]]
+        """Let the columns used longest ago go, but for those that are named or being made."""
+        for path, column in list(self._memos.items()):
+            if len(self._memos) < MEMO_COLUMNS_MAX:
+                break
+            if path not in self._pinned and column not in self._held:
+                del self._memos[path]
 
     def has_memo(self, path: Path, stale_max: int | None = None) -> bool:
         """Whether a field has a column, with no more than `stale_max` notes waiting."""
@@ -164,6 +196,18 @@ class Indexes:
             for column, more in zip(columns, read, strict=True):
                 column.extend(more)
         return columns
+
+    def truths(self, condition: Filter) -> Truths:
+        """What bodies say of a condition, for a query that holds it."""
+
+        def read(slots: Slots) -> Mask:
+            # Some may have gone since they were wanted.
+            bodies = self.table.bodies
+            mask = np.array([bodies[slot] is not None for slot in slots.tolist()], np.bool_)
+            mask[mask] = self.passing(condition, slots[mask])
+            return mask
+
+        return Truths(read, len(condition.paths))
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match, by their bodies; a filter may read thousands of fields, so

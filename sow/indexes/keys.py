@@ -6,11 +6,12 @@ up under every text that usually stands for it. Key texts that spell a number in
 that needs them, and added to what it finds. The result may hold records that do not match.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
 from sow.indexes.equal_values import equal_values, unusual_number
+from sow.indexes.notes import Notes
 from sow.keys import KEY_SEPARATOR, identities
 from sow.paths import Path, Scalar
 from sow.store.memory import Table
@@ -29,15 +30,35 @@ class KeyIndex:
     def __init__(self, table: Table, paths: tuple[Path, ...]) -> None:
         self.paths = paths
         self._table = table
-        self._unusual: set[int] | None = None
-        self._dirty: list[int] = []
+        self._unusual: set[int] = set()
+        """Slots of records of which a key text spells a number in an unusual way."""
+        self._notes = Notes()
 
-    def touch(self, slots: Iterable[int]) -> None:
+    @property
+    def dirty_count(self) -> int:
+        """How many records wait to be looked at for unusual spellings."""
+        return self._notes.count(len(self._table.bodies))
+
+    def touch(self, slots: Sequence[int]) -> None:
         """The records in these slots are new, changed or gone."""
-        if self._unusual is not None:
-            self._dirty.extend(slots)
-            if len(self._dirty) > 2 * len(self._table.bodies) + UNUSUAL_MAX:
-                self._dirty = list(set(self._dirty))
+        self._notes.touch(slots)
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Look at up to `limit` records that wait for it; returns how many."""
+        return self._notes.work_off(len(self._table.bodies), limit, self._look)
+
+    def _look(self, slots: list[int]) -> None:
+        for slot in slots:
+            identity = self._table.identities[slot]
+            if identity is not None and _is_unusual(identity):
+                self._unusual.add(slot)
+            else:
+                self._unusual.discard(slot)
+
+    @staticmethod
+    def needs_refresh(literals: Sequence[Sequence[Scalar]]) -> bool:
+        """Whether `find` has to know of unusual spellings: only numbers can be spelled so."""
+        return any(not isinstance(literal, str) for wanted in literals for literal in wanted)
 
     def find(self, literals: Sequence[Sequence[Scalar]]) -> list[int] | None:
         """Slots of at least the records that in each field equal one of its literals.
@@ -51,8 +72,9 @@ class KeyIndex:
         if prod(map(len, fields)) > COMBINATIONS_MAX:
             return None
         unusual: set[int] = set()
-        if any(not isinstance(literal, str) for wanted in literals for literal in wanted):
-            unusual = self._unusual_slots()
+        if self.needs_refresh(literals):
+            self.refresh()
+            unusual = self._unusual
             if len(unusual) > UNUSUAL_MAX:
                 return None
         combinations = list(product(*fields))
@@ -64,27 +86,30 @@ class KeyIndex:
 
     def check(self) -> None:
         """Assert that what is known of the records that are not noted is true."""
-        if self._unusual is None:
-            return
-        noted = set(self._dirty)
+        noted = self._notes.slots(len(self._table.bodies))
         for slot, identity in enumerate(self._table.identities):
             if slot not in noted:
                 unusual = identity is not None and _is_unusual(identity)
                 assert (slot in self._unusual) is unusual, f"slot {slot} is not what is known of it"
 
-    def _unusual_slots(self) -> set[int]:
-        """Slots of records of which a key text spells a number in an unusual way."""
-        slots: Iterable[int] = self._dirty
-        if self._unusual is None:
-            self._unusual, slots = set(), self._table.slots.values()
-        for slot in slots:
-            identity = self._table.identities[slot]
-            if identity is not None and _is_unusual(identity):
-                self._unusual.add(slot)
-            else:
-                self._unusual.discard(slot)
-        self._dirty = []
-        return self._unusual
+
+class SowKeyIndex:
+    """The dictionary of SowKeys that a table makes when somebody first asks by SowKey."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @property
+    def dirty_count(self) -> int:
+        """How many records the dictionary does not know yet."""
+        return self._table.unkeyed_count
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """Nothing: the table sees to what the dictionary knows already."""
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Take up to `limit` records more into the dictionary; returns how many."""
+        return self._table.key(limit)
 
 
 def _key_texts(literal: Scalar) -> set[str]:

@@ -1,32 +1,28 @@
 """A memo column: the values of one field of all records, kept as numpy columns.
 
-Made the first time a query needs the field. A publish only notes which slots it touched; the
-next query (or the server, when idle) reads those records' bodies again. By slot there are a
-kind, a number (NaN unless the kind is NUMBER) and the code of a text (-1 unless it is TEXT), so
-that a test is one numpy operation over numbers and one look per distinct text. What cannot be
-held exactly (lists, integers that no double equals) is OTHER: those records are judged by
-their bodies. `sow.indexes.masks` runs tests; this module only keeps the values.
+Made when a query first needs the field. A publish only notes which slots it touched
+(`sow.indexes.notes`); the next query, or the server when idle, reads those records' bodies. By
+slot there are a kind, a number (NaN unless the kind is NUMBER) and the code of a text (-1 unless
+it is TEXT), so that a test is one numpy operation over numbers and one look per distinct text.
+What cannot be held exactly (lists, integers that no double equals) is OTHER: those records are
+judged by their bodies. `sow.indexes.masks` runs tests; this module only keeps the values.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.indexes.notes import Notes
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
 """The code of what is no text."""
-CHUNK_ROWS = 8192
-"""Bodies that are read in one go: enough that the loop around them costs nothing, and few enough
-that their values stay in the cache."""
 TEXTS_SPARE = 1024
 """A small column need not be tidied for every few texts that come and go."""
-DIRTY_SPARE = 1024
-"""Notes that a small table may gather before those that name a slot twice are thrown out."""
 VERDICTS_MAX = 16
 """Tests whose outcome is remembered for each text of the column, a byte a text: those of the
 filters that are asked over and over."""
@@ -37,11 +33,17 @@ Verdicts = Callable[[list[str]], list[bool]]
 
 
 class MemoColumn:
-    """The values of `path` by slot; `decoder` is one of this path alone."""
+    """The values of `path` by slot; `decoder` is one of this path alone, `bodies` are all, by slot.
 
-    def __init__(self, path: Path, decoder: Decoder) -> None:
+    It begins with everything still to be read; how many slots that are, and how many were touched
+    since, is its `dirty_count`.
+    """
+
+    def __init__(self, path: Path, decoder: Decoder, bodies: Bodies) -> None:
         self.path = path
         self._decoder = decoder
+        self._bodies = bodies
+        self._notes = Notes()
         self.kinds = np.zeros(0, np.uint8)
         self.numbers = np.zeros(0, np.float64)
         self.codes = np.zeros(0, np.int32)
@@ -50,8 +52,6 @@ class MemoColumn:
         """How many slots are of each kind; of ABSENT it says nothing."""
         self._code_of: dict[str, int] = {}
         self._texts_max = TEXTS_SPARE
-        self._dirty: list[int] = []
-        self._dirty_max = DIRTY_SPARE
         self._verdicts: dict[object, Mask] = {}
         self._ranks = np.zeros(0, np.float64)
 
@@ -60,16 +60,12 @@ class MemoColumn:
 
     @property
     def dirty_count(self) -> int:
-        """How many noted slots wait to be read again; a slot may count more than once."""
-        return len(self._dirty)
+        """How many slots wait to be read; one may count more than once."""
+        return self._notes.count(len(self._bodies))
 
-    def touch(self, slots: Iterable[int]) -> None:
+    def touch(self, slots: Sequence[int]) -> None:
         """The records in these slots are new, changed or gone."""
-        self._dirty.extend(slots)
-        if len(self._dirty) > self._dirty_max:
-            self._dirty = list(set(self._dirty))
-            # From what is left, too: a table may grow for long before anybody asks.
-            self._dirty_max = 2 * max(len(self.kinds), len(self._dirty)) + DIRTY_SPARE
+        self._notes.touch(slots)
 
     def put(self, slots: list[int], values: Column, count: int) -> None:
         """Records of which nothing is held yet have these values; there are `count` slots."""
@@ -77,41 +73,28 @@ class MemoColumn:
         where = np.array(slots, np.int64)
         self._store(where, values)
         self.counts += np.bincount(self.kinds[where], minlength=len(KINDS))
+        self._notes.pass_over(count)
 
-    def fill(self, bodies: Bodies) -> None:
-        """Read all records, those that are noted included; `bodies` are all, by slot."""
-        self._dirty = []
-        self._reserve(len(bodies))
-        for start in range(0, len(bodies), CHUNK_ROWS):
-            self._read(list(range(len(bodies))[start : start + CHUNK_ROWS]), bodies)
-
-    def refresh(self, bodies: Bodies, limit: int | None = None) -> int:
-        """Read up to `limit` noted slots again; returns how many. `bodies` are all, by slot."""
-        if not self._dirty:
-            return 0
-        keep = 0 if limit is None else max(0, len(self._dirty) - limit)
-        noted = self._dirty[keep:]
-        del self._dirty[keep:]
-        self._reserve(len(bodies))
-        slots = list(set(noted))
-        for start in range(0, len(slots), CHUNK_ROWS):
-            self._read(slots[start : start + CHUNK_ROWS], bodies)
-        if len(self.texts) > self._texts_max:
+    def refresh(self, limit: int | None = None) -> int:
+        """Read up to `limit` slots that wait for it; returns how many."""
+        self._reserve(len(self._bodies))
+        done = self._notes.work_off(len(self._bodies), limit, self._read)
+        if len(self.texts) > self._texts_max and self._notes.is_filled(len(self._bodies)):
             self._sweep()
-        return len(noted)
+        return done
 
-    def check(self, bodies: Bodies) -> None:
-        """Assert that the column holds what all records say that are not noted; `bodies` are all.
+    def check(self) -> None:
+        """Assert that the column holds what all records say that are not noted.
 
         Works by reading them again.
         """
         counts = np.bincount(self.kinds, minlength=len(KINDS))
         assert self.counts[NULL:].tolist() == counts[NULL:].tolist(), "kinds are counted wrongly"
         assert [self._code_of[text] for text in self.texts] == list(range(len(self.texts)))
-        fresh = MemoColumn(self.path, self._decoder)
-        fresh.fill(bodies)
-        noted = set(self._dirty)
-        for slot in range(len(bodies)):
+        fresh = MemoColumn(self.path, self._decoder, self._bodies)
+        fresh.refresh()
+        noted = self._notes.slots(len(self._bodies))
+        for slot in range(len(self._bodies)):
             if slot not in noted:
                 assert self._value(slot) == fresh._value(slot), f"slot {slot} has another value"
 
@@ -130,7 +113,8 @@ class MemoColumn:
             self.numbers = np.concatenate([self.numbers, np.full(more, np.nan)])
             self.codes = np.concatenate([self.codes, np.full(more, NO_TEXT, np.int32)])
 
-    def _read(self, slots: list[int], bodies: Bodies) -> None:
+    def _read(self, slots: list[int]) -> None:
+        bodies = self._bodies
         where = np.array(slots, np.int64)
         self.counts -= np.bincount(self.kinds[where], minlength=len(KINDS))
         self.kinds[where] = ABSENT
@@ -169,8 +153,8 @@ class MemoColumn:
 
     def _sweep(self) -> None:
         """Give up the codes of texts that no record has any more."""
-        used = np.unique(self.codes)
-        used = used[used != NO_TEXT]
+        # One place more, for the code -1 of what is no text.
+        used = np.flatnonzero(np.bincount(self.codes + 1, minlength=1)[1:])
         self._texts_max = 2 * len(used) + TEXTS_SPARE
         if len(used) == len(self.texts):
             return

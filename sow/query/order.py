@@ -16,6 +16,7 @@ from sow.expressions import OrderTerm
 from sow.indexes import Indexes
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.query.query import SCAN, PlanStep, Query
+from sow.query.readiness import Readiness
 from sow.query.search import FEW_ROWS
 
 SAMPLE_EVERY = 64
@@ -26,16 +27,20 @@ Slots = NDArray[np.int64]
 Ranks = NDArray[np.float64]
 
 
-def arrange(indexes: Indexes, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
-    """The page of a query, in order, from the records found (None: all), and how it was sorted."""
+def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
+    """The page of a query, in order, from the records found (None: all), and how it was sorted.
+
+    Raises Unready.
+    """
+    indexes = ready.indexes
     page = slice(query.skip_n, query.end)
     if not query.order_by:
         table = indexes.table
         return (table.live() if found is None else table.ordered(found))[page], None
     if found is None:
-        found = _all(indexes, query.order_by)
+        found = _all(ready, query.order_by)
     matches = len(found)
-    columns = _columns(indexes, query.order_by, found)
+    columns = _columns(ready, query.order_by, found)
     if columns and query.end is not None:
         found = _foremost(found, columns[0], query.order_by[0], query.end)
     found = indexes.table.ordered(found)
@@ -46,18 +51,20 @@ def arrange(indexes: Indexes, found: Slots | None, query: Query) -> tuple[Slots,
     return found[order][page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
 
 
-def _all(indexes: Indexes, terms: Sequence[OrderTerm]) -> Slots:
+def _all(ready: Readiness, terms: Sequence[OrderTerm]) -> Slots:
     """All records; from a column, if there will be one, as that is faster."""
-    if len(indexes.table) <= FEW_ROWS:
-        return indexes.table.live()
-    return np.flatnonzero(indexes.memo(terms[0].path).kinds != ABSENT)
+    if len(ready.indexes.table) <= FEW_ROWS:
+        return ready.indexes.table.live()
+    path = terms[0].path
+    return np.flatnonzero(ready.columns([path])[path].kinds != ABSENT)
 
 
-def _columns(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
+def _columns(ready: Readiness, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
     """The columns to sort by, or none if it costs less to read so few bodies."""
-    paths = [term.path for term in terms]
-    if len(found) > FEW_ROWS or all(indexes.has_memo(path, len(found)) for path in paths):
-        return [indexes.memo(path) for path in paths]
+    paths, has_memo = [term.path for term in terms], ready.indexes.has_memo
+    if len(found) > FEW_ROWS or all(has_memo(path, len(found)) for path in paths):
+        columns = ready.columns(paths)
+        return [columns[path] for path in paths]
     return []
 
 

@@ -3,7 +3,8 @@
 Each term of the filter's topmost AND narrows down what the terms before it have left. First the
 most selective way in: SowKeys, key fields, or the hash index with the fewest candidates. Then
 memo columns, for many records at once. What no index can decide is read from the bodies of the
-records that are left, by the filter itself; so indexes never change an answer.
+records that are left, by the filter itself; so indexes never change an answer. Where something
+has to be made first, the run ends with Unready, and another one begins when it is made.
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import Node, equalities_of, paths_in
-from sow.indexes import MEMO_COLUMNS_MAX, HashIndex, Indexes
+from sow.indexes import MEMO_COLUMNS_MAX, HashIndex
 from sow.indexes.masks import Masks, compiled, is_columnar
 from sow.paths import Path, Scalar
 from sow.query.candidates import Candidates
 from sow.query.query import SCAN, PlanStep, Query
+from sow.query.readiness import Readiness
 
 # Reading this many bodies costs less than making a column.
 FEW_ROWS = 1_000
@@ -46,12 +48,13 @@ class Way:
 
 
 class Search:
-    """One run of a query over the indexes of a topic."""
+    """One run of a query over the indexes of a topic, as far as they are `ready`."""
 
-    def __init__(self, indexes: Indexes, query: Query) -> None:
-        self._indexes = indexes
+    def __init__(self, ready: Readiness, query: Query) -> None:
+        self._ready = ready
+        self._indexes = ready.indexes
         self._query = query
-        self._left = Candidates(indexes.table)
+        self._left = Candidates(self._indexes.table)
         self._doubtful = NOTHING
         """Records that a column could not decide on."""
         self._terms = list(dict.fromkeys(query.filter.conjuncts)) if query.filter else []
@@ -61,7 +64,10 @@ class Search:
         self.advice = ""
 
     def run(self) -> Slots | None:
-        """The matching records, each once, in no particular order; None: all of the topic."""
+        """The matching records, each once, in no particular order; None: all of the topic.
+
+        Raises Unready.
+        """
         if self._query.keys is not None:
             self._by_sow_keys(self._query.keys)
         self._by_constants()
@@ -85,6 +91,7 @@ class Search:
     # Ways in.
 
     def _by_sow_keys(self, keys: tuple[str, ...]) -> None:
+        self._ready.need(self._indexes.sow_keys)
         found = map(self._indexes.table.find, keys)
         self._left.become(np.array([*{slot for slot in found if slot is not None}], np.int64))
         self._step(f"{len(set(keys))} SowKeys", "key")
@@ -109,7 +116,10 @@ class Search:
         key, pins = self._indexes.key, self._pins()
         if key is None or not all(path in pins for path in key.paths):
             return False
-        slots = key.find([pins[path].literals for path in key.paths])
+        literals = [pins[path].literals for path in key.paths]
+        if key.needs_refresh(literals):
+            self._ready.need(key)
+        slots = key.find(literals)
         if slots is None:
             return False
         self._left.become(np.array(slots, np.int64))
@@ -164,8 +174,8 @@ class Search:
 
     def _judge(self, term: Node) -> None:
         paths = paths_in(term)
-        self._advise_on_new(paths)
-        columns = {path: self._indexes.memo(path) for path in paths}
+        columns = self._ready.columns(paths)
+        self._advise_on_made(paths)
         judge = Masks(columns, self._left.listed, len(self._indexes.table.bodies))
         true = judge.where(term)
         if judge.unsure is not None:
@@ -174,10 +184,10 @@ class Search:
         self._left.keep(true)
         self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
 
-    def _advise_on_new(self, paths: tuple[Path, ...]) -> None:
-        new = [str(path) for path in paths if not self._indexes.has_memo(path)]
-        if new and not self.advice and len(self._indexes.table) >= ADVISE_ROWS:
-            self.advice = f"the column of {', '.join(new)} was made just now; the next use is fast"
+    def _advise_on_made(self, paths: tuple[Path, ...]) -> None:
+        made = [str(path) for path in paths if path in self._ready.made]
+        if made and not self.advice and len(self._indexes.table) >= ADVISE_ROWS:
+            self.advice = f"the column of {', '.join(made)} was made just now; the next use is fast"
 
     def _by_bodies(self) -> None:
         """Read what is left to decide: all records if a term is left, else the doubtful ones."""
@@ -190,7 +200,7 @@ class Search:
         elif len(undecided):
             decided = self._left.slots()
         if len(undecided):
-            passing = undecided[self._indexes.passing(condition, undecided)]
+            passing = undecided[self._ready.passing(condition, undecided)]
             self._left.become(np.concatenate([decided, passing]))
             self._doubtful, self.read = NOTHING, undecided
         if self._terms:

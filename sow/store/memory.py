@@ -27,6 +27,8 @@ GROWTH = 2
 """By which columns grow: each record is copied about once."""
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
+MARKED_SHARE_MIN = 1 / 16
+"""From this share of the slots on, marking them among all is faster than sorting them."""
 SowKeys = Callable[[Sequence[str]], "array[int]"]
 """Makes the SowKeys of identities."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
@@ -64,7 +66,9 @@ class Table:
         self.born = np.zeros(CAPACITY_MIN, np.int64)
         self.expires_us: NDArray[np.int64] | None = None
         self._sow_keys = np.zeros(CAPACITY_MIN, np.uint64)
-        self._by_sow_key: dict[int, int] | None = None
+        self._by_sow_key: dict[int, int] = {}
+        self._keyed_to = 0
+        """Slots below it are in `_by_sow_key`; the others follow when somebody asks by SowKey."""
         self._free: list[int] = []
         self._in_order = True
         self._by_arrival = by_arrival
@@ -159,8 +163,9 @@ class Table:
             return
         sow_keys = self._make_sow_keys([self.identities[slot] or "" for slot in slots])
         self._sow_keys[slots] = sow_keys
-        if self._by_sow_key is not None:
-            self._by_sow_key.update(zip(sow_keys, slots, strict=True))
+        if self._keyed_to:
+            keyed = zip(sow_keys, slots, strict=True)
+            self._by_sow_key.update([pair for pair in keyed if pair[1] < self._keyed_to])
 
     def _reserve(self, count: int) -> None:
         """Have columns of at least `count` slots."""
@@ -191,7 +196,7 @@ class Table:
             olds.append(body)
             self.bodies[slot] = None
             self.identities[slot] = None
-            if self._by_sow_key is not None:
+            if slot < self._keyed_to:
                 self._by_sow_key.pop(int(self._sow_keys[slot]), None)
         shrunk = sum(map(len, olds))
         self.bytes -= shrunk
@@ -217,24 +222,45 @@ class Table:
         """The slot of a SowKey given as text, or None."""
         if self._make_sow_keys is None:
             return self.slots.get(sow_key)
-        if self._by_sow_key is None:
-            # Made on first use: most topics are never asked by SowKey.
-            slots = list(self.slots.values())
-            self._by_sow_key = dict(zip(self._sow_keys[slots].tolist(), slots, strict=True))
+        self.key()
         # Only the canonical decimal is a SowKey: no sign, blank, leading zero or other digits.
         if not SOW_KEY.fullmatch(sow_key):
             return None
         return self._by_sow_key.get(int(sow_key))
 
+    @property
+    def unkeyed_count(self) -> int:
+        """How many slots `find` has to look at before it can tell."""
+        return 0 if self._make_sow_keys is None else len(self.bodies) - self._keyed_to
+
+    def key(self, limit: int | None = None) -> int:
+        """Take up to `limit` slots more into the dictionary of SowKeys; returns how many.
+
+        It is made on first use: most topics are never asked by SowKey.
+        """
+        start, stop = self._keyed_to, len(self.bodies)
+        if limit is not None:
+            stop = min(stop, start + limit)
+        self._keyed_to = stop
+        held = [slot for slot in range(start, stop) if self.identities[slot] is not None]
+        self._by_sow_key.update(zip(self._sow_keys[held].tolist(), held, strict=True))
+        return stop - start
+
     def live(self) -> Slots:
         """Slots of all records, in order of first publication."""
-        slots = np.fromiter(self.slots.values(), np.int64, len(self.slots))
+        occupied = np.ones(len(self.bodies), np.bool_)
+        occupied[self._free] = False
+        slots = np.flatnonzero(occupied)
         return slots if self._in_order else self.ordered(slots)
 
     def ordered(self, slots: Slots) -> Slots:
-        """The same slots in order of first publication."""
+        """The same slots, each once, in order of first publication."""
         if self._in_order:
-            return np.sort(slots)
+            if len(slots) < len(self.bodies) * MARKED_SHARE_MIN:
+                return np.sort(slots)
+            marked = np.zeros(len(self.bodies), np.bool_)
+            marked[slots] = True
+            return np.flatnonzero(marked)
         ordered: Slots = slots[np.argsort(self.born[slots], kind="stable")]
         return ordered
 

@@ -24,9 +24,9 @@ def judged(text: str, records: list, wanted: bool = True) -> tuple[list, list, l
     """Where the outcome is said to be `wanted`, where not to know, and where it truly is."""
     condition = compile_filter(text)
     bodies = [json.dumps(record).encode() for record in records]
-    columns = {path: MemoColumn(path, JSON.decoder((path,))) for path in condition.paths}
+    columns = {path: MemoColumn(path, JSON.decoder((path,)), bodies) for path in condition.paths}
     for column in columns.values():
-        column.fill(bodies)
+        column.refresh()
     judge = Masks(columns, None, len(bodies))
     sure = judge.where(condition.expression, wanted)
     unsure = sure & False if judge.unsure is None else judge.unsure
@@ -76,7 +76,8 @@ def test_a_column_keeps_to_the_path_it_is_of() -> None:
 
 def test_a_judge_of_some_slots_answers_for_these() -> None:
     path = parse_path("/a")
-    column = MemoColumn(path, JSON.decoder((path,)))
-    column.fill([json.dumps({"a": value}).encode() for value in (1, 2, 3)])
+    bodies = [json.dumps({"a": value}).encode() for value in (1, 2, 3)]
+    column = MemoColumn(path, JSON.decoder((path,)), bodies)
+    column.refresh()
     judge = Masks({path: column}, np.array([2, 0]), 3)
     assert judge.where(compile_filter("/a > 1").expression).tolist() == [True, False]

@@ -1,9 +1,17 @@
 """The one law of indexes: whatever they are, the answer is that of looking at every record."""
 
-from hypothesis import event, given, settings
+import dataclasses
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from sow.query import execute, search
+from sow import indexes
+from sow.indexes import Truths
+from sow.indexes.notes import Notes
+from sow.query import Query, answering, readiness, search
+from sow.steps import at_once
 from tests.query.topic import Topic, naive, query
 
 SCALARS = st.sampled_from(
@@ -91,7 +99,7 @@ def run(topic: Topic, steps: list) -> None:
 
 def agree(topic: Topic, filter_: str, order: str | None, skip_n: int, top_n: int | None) -> None:
     asked = query(filter_, order, skip_n=skip_n, top_n=top_n)
-    answer = execute(topic.indexes, asked)
+    answer = at_once(answering(topic.indexes, asked))
     event(answer.index.split("(")[0])
     assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
 
@@ -119,5 +127,76 @@ def test_sow_keys_and_a_filter_must_both_hold(records: list, chosen: list, filte
     keys = [topic.table.sow_key(slot) for slot in topic.table.slots.values()]
     some = tuple(keys[at % len(keys)] for at in chosen)
     asked = query(filter_, keys=(*some, "12345", "no key"))
-    answer = execute(topic.indexes, asked)
+    answer = at_once(answering(topic.indexes, asked))
     assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.lists(RECORDS, min_size=1, max_size=3),
+        st.lists(st.sampled_from(["1", "2", "3", "5", "05", "true"]), min_size=1),
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture
+def _short_steps(monkeypatch) -> None:
+    """Every record that has to be read is a step."""
+    monkeypatch.setattr(readiness, "NOTES_FEW", 1)
+    monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
+    monkeypatch.setattr(search, "FEW_ROWS", 0)
+    monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
+
+
+def answered(topic: Topic, asked: Query, between: list) -> None:
+    """An answer in steps, with changes between them, is that of its last step."""
+    keys = [topic.table.sow_key(slot) for slot in topic.table.slots.values()]
+    asked = dataclasses.replace(asked, keys=(*keys[::2], "12345") if asked.keys else None)
+    steps, waiting = answering(topic.indexes, asked), iter(between)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer = end.value
+            break
+        run(topic, list(itertools.islice(waiting, 1)))
+    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
+    assert not topic.indexes._held
+
+
+QUESTIONS = st.builds(
+    query,
+    st.none() | FILTERS,
+    ORDERS,
+    keys=st.sampled_from([None, None, ("some",)]),
+    skip_n=st.integers(0, 3),
+    top_n=st.none() | st.integers(0, 5),
+)
+
+
+@pytest.mark.usefixtures("_short_steps")
+@given(HASHES, STEPS, QUESTIONS, CHANGES)
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+def test_an_answer_in_steps_is_that_of_its_last_moment(
+    hashes: list, steps: list, asked: Query, between: list
+) -> None:
+    topic = Topic(*hashes)
+    run(topic, steps)
+    answered(topic, asked, between)
+    topic.indexes.check()
+    topic.table.check()
+
+
+@pytest.mark.usefixtures("_short_steps")
+@pytest.mark.parametrize(("deaf", "filter_"), [(Notes, "/a > 1"), (Truths, "/a > /b")])
+def test_an_index_that_does_not_hear_of_changes_is_found_out(deaf, filter_, monkeypatch) -> None:
+    topic = Topic()
+    topic.put(*({"id": at, "a": 2, "b": 1} for at in range(4)))
+    between = [[{"id": 0, "a": 0, "b": 1}], ["1"]]
+    answered(topic, query(filter_), between)
+    monkeypatch.setattr(deaf, "touch", lambda *_: None)
+    topic = Topic()
+    topic.put(*({"id": at, "a": 2, "b": 1} for at in range(4)))
+    with pytest.raises(AssertionError):
+        answered(topic, query(filter_), between)

@@ -9,7 +9,8 @@ from sow.indexes import Indexes
 from sow.keys import identities, sow_keys
 from sow.messages import message_type
 from sow.paths import Path, parse_path
-from sow.query import Query, QueryAnswer, execute
+from sow.query import Query, QueryAnswer, answering
+from sow.steps import at_once
 from sow.store.memory import Table
 
 JSON = message_type("json")
@@ -51,7 +52,7 @@ class Topic:
     def ask(
         self, filter_: str | None = None, order: str | None = None, **more: object
     ) -> QueryAnswer:
-        return execute(self.indexes, query(filter_, order, **more))
+        return at_once(answering(self.indexes, query(filter_, order, **more)))
 
     def found(self, filter_: str | None = None, order: str | None = None, **more: object) -> list:
         return self.ids(self.ask(filter_, order, **more).slots.tolist())

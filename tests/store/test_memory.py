@@ -190,3 +190,23 @@ def test_a_check_finds_a_table_that_is_not_true(spoil):
         table._free.append(0)
     with pytest.raises(AssertionError):
         table.check()
+
+
+def test_sow_keys_are_made_findable_a_few_at_a_time_while_records_change():
+    beside = Beside()
+    table = beside.table
+    beside.put(list("abcde"))
+    assert (table.unkeyed_count, table.key(2), table.unkeyed_count) == (5, 2, 3)
+    beside.drop(["b", "d"])
+    beside.put(list("fgh"))
+    assert [table.key(2) for _ in range(3)] == [2, 2, 0]
+    beside.put(["i"])
+    assert table.unkeyed_count == 1
+    found = {name: table.find(str(key(name))) for name in "abcdefghi"}
+    assert found == {name: table.slots.get(name) for name in "abcdefghi"}
+
+
+def test_a_table_whose_sow_keys_are_identities_has_none_to_make_findable():
+    table = Table(None)
+    table.put(["a"], [b"{}"], [1], [1])
+    assert table.unkeyed_count == 0

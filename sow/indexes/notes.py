@@ -1,0 +1,91 @@
+"""Notes: which records an index has still to read.
+
+Most indexes are brought up to date later than the records: a publish only notes which slots it
+touched, and whoever needs the index reads those records' bodies again. An index that has just been
+made has everything still to read, and is no special case of this: it may be read a few thousand
+records at a time, while others change, as those that it has read are noted like any other. This
+module only keeps the notes; reading is the business of each index.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+CHUNK_ROWS = 8192
+"""Records that are read in one go: enough that the loop around them costs nothing, and few enough
+that their values stay in the cache."""
+TOUCHED_SPARE = 1024
+"""Notes that may gather before those that name a slot twice are thrown out."""
+
+
+class Deferred(Protocol):
+    """What is brought up to date later, in as many steps as one likes."""
+
+    @property
+    def dirty_count(self) -> int:
+        """How many notes wait to be worked off; a slot may count more than once."""
+        ...
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        ...
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Work off up to `limit` notes, all of them when None; returns how many."""
+        ...
+
+
+class Notes:
+    """The slots that are to be read: those never read yet, and those touched since they were."""
+
+    def __init__(self) -> None:
+        self._read_to = 0
+        """No slot from here on was ever read."""
+        self._touched: list[int] = []
+        self._touched_max = TOUCHED_SPARE
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        read_to = self._read_to
+        if not read_to:
+            return
+        self._touched.extend([slot for slot in slots if slot < read_to])
+        if len(self._touched) > self._touched_max:
+            self._touched = list(set(self._touched))
+            self._touched_max = 2 * len(self._touched) + TOUCHED_SPARE
+
+    def pass_over(self, size: int) -> None:
+        """All slots of a table of `size` slots that was never read were read by other means."""
+        self._read_to = size
+
+    def count(self, size: int) -> int:
+        """How many there are in a table of `size` slots; one may count more than once."""
+        return size - self._read_to + len(self._touched)
+
+    def is_filled(self, size: int) -> bool:
+        """Whether each of `size` slots was read once."""
+        return self._read_to == size
+
+    def slots(self, size: int) -> set[int]:
+        """The slots that are noted, in a table of `size` slots."""
+        return {*range(self._read_to, size), *self._touched}
+
+    def take(self, size: int, limit: int) -> list[int]:
+        """Up to `limit` notes, which are then gone: their slots, each once; those never read first.
+
+        Slots that were never read come in order, so that a column is filled from its start.
+        """
+        start = self._read_to
+        if start < size:
+            self._read_to = min(start + limit, size)
+            return list(range(start, self._read_to))
+        taken = self._touched[-limit:]
+        del self._touched[-limit:]
+        return list(set(taken))
+
+    def work_off(self, size: int, limit: int | None, read: Callable[[list[int]], None]) -> int:
+        """Hand up to `limit` notes, all when None, to `read` in portions; returns how many."""
+        before = self.count(size)
+        least = 0 if limit is None else max(0, before - limit)
+        while (left := self.count(size)) > least:
+            read(self.take(size, min(CHUNK_ROWS, left - least)))
+        return max(0, before - least)

@@ -1,0 +1,88 @@
+"""Readiness: what a query needs of the indexes is made first, in steps, and kept up to date.
+
+A query is answered in one short step, as of the moment of that step. It cannot wait in the middle
+of it for a column that takes seconds to make; so where it meets something that has much to read yet
+it gives up (`Unready`), that is made in steps of a millisecond or so between which anything may
+change, and the query begins again. What it needs is held meanwhile, and hears of every change.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.expressions import Filter
+from sow.indexes import Deferred, Indexes, MemoColumn, Truths
+from sow.paths import Path
+
+NOTES_FEW = 2_000
+"""Notes that are worked off within the answering step itself, in two milliseconds or so."""
+STEPS_SPARE = 2
+"""Times as many steps as there was work when they began: under very many updates a column never
+has few notes, and the query is answered all the same."""
+
+Slots = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Unready(Exception):
+    """A query needs `lacking`, which have more to read than one step allows."""
+
+    def __init__(self, lacking: Sequence[Deferred]) -> None:
+        super().__init__(f"{len(lacking)} indexes have much to read yet")
+        self.lacking = lacking
+
+
+class Readiness:
+    """What one query needs of `indexes`; to be closed when it is answered or given up."""
+
+    def __init__(self, indexes: Indexes) -> None:
+        self.indexes = indexes
+        self.made: dict[Path, None] = {}
+        """The fields that had no column before this query."""
+        self._patience: dict[Deferred, int] = {}
+        """Everything needed so far, and how many notes of it the answering step takes."""
+        self._truths: Truths | None = None
+
+    def close(self) -> None:
+        """Let go of what was needed."""
+        self.indexes.let_go(list(self._patience))
+        self._patience.clear()
+
+    def columns(self, paths: Sequence[Path]) -> dict[Path, MemoColumn]:
+        """The columns of these fields, up to date; raises Unready."""
+        self.made.update({path: None for path in paths if not self.indexes.has_memo(path)})
+        columns = {path: self.indexes.memo(path) for path in paths}
+        self.need(*columns.values())
+        return columns
+
+    def passing(self, condition: Filter, slots: Slots) -> Mask:
+        """Which of these records match the query's filter, by their bodies; raises Unready."""
+        if self._truths is None:
+            self._truths = self.indexes.truths(condition)
+        self._truths.want(slots)
+        self.need(self._truths)
+        return self._truths.of(slots)
+
+    def need(self, *wanted: Deferred) -> None:
+        """Have these up to date; raises Unready if that takes too long for one step."""
+        for index in wanted:
+            if index not in self._patience:
+                self._patience[index] = NOTES_FEW
+                self.indexes.hold(index)
+        lacking = [index for index in wanted if index.dirty_count > self._patience[index]]
+        if lacking:
+            raise Unready(lacking)
+        for index in wanted:
+            index.refresh()
+
+    def steps(self, lacking: Sequence[Deferred]) -> Iterator[None]:
+        """Make what is lacking, in steps between which anything may change."""
+        notes = self.indexes.step_notes
+        for index in lacking:
+            for _ in range(STEPS_SPARE * (index.dirty_count // notes + 1)):
+                if index.dirty_count <= self._patience[index]:
+                    break
+                index.refresh(notes)
+                yield
+            self._patience[index] *= 2

@@ -1,0 +1,106 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sow.indexes import notes
+from sow.indexes.notes import Notes
+
+
+def taken(kept: Notes, size: int, limit: int | None = None) -> list[int]:
+    read: list[int] = []
+    kept.work_off(size, limit, read.extend)
+    return read
+
+
+def test_at_first_every_slot_is_to_be_read() -> None:
+    kept = Notes()
+    assert (kept.count(3), kept.is_filled(3)) == (3, False)
+    assert taken(kept, 3) == [0, 1, 2]
+    assert (kept.count(3), kept.is_filled(3)) == (0, True)
+
+
+def test_slots_are_read_from_the_start_as_many_as_are_wanted() -> None:
+    kept = Notes()
+    assert [taken(kept, 5, 2) for _ in range(4)] == [[0, 1], [2, 3], [4], []]
+
+
+def test_what_is_touched_before_it_was_read_is_no_note() -> None:
+    kept = Notes()
+    taken(kept, 5, 2)
+    kept.touch([1, 3])
+    assert kept.count(5) == 4
+    assert taken(kept, 5) == [2, 3, 4, 1]
+
+
+def test_a_table_that_grew_has_more_to_read() -> None:
+    kept = Notes()
+    taken(kept, 2)
+    kept.touch([2, 3])
+    assert taken(kept, 4) == [2, 3]
+
+
+def test_a_slot_that_is_touched_twice_is_read_once() -> None:
+    kept = Notes()
+    taken(kept, 3)
+    kept.touch([1, 1])
+    assert kept.count(3) == 2
+    assert taken(kept, 3) == [1]
+
+
+def test_notes_stay_in_proportion_to_the_slots() -> None:
+    kept = Notes()
+    taken(kept, 2)
+    for _ in range(10_000):
+        kept.touch([0, 1])
+    assert kept.count(2) <= 2 * 2 + notes.TOUCHED_SPARE
+    assert taken(kept, 2) == [0, 1]
+
+
+def test_portions_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(notes, "CHUNK_ROWS", 2)
+    read: list[int] = []
+    Notes().work_off(5, None, lambda slots: read.append(len(slots)))
+    assert read == [2, 2, 1]
+
+
+def test_notes_of_many_slots_are_looked_through_seldom(monkeypatch) -> None:
+    kept, looked_at = Notes(), []
+
+    def counted(touched: list[int]) -> set[int]:
+        looked_at.append(len(touched))
+        return set(touched)
+
+    monkeypatch.setattr(notes, "set", counted, raising=False)
+    taken(kept, 100_000)
+    for slot in range(0, 100_000, 100):
+        kept.touch(range(slot, slot + 100))
+    assert kept.count(100_000) == 100_000
+    assert sum(looked_at) < 3 * 100_000
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("touch"), st.lists(st.integers(0, 9))),
+            st.tuples(st.just("grow"), st.integers(0, 3)),
+            st.tuples(st.just("take"), st.none() | st.integers(0, 5)),
+        )
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_was_touched_is_read_after_it(acts: list) -> None:
+    kept, size = Notes(), 3
+    now = list(range(10))  # what is in each slot; what the index has read of it
+    seen: dict[int, int] = {}
+    for what, how in acts:
+        if what == "touch":
+            for slot in how:
+                now[slot] += 10
+            kept.touch([slot for slot in how if slot < size])
+        elif what == "grow":
+            size = min(10, size + how)
+        else:
+            seen.update((slot, now[slot]) for slot in taken(kept, size, how))
+        for slot in set(range(size)) - kept.slots(size):
+            assert seen[slot] == now[slot]
+    seen.update((slot, now[slot]) for slot in taken(kept, size))
+    assert seen == dict(enumerate(now[:size]))
