@@ -8,7 +8,7 @@ A `Command` is what was understood of one line: the union of all commands' field
 protocol has one header. How lines are written is not known here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
@@ -89,6 +89,13 @@ OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
 ACKS = ("processed", "persisted", "completed")
 """What may be acknowledged of a command, in the order in which it comes about."""
 ACKS_LATER = ("received", "stats")
+
+
+def acks_of(asked: Collection[str], has_cid: bool) -> tuple[str, ...]:
+    """The acks that a command gets, in order: `processed` where none was `asked` for, if it has a
+    cid to be told by."""
+    wanted = asked or (("processed",) if has_cid else ())
+    return tuple(kind for kind in ACKS if kind in wanted)
 
 
 def options_of(request: Request) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ so it is built once however many sessions there are. What the lines say is `sow.
 renderer's business, and how commands come in is `sow.wire`'s.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Protocol
 
 import orjson
 
+from sow import replies
 from sow.replies import Reply
 
 Frames = Iterator[tuple[bytes, int]]
@@ -70,6 +72,20 @@ class LineEncoding:
         else:
             head = b"\x82\x7f" + size.to_bytes(8, "big")
         return head + payload
+
+
+@cache
+def _ack_head(kind: str) -> bytes:
+    return orjson.dumps(replies.ack(None, kind))[:-1]
+
+
+def publish_acks(acks: Iterable[tuple[str, str | None, int]]) -> list[bytes]:
+    """Acks of publishes as lines, from the kind, the cid and the bookmark of each."""
+    return [
+        b'%b%b,"bm":"%d"}'
+        % (_ack_head(kind), b"" if cid is None else b',"cid":' + orjson.dumps(cid), bookmark)
+        for kind, cid, bookmark in acks
+    ]
 
 
 def skip_lines(frame: bytes, count: int) -> bytes:

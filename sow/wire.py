@@ -223,7 +223,7 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         options=options,
         order_by=header.order_by,
         bookmark=None if header.bm is None else str(header.bm),
-        acks=_acks(header.a) if header.a else frozenset(),
+        acks=read_acks(header.a) if header.a else frozenset(),
         expires_s=header.x,
         subscription=header.s,
         keys=tuple(comma_list(header.keys)) if header.keys is not None else None,
@@ -284,7 +284,8 @@ def _value(text: msgspec.Raw) -> Any:
         return None
 
 
-def _acks(asked: str | list[str]) -> frozenset[str]:
+def read_acks(asked: str | list[str]) -> frozenset[str]:
+    """The kinds of acks that a client asks for; raises ClientError."""
     return _known_acks(asked if isinstance(asked, str) else ",".join(asked))
 
 

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from sow.commands import COMMANDS, OPTIONS, Command, Options, options_of
+from sow.commands import COMMANDS, OPTIONS, Command, Options, acks_of, options_of
 from sow.options import READERS
 from sow.requests.executor import ACTIONS, Executor
 from sow.wire import FRAMED, HEADER_FIELDS
@@ -57,3 +57,9 @@ def test_requests_take_the_options_that_say_so():
         "conflation_key",
         "select",
     }
+
+
+def test_acks_come_in_their_order_and_processed_to_whoever_asked_for_none():
+    assert acks_of({"completed", "processed"}, False) == ("processed", "completed")
+    assert acks_of(frozenset(), True) == ("processed",)
+    assert acks_of(frozenset(), False) == ()

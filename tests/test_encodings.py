@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from sow.encodings import EVENTS, LINES, quoted, record_lines, skip_lines, timestamp
+from sow import replies
+from sow.encodings import (
+    EVENTS,
+    LINES,
+    publish_acks,
+    quoted,
+    record_lines,
+    skip_lines,
+    timestamp,
+)
 
 
 def payload(frame):
@@ -32,6 +41,13 @@ def test_lines_are_joined_and_events_stand_by_themselves():
     assert payload(LINES.frame([b"a", b"b"])) == b"a\nb"
     assert EVENTS.frame([b"a", b"b"]) == b"2\r\nab\r\n"
     assert EVENTS.frame([b"x" * 17]) == b"11\r\n" + b"x" * 17 + b"\r\n"
+
+
+def test_acks_of_publishes_are_the_lines_that_replies_say():
+    acks = [("processed", "1", 7), ("persisted", 'q"é', 12), ("completed", None, 0)]
+    assert publish_acks(acks) == [
+        LINES.reply(replies.ack(cid, kind, bm=str(bookmark))) for kind, cid, bookmark in acks
+    ]
 
 
 def test_a_reply_is_an_event_of_its_kind():

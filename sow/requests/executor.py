@@ -10,8 +10,7 @@ take up again with a logon.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -19,11 +18,12 @@ from sow import __version__, replies
 from sow.commands import ACKS, COMMANDS, Command
 from sow.definitions import Configuration
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
-from sow.encodings import Encoding, quoted, skip_lines
+from sow.encodings import Encoding, publish_acks, quoted, skip_lines
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import BadMessage, ClientError, SowError
+from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.subscriptions import Subscriptions
@@ -210,42 +210,38 @@ class Executor:
 
     # Commands.
 
-    def execute_all(
-        self, session: Session, commands: Iterable[Command | Refused], now_us: int
-    ) -> None:
+    def execute_all(self, session: Session, commands: Iterable[Read], now_us: int) -> None:
         """Carry out commands in order, all of them at once."""
         at_once(self.carry_out(session, commands, lambda: now_us))
 
     def carry_out(
-        self, session: Session, commands: Iterable[Command | Refused], now_us: Callable[[], int]
+        self, session: Session, commands: Iterable[Read], now_us: Callable[[], int]
     ) -> Steps[None]:
         """Carry out commands in order, each in one step or more; publishes that follow each other
         share their cost, and so a step."""
-        for run in runs_of(commands):
-            if len(run) == 1 or not self._publish_run(session, run, now_us()):
-                for command in run:
+        for read in put_together(commands):
+            if not isinstance(read, Publishes):
+                yield from self._carry_out_one(session, read, now_us())
+                yield
+            elif self._publish_all(session, read, now_us()):
+                yield
+            else:
+                for command in read.singly():
                     yield from self._carry_out_one(session, command, now_us())
                     yield
-            else:
-                yield
             # A logon may have taken up another session: the rest is said to that one.
             session = session.successor or session
 
-    def _publish_run(self, session: Session, run: Sequence[Command | Refused], now_us: int) -> bool:
-        """Publish a run as one batch; False, and nothing is done, if any of it is refused."""
-        commands = [command for command in run if isinstance(command, Command)]
-        name = commands[0].topic
+    def _publish_all(self, session: Session, publishes: Publishes, now_us: int) -> bool:
+        """Publish them as one batch; False, and nothing is done, if any of them is refused."""
         try:
-            topic = self.engine.catalog.publishable(name)
-            bodies = [self._bodies(topic, command) for command in commands]
-            seq = self.engine.publish(name, list(chain.from_iterable(bodies)), now_us)
+            topic = self.engine.catalog.publishable(publishes.topic)
+            bodies = self._bodies(topic, publishes)
+            last = self.engine.publish(publishes.topic, bodies, now_us)
         except SowError:
             return False
+        session.say_lines(publish_acks(publishes.asked(last - len(bodies))))
         self.engine.touch(session)
-        seq -= sum(map(len, bodies))
-        for command, published in zip(commands, bodies, strict=True):
-            seq += len(published)
-            self._acknowledge_publish(session, command, seq)
         return True
 
     def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
@@ -344,11 +340,7 @@ class Executor:
             expires_s=command.expires_s,
             delta=command.kind.is_delta,
         )
-        self._acknowledge_publish(session, command, bookmark)
-
-    def _acknowledge_publish(self, session: Session, command: Command, bookmark: int) -> None:
-        if command.acks or command.cid is not None:
-            acknowledge(session, command, *ACKS, bm=str(bookmark))
+        acknowledge(session, command, *ACKS, bm=str(bookmark))
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> Steps[None]:
         topic = self.engine.catalog.deletable(command.topic)
@@ -363,7 +355,7 @@ class Executor:
         acknowledge(session, command, *ACKS, deleted=deleted)
 
     @staticmethod
-    def _bodies(topic: LiveTopic, command: Command) -> Sequence[bytes]:
+    def _bodies(topic: LiveTopic, command: Command | Publishes) -> Sequence[bytes]:
         """Bodies as they are to be stored, whichever way they came."""
         bodies, kind = command.bodies, topic.records.message_type
         if command.enc is None:
@@ -440,28 +432,6 @@ def _because(session: Session, why: str) -> str:
     if session.ended is not None:
         return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
     return "recovery" if why == "recovery buffer exceeded" else why
-
-
-def runs_of(commands: Iterable[Command | Refused]) -> Iterator[list[Command | Refused]]:
-    """Commands in order; plain publishes to one topic that follow each other in one run."""
-    run: list[Command | Refused] = []
-    topic: str | None = None
-    for command in commands:
-        plain_topic = _topic_of_plain_publish(command)
-        if run and (plain_topic is None or plain_topic != topic):
-            yield run
-            run = []
-        run.append(command)
-        topic = plain_topic
-    if run:
-        yield run
-
-
-def _topic_of_plain_publish(command: Command | Refused) -> str | None:
-    """The topic of a publish that carries nothing but bodies; None for any other command."""
-    if isinstance(command, Refused) or command.name != "publish" or not command.bodies:
-        return None
-    return command.topic if command.key is None and command.expires_s is None else None
 
 
 ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Steps[None] | None]] = {

@@ -6,7 +6,7 @@ followed: `sow.requests.following` and those beside it build on this.
 """
 
 from sow import replies
-from sow.commands import ACKS, Command
+from sow.commands import ACKS, Command, acks_of
 from sow.delivery.lines import FeedKey
 from sow.delivery.sessions import Session
 from sow.encodings import Encoding
@@ -143,9 +143,8 @@ class Questions:
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
     """Say the acks of these kinds that were asked for; `processed` when none was."""
-    asked = command.acks or ({"processed"} if command.cid is not None else frozenset())
-    for kind in kinds:
-        if kind in asked:
+    for kind in acks_of(command.acks, command.cid is not None):
+        if kind in kinds:
             session.say(replies.ack(command.cid, kind, **more))
 
 

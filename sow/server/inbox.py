@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from sow.commands import Command
 from sow.frames import FRAME_PIECE_BYTES, FrameLines
-from sow.wire import Refused, read_frame, read_lines
+from sow.publishes import Read, read_frames
+from sow.wire import Refused, read_lines
 
 TAKEN_BYTES_MAX = 2 * FRAME_PIECE_BYTES
 """Text that is read at once: some hundred messages, or a few thousand of the shortest commands,
@@ -32,32 +33,39 @@ class Inbox:
         self._frames.append(frame)
         self.bytes += len(frame)
 
-    def take(self) -> list[Command | Refused]:
+    def take(self) -> list[Read]:
         """The next commands, in order; none when nothing waits."""
-        taken: list[Command | Refused] = []
+        taken: list[Read] = []
         left = TAKEN_BYTES_MAX
         while self._frames and left > 0:
-            frame = self._frames[0]
-            if len(frame) <= FRAME_PIECE_BYTES:
-                taken.extend(read_frame(frame))
-                left -= len(frame)
-            else:
+            short = self._take_short(left)
+            taken += read_frames(short)
+            left -= sum(map(len, short))
+            if self._frames and left > 0:
+                frame = self._frames[0]
                 if self._long is None:
                     lines = FrameLines(frame)
                     self._long = lines, read_lines(lines)
                 left -= self._read_on(*self._long, taken, left)
-                if left <= 0:
-                    # Whether that was all of the frame is seen next time.
-                    break
-                self._long = None
-            self._frames.popleft()
-            self.bytes -= len(frame)
+                if left > 0:
+                    # Else it is seen next time whether that was all of the frame.
+                    self._long = None
+                    self._frames.popleft()
+                    self.bytes -= len(frame)
         return taken
 
+    def _take_short(self, bytes_max: int) -> list[bytes]:
+        """Frames up to the next long one, about so many bytes of them."""
+        short: list[bytes] = []
+        while self._frames and bytes_max > 0 and len(self._frames[0]) <= FRAME_PIECE_BYTES:
+            frame = self._frames.popleft()
+            short.append(frame)
+            bytes_max -= len(frame)
+            self.bytes -= len(frame)
+        return short
+
     @staticmethod
-    def _read_on(
-        lines: FrameLines, commands: Commands, taken: list[Command | Refused], bytes_max: int
-    ) -> int:
+    def _read_on(lines: FrameLines, commands: Commands, taken: list[Read], bytes_max: int) -> int:
         """Read some commands of a long frame; returns how much of it was cut for them."""
         begins = lines.cut_bytes
         for command in commands:

@@ -8,13 +8,13 @@ queue is full of answers has to read some before more is carried out for it.
 import asyncio
 
 from sow.commands import Command
+from sow.publishes import Read
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
 from sow.server.message_watch import MessageWatch
 from sow.steps import Steps
-from sow.wire import Refused
 
 INBOX_BYTES_MAX = 256 * 1024
 """So much is taken in before what came first is carried out: what one read of a socket gives."""
@@ -65,9 +65,14 @@ class Incoming:
     def _busy(self) -> bool:
         return self._in_line or self._pause is not None or self._compiling is not None
 
+    @property
+    def is_full(self) -> bool:
+        """No more should be read of the socket."""
+        return self._inbox.bytes > INBOX_BYTES_MAX
+
     async def room(self) -> None:
         """Return when the socket may be read again."""
-        while self._inbox.bytes > INBOX_BYTES_MAX:
+        while self.is_full:
             await self._turn_taken()
 
     async def done(self) -> None:
@@ -124,7 +129,7 @@ class Incoming:
             # The rest is for the session that a logon may have taken up.
             self._connection.follow()
 
-    def _long_filters(self, commands: list[Command | Refused]) -> list[str]:
+    def _long_filters(self, commands: list[Read]) -> list[str]:
         """Filters that take long to compile and are not at hand."""
         has = self._executor.engine.filters.has
         return [

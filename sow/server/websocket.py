@@ -77,16 +77,17 @@ class WebSocketClient:
             if frame is None:
                 break
             self._incoming.add(frame)
-            await self._incoming.room()
-            await self._wait_for_disk()
+            if self._incoming.is_full:
+                await self._incoming.room()
+            if self._driver.behind:
+                await self._wait_for_disk()
         await self._incoming.done()
 
     async def _wait_for_disk(self) -> None:
         """Read no more while the disk is far behind: TCP slows the publisher."""
-        if self._driver.behind:
-            # If the disk refuses, the driver itself ends the sessions that wait for it.
-            with contextlib.suppress(StoreError):
-                await self._driver.durable()
+        # If the disk refuses, the driver itself ends the sessions that wait for it.
+        with contextlib.suppress(StoreError):
+            await self._driver.durable()
 
     async def leave(self) -> None:
         """The socket has gone, or was never there."""

@@ -25,12 +25,12 @@ from sow.encodings import LINES
 from sow.engine.engine import Engine
 from sow.errors import DiskFull
 from sow.history.log_rows import extent, log_rows
+from sow.publishes import read_frames
 from sow.requests.executor import Executor
 from sow.requests.staged_writes import StagedWrites, read
 from sow.server.arrow import SCHEMA, of_log, rows_of
 from sow.spark.conflation import SparkConflation
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal
-from sow.wire import read_frame
 
 MS = 1000
 SECOND = 1_000_000
@@ -303,7 +303,7 @@ class Client:
 
     def execute(self, frame):
         """Send a frame and read nothing."""
-        self.world.executor.execute_all(self.session, read_frame(frame), self.world.now)
+        self.world.executor.execute_all(self.session, read_frames([frame]), self.world.now)
         self.session = self.session.successor or self.session
         self.world.settle()
 

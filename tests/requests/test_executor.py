@@ -6,8 +6,9 @@ import pytest
 
 from sow.definitions import SessionSettings
 from sow.encodings import LINES
+from sow.publishes import read_frames
 from sow.requests import executor
-from sow.requests.executor import FORGOTTEN_MAX, runs_of
+from sow.requests.executor import FORGOTTEN_MAX
 from sow.wire import read_frame
 from tests.core.harness import ORDERS, SECOND, World
 
@@ -23,17 +24,6 @@ def frame(*lines):
 
 def publish(id_, **more):
     return {"c": "publish", "t": "orders", "d": {"id": id_}} | more
-
-
-def runs(*lines):
-    return [len(run) for run in runs_of(read_frame(frame(*lines)))]
-
-
-def test_plain_publishes_to_one_topic_are_one_run():
-    other = publish(1) | {"t": "other"}
-    assert runs(publish(1), publish(2), other, publish(3)) == [2, 1, 1]
-    assert runs(publish(1), {"c": "heartbeat"}, publish(2)) == [1, 1, 1]
-    assert runs(publish(1), publish(2, x=5), publish(3)) == [1, 1, 1]
 
 
 def test_a_run_is_stored_as_one_batch_and_acknowledged_one_by_one(world):
@@ -54,6 +44,23 @@ def test_a_bad_one_among_them_fails_alone(world):
         ("2", "success"),
     ]
     assert world.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_a_bad_one_among_frames_of_one_fails_alone(world):
+    session = world.client().session
+    lines = [publish(1, cid="1"), {"c": "publish", "t": "orders", "d": 5, "cid": "bad"}]
+    frames = [json.dumps(line, separators=(",", ":")).encode() for line in (*lines, publish(2))]
+    for read in (frames, frames[::2]):
+        world.executor.execute_all(session, read_frames(read), world.now)
+    world.settle()
+    client = world.client()
+    client.session = session
+    assert [(line["cid"], line["status"]) for line in client.lines()] == [
+        ("1", "success"),
+        ("bad", "failure"),
+        ("1", "success"),
+    ]
+    assert [len(entry) for entry in world.journal.read(0)] == [1, 1, 2]
 
 
 def test_what_could_not_be_read_is_answered_and_nothing_is_done(world):

@@ -1,0 +1,168 @@
+"""Publishes that came one after the other, read and carried out as one batch.
+
+Most of what is sent is plain publishes to one topic, often in frames of one. Their lines are
+decoded together in one call, by a reader that knows nothing but them, and become columns instead
+of a `Command` each. What that reader does not understand is read line by line by `sow.wire`, which
+also says what is wrong with it; so nothing is refused here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, chain, groupby
+from typing import Annotated, Literal
+
+import msgspec
+
+from sow.commands import Command, acks_of
+from sow.errors import SowError
+from sow.wire import LENGTHS, NO_BODY, Refused, read_acks, read_frame
+
+BEGINNING = b'{"c":"publish"'
+"""How a line begins that is worth a try: as every client of ours writes it."""
+Cid = Annotated[str, msgspec.Meta(max_length=LENGTHS["cid"])] | int | None
+Asked = tuple[str | None, tuple[str, ...]]
+"""What a publish asks to be told: its cid, and the kinds of acks."""
+
+
+class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields that the line of a plain publish may carry."""
+
+    c: Literal["publish"]
+    t: Annotated[str, msgspec.Meta(max_length=LENGTHS["t"])]
+    d: msgspec.Raw = NO_BODY
+    n: int | None = None
+    cid: Cid = None
+    a: Annotated[str, msgspec.Meta(max_length=LENGTHS["a"])] = ""
+
+
+LINES = msgspec.json.Decoder(PublishLine)
+
+
+@dataclass(slots=True)
+class Publishes:
+    """Plain publishes to `topic`, in order.
+
+    `bodies` are those of all, `ends` how many of them come up to the end of each publish, and
+    `acks` what each asks for. What `framed` and `enc` say of the
+    bodies (`sow.commands`) holds for all. `singly` gives the same as single commands, for when not
+    all of them can be carried out.
+    """
+
+    topic: str
+    framed: bool
+    enc: str | None
+    bodies: Sequence[bytes]
+    ends: Sequence[int]
+    acks: Sequence[Asked]
+    singly: Callable[[], Iterable[Command | Refused]]
+
+    def asked(self, before: int) -> Iterator[tuple[str, str | None, int]]:
+        """Each ack that is asked for: its kind, its cid, and the bookmark of the publish, where
+        `before` is that of the change before them all."""
+        return (
+            (kind, cid, before + end)
+            for end, (cid, kinds) in zip(self.ends, self.acks, strict=True)
+            for kind in kinds
+        )
+
+
+Read = Command | Refused | Publishes
+"""What the frames of a client hold."""
+
+
+def read_frames(frames: Iterable[bytes]) -> list[Read]:
+    """The commands of short frames in order, with plain publishes put together."""
+    read: list[Read] = []
+    for plain, run in groupby(frames, lambda frame: frame.startswith(BEGINNING)):
+        together = list(run)
+        publishes = _publishes(together) if plain else None
+        read += _singly(together) if publishes is None else publishes
+    return read
+
+
+def _singly(frames: Iterable[bytes]) -> Iterator[Command | Refused]:
+    return (command for frame in frames for command in read_frame(frame))
+
+
+def _publishes(frames: Sequence[bytes]) -> list[Publishes] | None:
+    """What frames hold of which each is one plain publish; None if one of them is not."""
+    parts = [frame.split(b"\n") for frame in frames]
+    try:
+        lines = LINES.decode_lines(b"\n".join([part[0] for part in parts]))
+        acks = [_asked(line.cid, line.a) for line in lines]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, SowError):
+        return None
+    if len(lines) != len(parts) or not all(map(_is_whole, lines, parts)):
+        return None
+    found: list[Publishes] = []
+    kinds = [(line.t, line.n is not None) for line in lines]
+    for (topic, framed), run in groupby(range(len(lines)), kinds.__getitem__):
+        places = list(run)
+        here = slice(places[0], places[-1] + 1)
+        if framed:
+            bodies = [part[1:] for part in parts[here]]
+        else:
+            bodies = [[bytes(line.d)] for line in lines[here]]
+        singly = partial(_singly, frames[here])
+        found.append(_columns(topic, framed, None, bodies, acks[here], singly))
+    return found
+
+
+def _is_whole(line: PublishLine, part: Sequence[bytes]) -> bool:
+    """Whether a frame is a line with its body, or with all its bodies behind it, and no more.
+
+    Where each line begins with { and ends with }, none of their values can span two of them.
+    """
+    if line.n is None:
+        bodies = len(part) == 1 and bool(line.d)
+    else:
+        bodies = line.n == len(part) - 1 > 0 and not line.d and bool(part[-1])
+    return bodies and part[0].endswith(b"}")
+
+
+def _asked(cid: str | int | None, a: str) -> Asked:
+    return (None, _kinds(a, False)) if cid is None else (str(cid), _kinds(a, True))
+
+
+@lru_cache(maxsize=64)
+def _kinds(a: str, has_cid: bool) -> tuple[str, ...]:
+    return acks_of(read_acks(a) if a else frozenset(), has_cid)
+
+
+def put_together(reads: Iterable[Read]) -> Iterator[Read]:
+    """The same in order, with plain publishes to one topic that follow each other put together."""
+    for alike, run in groupby(reads, _alike):
+        if alike is None:
+            yield from run
+            continue
+        commands = [command for command in run if isinstance(command, Command)]
+        if len(commands) == 1:
+            yield commands[0]
+        else:
+            bodies = [command.bodies for command in commands]
+            acks = [
+                (command.cid, acks_of(command.acks, command.cid is not None))
+                for command in commands
+            ]
+            yield _columns(*alike, bodies, acks, partial(iter, commands))
+
+
+def _alike(read: Read) -> tuple[str, bool, str | None] | None:
+    """What publishes have in common that are put together; None for anything else."""
+    if not isinstance(read, Command) or read.name != "publish" or not read.bodies:
+        return None
+    plain = read.key is None and read.expires_s is None
+    return (read.topic, read.framed, read.enc) if plain else None
+
+
+def _columns(
+    topic: str,
+    framed: bool,
+    enc: str | None,
+    bodies: Sequence[Sequence[bytes]],
+    acks: Sequence[Asked],
+    singly: Callable[[], Iterable[Command | Refused]],
+) -> Publishes:
+    ends = list(accumulate(map(len, bodies)))
+    return Publishes(topic, framed, enc, list(chain.from_iterable(bodies)), ends, acks, singly)
