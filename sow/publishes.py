@@ -36,7 +36,7 @@ class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
     a: Annotated[str, msgspec.Meta(max_length=LENGTHS["a"])] = ""
 
 
-LINES = msgspec.json.Decoder(PublishLine)
+_DECODER = msgspec.json.Decoder(PublishLine)
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ def _publishes(frames: Sequence[bytes]) -> list[Publishes] | None:
     """What frames hold of which each is one plain publish; None if one of them is not."""
     parts = [frame.split(b"\n") for frame in frames]
     try:
-        lines = LINES.decode_lines(b"\n".join([part[0] for part in parts]))
+        lines = _DECODER.decode_lines(b"\n".join([part[0] for part in parts]))
         acks = [_asked(line.cid, line.a) for line in lines]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, SowError):
         return None

@@ -8,7 +8,7 @@ import msgspec
 from sow.client.failures import failure
 from sow.errors import SowError
 
-NO_BODY = msgspec.Raw(b"")
+_NOTHING = msgspec.Raw(b"")
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -29,7 +29,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     t: str = ""
     k: str | None = None
     reason: str | None = None
-    d: msgspec.Raw = NO_BODY
+    d: msgspec.Raw = _NOTHING
     enc: str | None = None
     delta: bool = False
     bm: str | None = None
