@@ -137,10 +137,11 @@ class Outbox(Queue):
 
     # Out.
 
-    def pull(self, released: int) -> Pulled | None:
+    def pull(self, released: int, makes: bool = True) -> Pulled | None:
         """The next frame of a group up to `released`; None when none may leave.
 
-        An empty frame says: ask again soon, there was work to do and nothing yet to show for it.
+        An empty frame says: ask again soon, there is work to do and nothing yet to show for it.
+        So it is if the next frame has to be made and the caller, not `makes`, has no time for it.
         """
         while self.entries and self.entries[0].group <= released:
             head = self.entries[0]
@@ -155,6 +156,8 @@ class Outbox(Queue):
                 if pulled is not None:
                     return pulled
             elif isinstance(head, QueuedFrames):
+                if not makes:
+                    return Pulled(b"", 0, head.since_us)
                 made = next(head.frames, None)
                 if made is not None:
                     return Pulled(*made, head.since_us)

@@ -193,9 +193,9 @@ class Session:
 
     # Writing.
 
-    def pull(self, released: int, now_us: int) -> bytes | None:
+    def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | None:
         """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
-        pulled = self.outbox.pull(released)
+        pulled = self.outbox.pull(released, makes)
         if pulled is None:
             return None
         if self.named and pulled.message_count:

@@ -1,100 +1,212 @@
 """Snapshots: the rows of an answer, held still while they are written out.
 
 An answer names slots, and slots change with the next publish. A snapshot takes hold of the
-bodies themselves (8 bytes a row: bodies never change), so that a million rows can be written
-piece by piece, as fast as a client takes them, and still be the state of one moment. What is asked
-for and not read is bounded by rows, for each session and for all (`Unread`).
+bodies themselves (8 bytes a row: bodies never change, `sow.history.held`) and of the numbers beside
+them, so that a million rows can be written piece by piece, as fast as a client takes them, and
+still be the state of one moment. Texts are made of numbers a chunk at a time. What is asked for and
+not read is bounded by rows, for each session and for all (`Unread`).
 """
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sow.encodings import Encoding, Frames
 from sow.errors import Busy
+from sow.history.held import HeldColumn, Rows
+from sow.steps import Steps
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
 
 ANSWER_CHUNK_ROWS = 500
 """Rows that are written in one go; between two such chunks others may be served."""
+ANSWER_CHUNK_BYTES = 256 * 1024
+"""Bytes of bodies that are written in one go, or one body: where rows are long, fewer are as much
+work."""
+NOWHERE = -1
+"""The slot of a row that is no record's any more."""
 UNREAD_ROWS_MAX = 4_000_000
-"""Rows of answers that all sessions may leave unread; each takes up to some 200 bytes."""
+"""Rows of answers that all sessions may leave unread; each takes up to some 50 bytes, and the body
+once its record has changed."""
 UNREAD_PART = 2
 """One session may leave one part in so many unread. Its first answer may have any length."""
 
 
-@dataclass(slots=True)
-class Snapshot:
-    """Rows of one topic as columns."""
+class HeldKeys:
+    """SowKeys of rows: numbers, or the texts that the records' own keys are."""
 
-    topic: Records
-    identities: list[str]
-    bodies: list[bytes]
-    sow_keys: list[str]
-    seqs: list[int]
-    ts_us: list[int]
+    __slots__ = ("_numbers", "_texts")
+
+    def __init__(self, numbers: NDArray[np.uint64] | None, texts: HeldColumn[str] | None) -> None:
+        self._numbers = numbers
+        self._texts = texts
 
     @classmethod
-    def take(cls, topic: Records, slots: Sequence[int], with_keys: bool = True) -> "Snapshot":
-        """The records in these slots as they are now."""
-        table = topic.table
-        slots = list(slots)
-        identities = [table.identities[slot] or "" for slot in slots]
-        return cls(
-            topic,
-            identities,
-            [table.bodies[slot] or b"" for slot in slots],
-            table.sow_keys(slots, identities) if with_keys else [],
-            table.seqs[slots].tolist() if with_keys else [],
-            table.ts_us[slots].tolist() if with_keys else [],
+    def take(cls, topic: Records, slots: Rows) -> "HeldKeys":
+        """Those of the records in some slots."""
+        numbers = topic.table.sow_key_numbers(slots)
+        if numbers is not None:
+            return cls(numbers, None)
+        identities: list[str] = topic.table.identities  # type: ignore[assignment]
+        return cls(None, HeldColumn.take(identities, slots))
+
+    @property
+    def numbers(self) -> NDArray[np.uint64] | None:
+        """The SowKeys as numbers; None if they are texts."""
+        return self._numbers
+
+    def part(self, start: int, stop: int) -> list[str]:
+        """As text, those of the rows from `start` on, up to `stop`."""
+        if self._texts is not None:
+            return self._texts.part(start, stop)
+        assert self._numbers is not None
+        return list(map(str, self._numbers[start:stop].tolist()))
+
+    def at(self, rows: Rows) -> "HeldKeys":
+        """Those of some of the rows."""
+        return HeldKeys(
+            None if self._numbers is None else self._numbers[rows],
+            None if self._texts is None else self._texts.at(rows),
         )
+
+    def and_more(self, keys: Sequence[int] | Sequence[str]) -> "HeldKeys":
+        """Those of the rows, and after them others: numbers or texts, as these are."""
+        if self._texts is not None:
+            return HeldKeys(None, self._texts.and_more(keys))  # type: ignore[arg-type]
+        assert self._numbers is not None
+        return HeldKeys(np.append(self._numbers, np.array(keys, np.uint64)), None)
+
+    def settle(self) -> Steps[None]:
+        """Let go of whatever is in no row."""
+        if self._texts is not None:
+            yield from self._texts.settle()
+
+
+class Stamps(NamedTuple):
+    """What is known of records beside their bodies."""
+
+    sow_keys: HeldKeys
+    seqs: Rows
+    ts_us: Rows
+
+    def at(self, rows: Rows) -> "Stamps":
+        """Those of some of the rows."""
+        return Stamps(self.sow_keys.at(rows), self.seqs[rows], self.ts_us[rows])
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Rows of one topic as columns; `slots` say where the records stood, -1 that it was nowhere.
+
+    `stamps` are None where nobody wants them.
+    """
+
+    topic: Records
+    slots: Rows
+    bodies: HeldColumn[bytes]
+    stamps: Stamps | None
+
+    @classmethod
+    def take(cls, topic: Records, slots: Rows, with_keys: bool = True) -> "Snapshot":
+        """The records in these slots as they are now; `settle` it afterwards, in steps."""
+        table = topic.table
+        slots = slots.copy()  # a page of all slots would keep all of them
+        bodies: list[bytes] = table.bodies  # type: ignore[assignment]
+        stamps = None
+        if with_keys:
+            keys = HeldKeys.take(topic, slots)
+            stamps = Stamps(keys, table.seqs[slots], table.ts_us[slots])
+        return cls(topic, slots, HeldColumn.take(bodies, slots), stamps)
+
+    def settle(self) -> Steps[None]:
+        """Hold nothing but the rows; they can be read at any time, and are the same."""
+        yield from self.bodies.settle()
+        if self.stamps is not None:
+            yield from self.stamps.sow_keys.settle()
+
+    def identities(self) -> Iterator[str]:
+        """What the records are called, while they stand where they stood."""
+        identities = self.topic.table.identities
+        return (identities[slot] or "" for slot in self.slots.tolist())
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self.slots)
 
-    def without(self, identities: Collection[str]) -> "Snapshot":
-        """The rows of all other records."""
-        return self.at(
-            [at for at, identity in enumerate(self.identities) if identity not in identities]
-        )
-
-    def first(self, count: int) -> "Snapshot":
-        """The first rows."""
-        return self.at(range(min(count, len(self))))
-
-    def at(self, places: Sequence[int]) -> "Snapshot":
+    def at(self, rows: Rows) -> "Snapshot":
         """Some of the rows."""
-        return Snapshot(
-            self.topic,
-            [self.identities[at] for at in places],
-            [self.bodies[at] for at in places],
-            [self.sow_keys[at] for at in places],
-            [self.seqs[at] for at in places],
-            [self.ts_us[at] for at in places],
-        )
+        stamps = None if self.stamps is None else self.stamps.at(rows)
+        return Snapshot(self.topic, self.slots[rows], self.bodies.at(rows), stamps)
 
-    def lines(self, encoding: Encoding, head: bytes, shape: Shape, start: int) -> list[bytes]:
-        """Rendered `sow` lines of the chunk that starts at row `start`."""
-        columns = self._chunk(start)
+    def and_more(
+        self,
+        sow_keys: Sequence[int] | Sequence[str],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+    ) -> "Snapshot":
+        """The rows, and after them others, which stand nowhere."""
+        assert self.stamps is not None
+        stamps = Stamps(
+            self.stamps.sow_keys.and_more(sow_keys),
+            np.append(self.stamps.seqs, np.array(seqs, np.int64)),
+            np.append(self.stamps.ts_us, np.array(ts_us, np.int64)),
+        )
+        slots = np.append(self.slots, np.full(len(bodies), NOWHERE))
+        return Snapshot(self.topic, slots, self.bodies.and_more(bodies), stamps)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether all rows can be written in one go."""
+        return next(self.chunks(), (0, 0))[1] == len(self)
+
+    def chunks(self, rows_max: int = 0, bytes_max: int = 0) -> Iterator[tuple[int, int]]:
+        """Where chunks of at most so many rows and bytes begin and end; one row at least."""
+        rows_max, bytes_max = rows_max or ANSWER_CHUNK_ROWS, bytes_max or ANSWER_CHUNK_BYTES
+        start = 0
+        while start < len(self):
+            sizes = list(map(len, self.bodies.part(start, start + rows_max)))
+            stop = start + len(sizes)
+            if sum(sizes) > bytes_max:
+                stop = start + max(1, bisect_right(list(accumulate(sizes)), bytes_max))
+            yield start, stop
+            start = stop
+
+    def lines(
+        self, encoding: Encoding, head: bytes, shape: Shape, start: int, stop: int
+    ) -> list[bytes]:
+        """Rendered `sow` lines of the rows from `start` on, up to `stop`."""
+        columns = self.part(start, stop)
         lines = self.topic.renderer.lines("sow", shape, columns, head)
         return encoding.records("sow", lines, columns.seqs)
 
-    def _chunk(self, start: int) -> LineColumns:
-        rows = slice(start, start + ANSWER_CHUNK_ROWS)
+    def part(self, start: int, stop: int) -> LineColumns:
+        """The rows from `start` on, up to `stop`."""
+        bodies, stamps = self.bodies.part(start, stop), self.stamps
+        if stamps is None:
+            return LineColumns((), bodies, (), ())
         return LineColumns(
-            self.sow_keys[rows], self.bodies[rows], self.seqs[rows], self.ts_us[rows]
+            stamps.sow_keys.part(start, stop),
+            bodies,
+            stamps.seqs[start:stop].tolist(),
+            stamps.ts_us[start:stop].tolist(),
         )
 
     def frames(self, encoding: Encoding, head: bytes, shape: Shape) -> Frames:
         """The same in frames, each made when it is asked for."""
-        for start in range(0, len(self), ANSWER_CHUNK_ROWS):
-            lines = self.lines(encoding, head, shape, start)
+        for start, stop in self.chunks():
+            lines = self.lines(encoding, head, shape, start, stop)
             yield encoding.frame(lines), len(lines)
 
     def documents(self, meta: bool, shape: Shape = WHOLE) -> Iterator[list[bytes]]:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""
-        for start in range(0, len(self), ANSWER_CHUNK_ROWS):
-            yield self.topic.renderer.documents(shape, self._chunk(start), meta)
+        for start, stop in self.chunks():
+            yield self.topic.renderer.documents(shape, self.part(start, stop), meta)
 
 
 class Unread:

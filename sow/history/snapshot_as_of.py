@@ -2,63 +2,153 @@
 
 A record that has not changed since is as it is now; one that has, is what the log last said of it
 before. Where retention has already removed that, the answer would be a guess, and is refused.
+The log is read in steps, as much of it in one as takes about a millisecond.
 """
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from sow.errors import ClientError, TooLarge
+from sow.expressions import Filter
+from sow.history.held import HeldColumn, Rows
 from sow.history.snapshot import Snapshot
 from sow.keys import sow_key
+from sow.steps import Steps
 from sow.store.protocols import Journal, LogEntry
+from sow.topic.records import Records
+
+RECORDS_AT_ONCE = 500
+"""Records of the log or of a snapshot looked at in one step: a millisecond at most."""
 
 
-def as_of(
-    now: Snapshot,
-    newest: int,
-    bookmark: int,
-    journal: Journal,
-    born: Mapping[str, int],
-    bytes_max: int = 2**63,
-) -> Snapshot:
-    """What `now`, all records of a topic at `newest`, was at `bookmark`.
+@dataclass(slots=True)
+class Present:
+    """All records of a topic at bookmark `newest`, from which its past is worked out."""
 
-    `now` must have been taken with keys and be durable; `born` says when each of its records was
-    first published. Touches nothing that changes, so that it may run in a thread.
-    Raises ClientError when the log does not reach back far enough, and TooLarge when more than
-    `bytes_max` bytes of bodies would have to be taken from it.
+    rows: Snapshot
+    identities: HeldColumn[str]
+    born: Rows
+    newest: int
+
+    @classmethod
+    def take(cls, topic: Records, newest: int) -> "Present":
+        """Take hold of what the topic holds now."""
+        table = topic.table
+        slots = table.live()
+        identities: list[str] = table.identities  # type: ignore[assignment]
+        rows = Snapshot.take(topic, slots)
+        return cls(rows, HeldColumn.take(identities, slots), table.born[slots], newest)
+
+
+class LoggedState(NamedTuple):
+    """What the log said of a record."""
+
+    body: bytes
+    seq: int
+    ts_us: int
+
+
+class Logged(NamedTuple):
+    """Records of one log entry, and whose they are."""
+
+    entry: LogEntry
+    start: int
+    identities: list[str]
+
+
+def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Steps[Snapshot]:
+    """What a topic was at `bookmark`.
+
+    `now` must be durable. Raises ClientError when the log does not reach back far enough, and
+    TooLarge when more than `bytes_max` bytes of bodies would have to be taken from it.
     """
-    records = now.topic
-    later = _changed(now, bookmark, newest, journal)
-    states: dict[str, tuple[bytes, int, int] | None] = {}
-    size_bytes = 0
+    topic = now.rows.topic
+    later = yield from _changed(now, bookmark, journal)
+    states: dict[str, LoggedState | None] = {}
+    oldest, size_bytes = journal.first_seq, 0
     if later:
-        for entry in journal.read(journal.first_seq - 1):
-            if entry.seq > bookmark:
-                break
-            if records.has_logged(entry):
-                for at, identity in enumerate(_identities_in(now, entry)):
-                    if identity in later and entry.seq + at <= bookmark:
-                        before = states.get(identity)
-                        size_bytes -= len(before[0]) if before is not None else 0
-                        if entry.op != "publish":
-                            states[identity] = None
-                            continue
-                        states[identity] = entry.bodies[at], entry.seq + at, entry.ts_us
-                        size_bytes += len(entry.bodies[at])
-                        _check_size(size_bytes, bytes_max)
-    if journal.first_seq > 1:
-        _check_known(now, bookmark, later, states, born)
-    then = now.without(later)
-    for identity, state in sorted(
-        ((identity, state) for identity, state in states.items() if state is not None),
-        key=lambda item: item[1][1],
-    ):
-        then.identities.append(identity)
-        then.sow_keys.append(_key(now, identity))
-        then.bodies.append(state[0])
-        then.seqs.append(state[1])
-        then.ts_us.append(state[2])
+        for piece in _pieces(topic, journal, oldest - 1, bookmark):
+            if piece is not None:
+                size_bytes += _follow(states, later, piece)
+                _check_size(size_bytes, bytes_max)
+            yield
+    if oldest > 1:
+        yield from _check_known(now, bookmark, later, states)
+    then = yield from _with_states(now.rows, bookmark, states)
+    yield from then.settle()
     return then
+
+
+def narrowed(
+    snapshot: Snapshot, condition: Filter | None, keys: tuple[str, ...] | None
+) -> Steps[Snapshot]:
+    """The rows that pass a filter and have one of some HeldKeys; None for either: any."""
+    wanted = None if keys is None else set(keys)
+    chosen = np.zeros(len(snapshot), np.bool_)
+    for start in range(0, len(snapshot), RECORDS_AT_ONCE):
+        part = snapshot.part(start, start + RECORDS_AT_ONCE)
+        passing = np.ones(len(part.bodies), np.bool_)
+        if condition is not None:
+            columns = snapshot.topic.decoder(condition.paths).columns(part.bodies)
+            passing &= np.array(list(condition.matches(columns, len(part.bodies))), np.bool_)
+        if wanted is not None:
+            passing &= np.array([key in wanted for key in part.sow_keys], np.bool_)
+        chosen[start : start + RECORDS_AT_ONCE] = passing
+        yield
+    snapshot = snapshot.at(np.flatnonzero(chosen))
+    yield from snapshot.settle()
+    return snapshot
+
+
+def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterator[Logged | None]:
+    """What the log says of a topic after `after`, up to `until`, so much as one step takes; None
+    for an entry of another topic."""
+    for entry in journal.read(after):
+        first, last = max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
+        if last <= first:
+            return
+        if not topic.has_logged(entry):
+            yield None
+            continue
+        for start in range(first, last, RECORDS_AT_ONCE):
+            rows = slice(start, min(start + RECORDS_AT_ONCE, last))
+            if entry.identities is not None:
+                identities = list(entry.identities[rows])
+            else:
+                identities = topic.identities_of(entry.bodies[rows])
+            yield Logged(entry, start, identities)
+
+
+def _changed(now: Present, bookmark: int, journal: Journal) -> Steps[dict[str, bool]]:
+    """Records that changed after a bookmark, and whether only by being published."""
+    changed: dict[str, bool] = {}
+    for piece in _pieces(now.rows.topic, journal, bookmark, now.newest):
+        if piece is not None:
+            published = piece.entry.op == "publish"
+            for identity in piece.identities:
+                changed[identity] = changed.get(identity, True) and published
+        yield
+    return changed
+
+
+def _follow(states: dict[str, LoggedState | None], later: dict[str, bool], piece: Logged) -> int:
+    """Note what the log says of records that have changed later, in the order of what it said last;
+    returns how many bytes more that are."""
+    entry, more_bytes = piece.entry, 0
+    for at, identity in enumerate(piece.identities, piece.start):
+        if identity in later:
+            before = states.pop(identity, None)
+            more_bytes -= len(before.body) if before is not None else 0
+            if entry.op != "publish":
+                states[identity] = None
+                continue
+            states[identity] = LoggedState(entry.bodies[at], entry.seq + at, entry.ts_us)
+            more_bytes += len(entry.bodies[at])
+    return more_bytes
 
 
 def _check_size(size_bytes: int, bytes_max: int) -> None:
@@ -69,43 +159,57 @@ def _check_size(size_bytes: int, bytes_max: int) -> None:
         )
 
 
-def _changed(now: Snapshot, bookmark: int, newest: int, journal: Journal) -> dict[str, bool]:
-    """Records that changed after a bookmark, and whether only by being published."""
-    changed: dict[str, bool] = {}
-    for entry in journal.read(bookmark):
-        if entry.seq > newest:
-            break
-        if now.topic.has_logged(entry):
-            for at, identity in enumerate(_identities_in(now, entry)):
-                if bookmark < entry.seq + at <= newest:
-                    changed[identity] = changed.get(identity, True) and entry.op == "publish"
-    return changed
+def _born(now: Present, bookmark: int) -> Steps[dict[str, int]]:
+    """When the records that have changed since a bookmark were first published."""
+    assert now.rows.stamps is not None
+    changed = np.flatnonzero(now.rows.stamps.seqs > bookmark)
+    names, born = now.identities.at(changed), now.born[changed]
+    found: dict[str, int] = {}
+    for start in range(0, len(changed), RECORDS_AT_ONCE):
+        stop = start + RECORDS_AT_ONCE
+        found.update(zip(names.part(start, stop), born[start:stop].tolist(), strict=True))
+        yield
+    return found
 
 
 def _check_known(
-    now: Snapshot,
-    bookmark: int,
-    later: dict[str, bool],
-    states: dict[str, tuple[bytes, int, int] | None],
-    born: Mapping[str, int],
-) -> None:
+    now: Present, bookmark: int, later: dict[str, bool], states: dict[str, LoggedState | None]
+) -> Steps[None]:
     """Every changed record must be known, or known not to have been there yet."""
-    for identity, only_published in later.items():
+    born = yield from _born(now, bookmark)
+    for at, (identity, only_published) in enumerate(later.items()):
         is_new = only_published and born.get(identity, 0) > bookmark
         if identity not in states and not is_new:
             raise ClientError(
-                f"record {_key(now, identity)} has changed since bookmark {bookmark}, and "
-                "the log no longer says what it was; choose a later bookmark, or keep more of the "
-                "log (TransactionLog/RetentionSize)",
+                f"record {_key(now.rows.topic, identity)} has changed since bookmark {bookmark}, "
+                "and the log no longer says what it was; choose a later bookmark, or keep more of "
+                "the log (TransactionLog/RetentionSize)",
                 reason="invalid bookmark",
             )
+        if at % RECORDS_AT_ONCE == 0:
+            yield
 
 
-def _identities_in(now: Snapshot, entry: LogEntry) -> list[str]:
-    if entry.identities is not None:
-        return list(entry.identities)
-    return now.topic.identities_of(entry.bodies)
+def _with_states(
+    now: Snapshot, bookmark: int, states: dict[str, LoggedState | None]
+) -> Steps[Snapshot]:
+    """The rows that have not changed since, and after them those that the log has told of."""
+    assert now.stamps is not None
+    rows = now.at(np.flatnonzero(now.stamps.seqs <= bookmark))
+    yield
+    keys: array[int] | list[str] = array("Q") if now.topic.keys else []
+    bodies: list[bytes] = []
+    seqs, ts_us = array("q"), array("q")
+    for at, (identity, state) in enumerate(states.items()):
+        if state is not None:
+            keys.append(_key(now.topic, identity))  # type: ignore[arg-type]
+            bodies.append(state.body)
+            seqs.append(state.seq)
+            ts_us.append(state.ts_us)
+        if at % RECORDS_AT_ONCE == 0:
+            yield
+    return rows.and_more(keys, bodies, seqs, ts_us)
 
 
-def _key(now: Snapshot, identity: str) -> str:
-    return str(sow_key(now.topic.domain, identity)) if now.topic.keys else identity
+def _key(topic: Records, identity: str) -> int | str:
+    return sow_key(topic.domain, identity) if topic.keys else identity

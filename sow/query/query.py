@@ -71,6 +71,13 @@ class QueryAnswer:
             {"expression": step.expression, "index": step.index, "rows": step.rows}
             for step in self.steps
         ]
-        # Each record once, whether read to decide or to be returned.
-        touched = len(np.union1d(self.read, self.slots))
-        return {"terms": terms, "rows_touched": touched, "advice": self.advice}
+        return {"terms": terms, "rows_touched": self._touched, "advice": self.advice}
+
+    @property
+    def _touched(self) -> int:
+        """How many records were read to decide or to be returned, each once."""
+        last = max(found.max(initial=-1) for found in (self.read, self.slots))
+        last = max(found.max(initial=-1) for found in (self.read, self.slots))
+        touched = np.zeros(1 + last, np.bool_)
+        touched[self.read] = touched[self.slots] = True
+        return int(np.count_nonzero(touched))

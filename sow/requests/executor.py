@@ -397,14 +397,14 @@ class Executor:
             slots = np.fromiter(there, np.int64, len(there))
         return (yield from self.engine.removal(topic.name, slots, now_us))
 
-    def _sow(self, session: Session, command: Command, _now_us: int) -> None:
-        self.subscriptions.snapshot(session, command)
+    def _sow(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
+        return self.subscriptions.snapshot(session, command)
 
     def _subscribe(self, session: Session, command: Command, _now_us: int) -> None:
         self.subscriptions.subscribe(session, command)
 
-    def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> None:
-        self.subscriptions.sow_and_subscribe(session, command)
+    def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
+        return self.subscriptions.sow_and_subscribe(session, command)
 
     def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
         self.subscriptions.unsubscribe(session, command)

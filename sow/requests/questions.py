@@ -20,6 +20,7 @@ from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Unread
 from sow.lists import comma_list
 from sow.paths import parse_member
 from sow.query import Query
+from sow.steps import Steps
 from sow.store.protocols import Journal
 from sow.topic.rendering import Shape
 from sow.topic_patterns import is_pattern, topic_search
@@ -33,13 +34,14 @@ class Questions:
         self._journal = journal
         self.unread = Unread()
 
-    def answer(self, session: Session, command: Command, name: str) -> None:
+    def answer(self, session: Session, command: Command, name: str) -> Steps[None]:
         """`sow`: say under `name` what the topics hold now."""
         topics, _ = self.topics(command)
         taken = [self.take(session, topic, command) for topic in topics]
         acknowledge(session, command, "processed", s=name)
         self.say_answer(session, taken, name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
+        yield from settle(taken)
 
     def check(self, command: Command, encoding: Encoding) -> None:
         """Raise what speaks against a subscription; nothing is changed."""
@@ -112,7 +114,7 @@ class Questions:
         answer = self._engine.query(topic.definition.name, self.query(command))
         if len(answer.slots) > ANSWER_CHUNK_ROWS:
             self.unread.check(session.id, len(answer.slots))
-        return Snapshot.take(topic.records, answer.slots.tolist()), answer.matches
+        return Snapshot.take(topic.records, answer.slots), answer.matches
 
     def query(self, command: Command) -> Query:
         """The query of a command; raises ClientError."""
@@ -132,8 +134,9 @@ class Questions:
         session.say(replies.group_begin(name))
         for snapshot, _ in taken:
             head = snapshot.topic.renderer.head("sow", name)
-            if len(snapshot) <= ANSWER_CHUNK_ROWS:
-                session.say_lines(snapshot.lines(session.encoding, head, shape, 0))
+            if snapshot.is_short:
+                rows = snapshot.lines(session.encoding, head, shape, 0, len(snapshot))
+                session.say_lines(rows)
             else:
                 frames = snapshot.frames(session.encoding, head, shape)
                 held = self.unread.hold(session.id, len(snapshot), frames)
@@ -188,6 +191,13 @@ def shape_of(command: Command) -> Shape:
     """What a command wants to see of each record."""
     options = command.options
     return Shape(not options.no_sowkey, options.timestamp, options.select)
+
+
+def settle(taken: list[tuple[Snapshot, int]]) -> Steps[None]:
+    """Let go of what was taken hold of and is in no row, now that the moment has passed."""
+    yield
+    for snapshot, _ in taken:
+        yield from snapshot.settle()
 
 
 def counts_of(taken: list[tuple[Snapshot, int]]) -> dict[str, int]:

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from sow.commands import ACKS, Command
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feeds import Feed
@@ -80,7 +82,7 @@ class Replacing:
             rows: set[str] = set()
             if with_snapshot:
                 taken.append(self._not_held(topic, command, current))
-                rows.update(taken[-1][0].identities)
+                rows.update(taken[-1][0].identities())
             outdated = [
                 identity
                 for identity in focus
@@ -175,11 +177,14 @@ class Replacing:
         """The part of a snapshot that the session does not hold as it stands."""
         options = command.options
         whole = dataclasses.replace(self._questions.query(command), top_n=None, skip_n=0)
-        slots = self._engine.query(topic.definition.name, whole).slots.tolist()
-        rows = Snapshot.take(topic.records, slots).without(current)
+        slots = self._engine.query(topic.definition.name, whole).slots
+        if current:
+            identities = topic.records.table.identities
+            new = [identities[slot] not in current for slot in slots.tolist()]
+            slots = slots[np.array(new, np.bool_)]
         first = options.skip_n or 0
-        last = len(rows) if options.top_n is None else min(first + options.top_n, len(rows))
-        return rows.at(range(first, last)), len(rows)
+        last = None if options.top_n is None else first + options.top_n
+        return Snapshot.take(topic.records, slots[first:last]), len(slots)
 
     @staticmethod
     def _say_lost(session: Session, lines: Lines, held: Held, gone: Iterable[str]) -> None:

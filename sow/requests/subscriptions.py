@@ -21,9 +21,10 @@ from sow.lists import comma_list
 from sow.requests.ending import Ending
 from sow.requests.following import Following
 from sow.requests.from_bookmark import FromBookmark
-from sow.requests.questions import Questions, acknowledge, counts_of, sow_keys
+from sow.requests.questions import Questions, acknowledge, counts_of, settle, sow_keys
 from sow.requests.replacing import Replacing
 from sow.requests.subscription import Register, Subscription
+from sow.steps import Steps
 from sow.store.protocols import Journal
 
 
@@ -55,9 +56,9 @@ class Subscriptions:
 
     # Commands.
 
-    def snapshot(self, session: Session, command: Command) -> None:
+    def snapshot(self, session: Session, command: Command) -> Steps[None]:
         """`sow`."""
-        self.questions.answer(session, command, self._register.new_name("q"))
+        yield from self.questions.answer(session, command, self._register.new_name("q"))
 
     def subscribe(self, session: Session, command: Command) -> None:
         """`subscribe` and `delta_subscribe`."""
@@ -83,7 +84,7 @@ class Subscriptions:
             self._following.join(subscription)
             acknowledge(session, command, *ACKS, s=subscription.name)
 
-    def sow_and_subscribe(self, session: Session, command: Command) -> None:
+    def sow_and_subscribe(self, session: Session, command: Command) -> Steps[None]:
         """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
         if command.options.top_n is not None and command.options.skip_n is not None:
             raise NotAvailable(
@@ -108,11 +109,13 @@ class Subscriptions:
         )
         subscription, topics = self._following.begin(session, command, complete, shares=complete)
         for topic, (snapshot, _) in zip(topics, taken, strict=True):
-            self._following.follow(subscription, topic, () if complete else snapshot.identities)
+            told = () if complete else snapshot.identities()
+            self._following.follow(subscription, topic, told)
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
         self.questions.say_answer(session, taken, subscription.name, subscription.key.shape)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
+        yield from settle(taken)
 
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> None:
         old = self._subscription(session, command.subscription or "")

@@ -6,14 +6,12 @@ as the text of their string. Records that are asked for by themselves have a col
 their fields (`sow.messages.arrow`). What a writer sends has those of the six that say what to do.
 """
 
-import asyncio
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from aiohttp import web
 
 from conflated_topics.ipc import from_ipc, to_ipc
 from sow.errors import ClientError, clipped
@@ -24,8 +22,10 @@ from sow.messages.arrow_input import read_stream
 from sow.requests.staged_writes import StagedRows
 from sow.topic.records import Records
 
-ROWS_AT_ONCE = 10_000
-"""Rows of one batch: a few milliseconds to make, and what readers take at a time themselves."""
+ROWS_AT_ONCE = 4_000
+"""Rows of one batch: a millisecond to make, and still few batches for who reads them."""
+BATCH_BYTES = 1024**2
+"""Bytes of bodies in one batch, about, where they are long."""
 SCHEMA = pa.schema(
     [
         ("bookmark", pa.int64()),
@@ -72,22 +72,26 @@ def of_log(piece: LogRows) -> pa.RecordBatch:
 
 def of_snapshot(snapshot: Snapshot) -> Iterable[pa.RecordBatch]:
     """Records as they stand."""
-    for start in range(0, len(snapshot), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
+    for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
+        stamps = snapshot.stamps
+        assert stamps is not None
+        numbers = stamps.sow_keys.numbers
         yield _batch(
-            np.array(snapshot.seqs[rows], np.int64),
+            stamps.seqs[start:stop],
             snapshot.topic.name,
-            snapshot.sow_keys[rows],
+            stamps.sow_keys.part(start, stop)
+            if numbers is None
+            else pa.array(numbers[start:stop]).cast(pa.string()),
             "publish",
-            np.array(snapshot.ts_us[rows], np.int64),
-            texts(snapshot.topic, snapshot.bodies[rows]),
+            stamps.ts_us[start:stop],
+            texts(snapshot.topic, snapshot.bodies.part(start, stop)),
         )
 
 
 def _batch(
     seqs: "np.typing.NDArray[np.int64]",
     topic: str,
-    keys: Sequence[str],
+    keys: Sequence[str] | pa.Array,
     op: str,
     ts_us: "np.typing.NDArray[np.int64]",
     values: Sequence[bytes | str | None],
@@ -96,7 +100,7 @@ def _batch(
     columns = [
         pa.array(seqs, pa.int64()),
         pa.repeat(pa.scalar(topic), count),
-        pa.array(keys, pa.string()),
+        keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string()),
         pa.repeat(pa.scalar(op), count),
         pa.array(ts_us, pa.timestamp("us", tz="UTC")),
         pa.array(values, pa.string()),
@@ -129,22 +133,19 @@ class ArrowStream:
         return taken
 
 
-async def write_stream(response: web.StreamResponse, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write batches as the body of a response, each made in a thread when it is its turn."""
-    rest = iter(batches)
-    first = await asyncio.to_thread(next, rest, None)
-    stream = ArrowStream(SCHEMA if first is None else first.schema)
-    batch = first
-    while batch is not None:
-        await response.write(stream.piece([batch]))
-        batch = await asyncio.to_thread(next, rest, None)
-    await response.write(stream.end())
-    await response.write_eof()
+def streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Batches as a stream, piece by piece; they are of one schema, and of `SCHEMA` if there are
+    none."""
+    stream: ArrowStream | None = None
+    for batch in batches:
+        stream = stream or ArrowStream(batch.schema)
+        yield stream.piece([batch])
+    yield (stream or ArrowStream()).end()
 
 
 def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
     """Records as columns of their fields; those without fields as one column, `value`."""
-    kind, bodies = snapshot.topic.message_type, snapshot.bodies
+    kind, bodies = snapshot.topic.message_type, snapshot.bodies.part(0, len(snapshot))
     if kind.name == "json":
         table = table_of_json(bodies)
     elif kind.structured:

@@ -1,8 +1,10 @@
 """A connection: writes a session's outbox to its socket, as fast as the socket takes it.
 
 Frames are written straight to the transport, since equal subscriptions share them ready made.
-The transport's own buffer is kept small: what a slow client has not taken stays in the session's
-outbox, where it is counted and bounded.
+What has still to be made, rows of an answer or the past from the log, is made in turns with
+everybody else's work (`sow.server.turns`), however fast its client reads. The transport's own
+buffer is kept small: what a slow client has not taken stays in the session's outbox, where it is
+counted and bounded.
 """
 
 import asyncio
@@ -16,6 +18,9 @@ from sow.server.driver import Driver
 SOCKET_BUFFER_BYTES = 256 * 1024
 """What a transport may hold that the socket has not taken: enough to keep a fast one busy between
 two turns of the loop, little beside what the bounds of a session allow."""
+WRITE_BYTES = 64 * 1024
+"""So much that is ready made is written at once, the rest in turns: some ten microseconds of work,
+and more than clients that keep up are told at a time."""
 GRACE_S = 2.0
 """How long a client that was given up may take to read why: what is on its way across the world
 arrives in less, and one that does not read at all holds its file no longer."""
@@ -26,6 +31,8 @@ class Connection:
 
     `on_end` is called when the server has given the session up and its last line is written.
     """
+
+    name = "writing to a client"
 
     def __init__(
         self,
@@ -41,7 +48,7 @@ class Connection:
         self._transport = below.transport
         self._flow = below.flow
         self._on_end = on_end
-        self._again: asyncio.Handle | None = None
+        self._in_line = False
         self._aborting: asyncio.TimerHandle | None = None
         self._own()
 
@@ -73,34 +80,69 @@ class Connection:
         return self.session.belongs_to(self)
 
     def write(self) -> None:
-        """Write what may leave and the socket takes; wait for the socket with the rest."""
+        """Write what may leave, is at hand and the socket takes; line up or wait with the rest."""
+        more = self._write(self._write_ready)
+        if more and not self._in_line:
+            self._in_line = True
+            self._driver.turns.add(self)
+
+    def go_on(self, until_s: float) -> bool:
+        """Write on until `until_s`, and make what has to be made; whether there is more."""
+        more = False
+        try:
+            more = self._write(lambda now_us: self._write_all(now_us, until_s))
+            return more
+        finally:
+            self._in_line = more
+
+    def _write(self, fill_socket: Callable[[int], bool]) -> bool:
+        """Let the socket have what it takes; whether it takes more than it was given."""
         if self._transport.is_closing():
-            return
+            return False
         session, now_us = self.session, self._driver.now_us()
-        self._fill_socket(now_us)
+        more = fill_socket(now_us)
         if session.outbox or session.ended is not None:
             self._executor.apply_back_pressure(session, now_us)
-            self._fill_socket(now_us)
+            more = fill_socket(now_us)
         if session.ended is not None and self._aborting is None:
             self._give_up()
+        return more
 
-    def _fill_socket(self, now_us: int) -> None:
-        session, transport = self.session, self._transport
-        released = self._driver.engine.ledger.released
-        while not self._flow.paused:
-            frame = session.pull(released, now_us)
+    def _write_ready(self, now_us: int) -> bool:
+        """Write what is ready made, and not very much of it."""
+        released, room = self._driver.engine.ledger.released, WRITE_BYTES
+        while room > 0:
+            if self._flow.paused:
+                self._flow.wait(self.write)
+                return False
+            frame = self.session.pull(released, now_us, makes=False)
             if frame is None:
-                if not session.outbox:
-                    self._emptied()
-                return
+                self._look_whether_empty()
+                return False
             if not frame:
-                # There is work to do before the next frame; others get their turn first.
-                self._again = asyncio.get_running_loop().call_soon(self.write)
-                return
-            transport.write(frame)
-        self._flow.wait(self.write)
+                return True
+            self._transport.write(frame)
+            room -= len(frame)
+        return True
 
-    def _emptied(self) -> None:
+    def _write_all(self, now_us: int, until_s: float) -> bool:
+        """Write whatever there is, until `until_s`, one frame at least."""
+        loop, released = asyncio.get_running_loop(), self._driver.engine.ledger.released
+        while not self._flow.paused:
+            frame = self.session.pull(released, now_us)
+            if frame is None:
+                self._look_whether_empty()
+                return False
+            if frame:
+                self._transport.write(frame)
+            if loop.time() >= until_s:
+                return True
+        self._flow.wait(self.write)
+        return False
+
+    def _look_whether_empty(self) -> None:
+        if self.session.outbox:
+            return
         if self.session.ended is not None:
             self._on_end()
         else:
@@ -115,6 +157,8 @@ class Connection:
         if self.owns:
             self._driver.detach(self.session)
         self._flow.forget(self.write)
-        for pending in (self._aborting, self._again):
-            if pending is not None:
-                pending.cancel()
+        if self._in_line:
+            self._in_line = False
+            self._driver.turns.remove(self)
+        if self._aborting is not None:
+            self._aborting.cancel()

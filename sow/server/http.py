@@ -18,13 +18,14 @@ from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import parse_order_by
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.history.snapshot import Snapshot
 from sow.lists import comma_list
 from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, PLAIN_TEXT
 from sow.paths import value_at
 from sow.query import Query
+from sow.requests.asking import ask
 from sow.requests.executor import OPERATOR, Executor
-from sow.server.arrow import of_documents, of_snapshot, write_stream
+from sow.server.arrow import of_documents, of_snapshot, streamed
 from sow.server.bodies import Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
@@ -32,6 +33,7 @@ from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import json_response
+from sow.server.streamed import write_pieces
 from sow.topic.rendering import Shape
 
 QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain")
@@ -87,30 +89,48 @@ class HttpDoor:
         options = read_options(asked, "query")
         query = self._query(asked, options)
         kind = accepted(request, FORMATS, FORMATS_LATER)
-        meta = read_flag(asked, "meta")
-        answer = self._engine.query(topic.definition.name, query)
-        headers = {
-            "SOW-Matches": str(answer.matches),
-            "SOW-Index": answer.index,
-            "SOW-Bookmark": str(self._engine.seq),
-        }
-        if read_flag(asked, "explain"):
-            return json_response(answer.explain, headers=headers)
-        snapshot = Snapshot.take(topic.records, answer.slots.tolist(), with_keys=meta)
-        if kind == ARROW:
-            await self._settled()
-            return await _write_arrow(request, snapshot, meta, headers)
+        meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
         shape = Shape(select=options.select)
-        if shape.select is not None:
+        if shape.select is not None and kind != ARROW and not explain:
             topic.records.renderer.check_select(shape.select)
-        await self._settled()
-        return await _write_rows(
-            request,
-            snapshot.documents(meta, shape),
-            kind,
-            headers,
-            len(snapshot) <= ANSWER_CHUNK_ROWS,
+        found = await self._driver.turns.take(
+            "a query over HTTP", ask(self._engine, topic.definition.name, query, with_keys=meta)
         )
+        headers = {
+            "SOW-Matches": str(found.answer.matches),
+            "SOW-Index": found.answer.index,
+            "SOW-Bookmark": str(found.bookmark),
+        }
+        if explain:
+            return json_response(found.answer.explain, headers=headers)
+        await self._settled()
+        if kind == ARROW:
+            return await self._write_arrow(request, found.rows, meta, headers)
+        pieces = _pieces(found.rows.documents(meta, shape), kind == NDJSON)
+        if found.rows.is_short:
+            return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
+        return await self._write(request, pieces, kind, headers)
+
+    async def _write(
+        self,
+        request: web.Request,
+        pieces: Iterable[bytes],
+        kind: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers=headers)
+        response.content_type = kind
+        await response.prepare(request)
+        await write_pieces(self._driver.turns, "an answer over HTTP", response, pieces)
+        return response
+
+    async def _write_arrow(
+        self, request: web.Request, rows: Snapshot, meta: bool, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Rows as an Arrow stream: a column for each field, or (`meta`) rows as those of the
+        log."""
+        batches = of_snapshot(rows) if meta else await asyncio.to_thread(of_documents, rows)
+        return await self._write(request, streamed(batches), ARROW, headers)
 
     def _query(self, asked: Mapping[str, str], options: Options) -> Query:
         text = asked.get("filter")
@@ -279,38 +299,6 @@ async def _conflated(request: web.Request) -> bool:
             f"conflated is {shown(str(asked['conflated']))}; it must be true or false"
         )
     return asked["conflated"]
-
-
-async def _write_rows(
-    request: web.Request,
-    chunks: Iterable[list[bytes]],
-    kind: str,
-    headers: Mapping[str, str],
-    in_one_piece: bool,
-) -> web.StreamResponse:
-    """Rows as a JSON array or as lines; in one piece when few."""
-    pieces = _pieces(chunks, kind == NDJSON)
-    if in_one_piece:
-        return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
-    response = web.StreamResponse(headers=headers)
-    response.content_type = kind
-    await response.prepare(request)
-    for piece in pieces:
-        await response.write(piece)
-    await response.write_eof()
-    return response
-
-
-async def _write_arrow(
-    request: web.Request, snapshot: Snapshot, meta: bool, headers: Mapping[str, str]
-) -> web.StreamResponse:
-    """Rows as an Arrow stream: a column for each field, or (`meta`) rows as those of the log."""
-    batches = of_snapshot(snapshot) if meta else await asyncio.to_thread(of_documents, snapshot)
-    response = web.StreamResponse(headers=headers)
-    response.content_type = ARROW
-    await response.prepare(request)
-    await write_stream(response, batches)
-    return response
 
 
 def _pieces(chunks: Iterable[list[bytes]], lines: bool) -> Iterable[bytes]:

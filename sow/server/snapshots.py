@@ -12,13 +12,8 @@ How long they are kept, and which go where there is no room, is the business of
 import asyncio
 import secrets
 import zlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from aiohttp import web
 
 from sow.engine.engine import Engine
@@ -26,16 +21,19 @@ from sow.errors import Busy, ClientError
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.snapshot import Snapshot
-from sow.history.snapshot_as_of import as_of
+from sow.history.snapshot_as_of import Present, as_of, narrowed
 from sow.lists import comma_list
 from sow.media_types import ARROW
 from sow.query import Query
-from sow.server.arrow import of_snapshot, write_stream
+from sow.requests.asking import ask
+from sow.server.arrow import of_snapshot, streamed
 from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
 from sow.server.responses import json_response
+from sow.server.streamed import write_pieces
 from sow.server.taken_snapshots import SNAPSHOT_KEPT_US, Taken, TakenSnapshots
+from sow.steps import Result, Steps
 
 COUNTED_US = 1_000_000
 """How often it is looked whether snapshots hold too much: in that time some hundred thousand
@@ -46,6 +44,9 @@ AS_OF_AT_ONCE = 2
 """States of the past that are worked out at once: each reads the log from its beginning."""
 AS_OF_WAITING_MAX = 20
 """Those that may wait for their turn: whoever is behind more would give up waiting first."""
+KEYS_AT_ONCE = 2_000
+"""Keys that are texts, of which one step finds the part: a fraction of a millisecond."""
+NOTHING = np.zeros(0, np.int64)
 TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
 READ_PARAMETERS = ("part",)
 
@@ -57,7 +58,7 @@ class SnapshotDoor:
         self._driver = driver
         self._engine = engine
         self._taken = TakenSnapshots(engine)
-        self._past = ThreadPoolExecutor(AS_OF_AT_ONCE, thread_name_prefix="as-of")
+        self._past = asyncio.Semaphore(AS_OF_AT_ONCE)
         self._past_waiting = 0
         self._bounding: asyncio.Task[None] | None = None
         self._looked_us = 0
@@ -75,10 +76,11 @@ class SnapshotDoor:
         topic, client = self._engine.topic(asked["topic"]), client_address(request)
         snapshot, bookmark = await self._snapshot(asked)
         self._taken.make_room(client, len(snapshot), self._driver.now_us())
-        split = await asyncio.to_thread(split_by_key, snapshot, parts)
+        split = await self._in_turns(split_by_key(snapshot, parts))
         name, now_us = secrets.token_urlsafe(12), self._driver.now_us()
         taken = Taken(name, client, topic, split, bookmark, now_us)
-        self._taken.add(await asyncio.to_thread(taken.measure))
+        await self._in_turns(taken.measure())
+        self._taken.add(taken)
         await self._bound()
         return json_response(
             {
@@ -97,12 +99,14 @@ class SnapshotDoor:
         keys = tuple(comma_list(asked["keys"])) if "keys" in asked else None
         if "as_of" in asked:
             return await self._earlier(asked["topic"], asked["as_of"], condition, keys)
-        answer = engine.query(asked["topic"], Query(filter=condition, keys=keys))
-        snapshot = Snapshot.take(engine.topic(asked["topic"]).records, answer.slots.tolist())
-        bookmark = engine.seq
+        query = Query(filter=condition, keys=keys)
+        found = await self._in_turns(ask(engine, asked["topic"], query))
         if self._driver.failure is None:
             await self._driver.durable()
-        return snapshot, bookmark
+        return found.rows, found.bookmark
+
+    async def _in_turns(self, steps: Steps[Result]) -> Result:
+        return await self._driver.turns.take("a snapshot", steps)
 
     async def _earlier(
         self, name: str, moment: str, condition: Filter | None, keys: tuple[str, ...] | None
@@ -111,34 +115,20 @@ class SnapshotDoor:
         if not topic.is_logged:
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
         topic.records.check_filter(condition)
-        table = topic.records.table
-        slots = table.live().tolist()
-        now, newest = Snapshot.take(topic.records, slots), self._engine.seq
-        born = dict(zip(now.identities, table.born[slots].tolist(), strict=True))
-        await self._driver.durable()
-        instead = "a state is of one moment: write a bookmark or a time"
-        bookmark = parse_start("as_of", moment, journal, newest, instead)
-        room = self._taken.client_bytes_max
-        then = await self._in_past(partial(as_of, now, newest, bookmark, journal, born, room))
-        return _narrowed(then, condition, keys), bookmark
-
-    async def _in_past(self, work: Callable[[], Snapshot]) -> Snapshot:
-        """Work out a state of the past when it is its turn; it goes on though a client has gone."""
         if self._past_waiting >= AS_OF_WAITING_MAX:
             raise Busy(f"{AS_OF_WAITING_MAX} snapshots of the past are being worked out; try later")
-
-        def counted() -> Snapshot:
-            try:
-                return work()
-            finally:
-                loop.call_soon_threadsafe(done)
-
-        def done() -> None:
-            self._past_waiting -= 1
-
-        loop = asyncio.get_running_loop()
         self._past_waiting += 1
-        return await asyncio.shield(loop.run_in_executor(self._past, counted))
+        try:
+            async with self._past:
+                now = Present.take(topic.records, self._engine.seq)
+                await self._driver.durable()
+                instead = "a state is of one moment: write a bookmark or a time"
+                bookmark = parse_start("as_of", moment, journal, now.newest, instead)
+                room = self._taken.client_bytes_max
+                then = await self._in_turns(as_of(now, bookmark, journal, room))
+                return await self._in_turns(narrowed(then, condition, keys)), bookmark
+        finally:
+            self._past_waiting -= 1
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """One part of a snapshot, as an Arrow stream; raises UnknownRecord, ClientError."""
@@ -152,7 +142,8 @@ class SnapshotDoor:
         response = web.StreamResponse(headers={"SOW-Bookmark": str(taken.bookmark)})
         response.content_type = ARROW
         await response.prepare(request)
-        await write_stream(response, of_snapshot(taken.parts[part]))
+        pieces = streamed(of_snapshot(taken.parts[part]))
+        await write_pieces(self._driver.turns, "reading a snapshot", response, pieces)
         taken.touch(self._driver.now_us())
         return response
 
@@ -174,7 +165,7 @@ class SnapshotDoor:
             doubtful = [taken for taken in over if taken.name not in counted]
             for taken in doubtful:
                 counted.add(taken.name)
-                await asyncio.to_thread(taken.count)
+                await self._in_turns(taken.count())
             if not doubtful:
                 self._taken.drop(over[0].name)
 
@@ -188,30 +179,29 @@ class SnapshotDoor:
         return False
 
 
-def split_by_key(snapshot: Snapshot, parts: int) -> list[Snapshot]:
+def split_by_key(snapshot: Snapshot, parts: int) -> Steps[list[Snapshot]]:
     """The same rows in `parts` parts, those of a key always in the same one."""
     if parts == 1:
         return [snapshot]
-    numbers = (
-        pa.array(snapshot.sow_keys, pa.string()).cast(pa.uint64()).to_numpy()
-        if snapshot.topic.keys
-        else np.array([zlib.crc32(key.encode()) for key in snapshot.sow_keys], np.uint64)
-    )
-    chosen = (numbers % np.uint64(parts)).astype(np.int64)
+    chosen = yield from _parts_of_keys(snapshot, parts)
     places = np.split(np.argsort(chosen, kind="stable"), np.cumsum(np.bincount(chosen))[:-1])
-    empty = snapshot.at([])  # ten thousand parts of a few rows are one that is empty, mostly
-    found = [snapshot.at(rows.tolist()) if len(rows) else empty for rows in places]
+    empty = snapshot.at(NOTHING)  # ten thousand parts of a few rows are one that is empty, mostly
+    found = []
+    for rows in places:
+        found.append(snapshot.at(rows) if len(rows) else empty)
+        yield
     return found + [empty] * (parts - len(found))
 
 
-def _narrowed(
-    snapshot: Snapshot, condition: Filter | None, keys: tuple[str, ...] | None
-) -> Snapshot:
-    if condition is not None and len(snapshot):
-        columns: Any = snapshot.topic.decoder(condition.paths).columns(snapshot.bodies)
-        inside = condition.matches(columns, len(snapshot))
-        snapshot = snapshot.at([at for at, hit in enumerate(inside) if hit])
-    if keys is not None:
-        wanted = set(keys)
-        snapshot = snapshot.at([at for at, k in enumerate(snapshot.sow_keys) if k in wanted])
-    return snapshot
+def _parts_of_keys(snapshot: Snapshot, parts: int) -> Steps["np.typing.NDArray[np.uint16]"]:
+    """The part that each row belongs to; numbers so small are sorted in one pass."""
+    assert snapshot.stamps is not None
+    sow_keys = snapshot.stamps.sow_keys
+    if sow_keys.numbers is not None:
+        return (sow_keys.numbers % np.uint64(parts)).astype(np.uint16)
+    chosen = np.zeros(len(snapshot), np.uint16)
+    for start in range(0, len(snapshot), KEYS_AT_ONCE):
+        stop = start + KEYS_AT_ONCE
+        chosen[start:stop] = [zlib.crc32(k.encode()) % parts for k in sow_keys.part(start, stop)]
+        yield
+    return chosen

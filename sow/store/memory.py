@@ -212,6 +212,10 @@ class Table:
             return [str(int(self._sow_keys[slots[0]]))]
         return [str(key) for key in self._sow_keys[np.asarray(slots, np.int64)].tolist()]
 
+    def sow_key_numbers(self, slots: Slots) -> NDArray[np.uint64] | None:
+        """SowKeys as numbers; None where the records' own keys take their place."""
+        return None if self._make_sow_keys is None else self._sow_keys[slots]
+
     def sow_key(self, slot: int) -> str:
         """The SowKey of the record in a slot, as text."""
         if self._make_sow_keys is None:

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import ClientError, TooLarge
-from sow.history.snapshot import Snapshot
-from sow.history.snapshot_as_of import as_of
+from sow.expressions import compile_filter
+from sow.history import snapshot_as_of as module
+from sow.history.snapshot_as_of import Present, as_of, narrowed
+from sow.steps import at_once
 from sow.store.protocols import LogEntry
 from sow.store.volatile import MemoryJournal
 from tests.topic.making import body, held, put, records
@@ -43,10 +45,8 @@ class History:
         self.states.append(state)
 
     def at(self, bookmark, **more):
-        now = Snapshot.take(self.topic, self.topic.table.live().tolist())
-        table = self.topic.table
-        born = {name: int(table.born[slot]) for name, slot in table.slots.items()}
-        return as_of(now, self.journal.last_seq, bookmark, self.journal, born, **more)
+        now = Present.take(self.topic, self.journal.last_seq)
+        return at_once(as_of(now, bookmark, self.journal, **more))
 
 
 @given(steps, st.data())
@@ -54,15 +54,18 @@ def test_a_state_that_has_passed_is_what_it_was(log, data):
     history = History(log)
     bookmark = data.draw(st.integers(0, len(log)))
     then = history.at(bookmark)
-    found = {document["id"]: document for document in map(json.loads, then.bodies)}
+    rows = then.part(0, len(then))
+    found = {document["id"]: document for document in map(json.loads, rows.bodies)}
     assert found == history.states[bookmark]
-    assert then.sow_keys == [history.topic.sow_key_of(name) for name in then.identities]
-    assert all(seq <= bookmark for seq in then.seqs)
+    names = history.topic.identities_of(rows.bodies)
+    assert rows.sow_keys == [history.topic.sow_key_of(name) for name in names]
+    assert all(seq <= bookmark for seq in rows.seqs)
 
 
 def test_now_is_what_there_is():
     history = History([(1, 1), (2, 2)])
-    assert [json.loads(one) for one in history.at(2).bodies] == held(history.topic)
+    then = history.at(2)
+    assert [json.loads(one) for one in then.part(0, 2).bodies] == held(history.topic)
 
 
 def test_what_the_log_does_not_reach_is_refused_and_what_it_does_is_not():
@@ -82,3 +85,15 @@ def test_how_much_is_taken_from_the_log_is_bounded():
     assert len(history.at(2, bytes_max=size)) == 2
     with pytest.raises(TooLarge, match="choose a later bookmark"):
         history.at(2, bytes_max=size - 1)
+
+
+def test_a_state_is_narrowed_by_a_filter_and_by_keys(monkeypatch):
+    monkeypatch.setattr(module, "RECORDS_AT_ONCE", 2)
+    history = History([(1, 1), (2, 2), (3, 2), (1, 2), (3, 1)])
+    then, condition = history.at(4), compile_filter("/v = 2")
+    passing = at_once(narrowed(then, condition, None))
+    assert [json.loads(one)["id"] for one in passing.part(0, 9).bodies] == [1, 2, 3]
+    key = passing.part(0, 1).sow_keys[0]
+    (one,) = at_once(narrowed(then, condition, (key, "7"))).part(0, 9).bodies
+    assert json.loads(one)["id"] == 1
+    assert len(at_once(narrowed(then, None, ()))) == 0

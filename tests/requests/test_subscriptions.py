@@ -405,7 +405,8 @@ SOW = b'{"c":"sow","t":"orders","cid":"q"}'
 
 
 def test_answers_that_nobody_reads_are_bounded_for_a_session_and_for_all(world, monkeypatch):
-    monkeypatch.setattr("sow.requests.questions.ANSWER_CHUNK_ROWS", 1)
+    for room in ("sow.requests.questions", "sow.history.snapshot"):
+        monkeypatch.setattr(f"{room}.ANSWER_CHUNK_ROWS", 1)
     world.publish("orders", *({"id": number} for number in range(4)))
     unread = world.executor.subscriptions.questions.unread = Unread(rows_max=14)
     first, second, third, fourth = (world.client() for _ in range(4))

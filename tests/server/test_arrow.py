@@ -45,7 +45,7 @@ def with_world(work):
 
 def snapshot_of(world, topic):
     records = world.engine.topic(topic).records
-    return Snapshot.take(records, records.table.live().tolist())
+    return Snapshot.take(records, records.table.live())
 
 
 def records_of(topic="orders"):

@@ -4,6 +4,7 @@ import asyncio
 import io
 from dataclasses import replace
 
+import numpy as np
 import pyarrow.ipc
 import pytest
 
@@ -19,6 +20,7 @@ from sow.server.snapshots import (
     split_by_key,
 )
 from sow.server.taken_snapshots import IDLE_US, SNAPSHOT_KEPT_US
+from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, Served, World, stepped
 
 PASSING = replace(ORDERS, name="passing", durability="transient")
@@ -163,12 +165,16 @@ async def test_rows_are_split_by_key_the_same_way_every_time():
     world = World()
     world.publish(*(b'{"id":%d}' % at for at in range(50)))
     records = world.engine.topic("orders").records
-    snapshot = Snapshot.take(records, records.table.live().tolist())
-    first = [list(part.identities) for part in split_by_key(snapshot, 4)]
-    assert first == [list(part.identities) for part in split_by_key(snapshot, 4)]
+    snapshot = Snapshot.take(records, records.table.live())
+
+    def split(rows, parts):
+        return at_once(split_by_key(rows, parts))
+
+    first = [list(part.identities()) for part in split(snapshot, 4)]
+    assert first == [list(part.identities()) for part in split(snapshot, 4)]
     assert sum(map(len, first)) == 50
     assert all(first), "fifty keys leave none of four parts empty"
-    assert len(split_by_key(snapshot, 1)) == 1
-    few = split_by_key(snapshot.at([0]), 1000)
+    assert len(split(snapshot, 1)) == 1
+    few = split(snapshot.at(np.zeros(1, np.int64)), 1000)
     assert (len(few), sum(map(len, few))) == (1000, 1)
     await world.driver.close()

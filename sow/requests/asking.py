@@ -1,0 +1,34 @@
+"""Asking: a query is answered, and its rows are held, all of them as of one moment.
+
+Finding the records may take long and is done in steps; with the last of these the rows are taken
+hold of, before anything can change. What is then left to do changes nothing any more.
+"""
+
+from typing import NamedTuple
+
+from sow.engine.engine import Engine
+from sow.history.snapshot import Snapshot
+from sow.query import Query
+from sow.query.query import QueryAnswer
+from sow.steps import Steps
+
+
+class Found(NamedTuple):
+    """What a query named, as of `bookmark`, and how it was found."""
+
+    answer: QueryAnswer
+    rows: Snapshot
+    bookmark: int
+
+
+def ask(engine: Engine, name: str, query: Query, with_keys: bool = True) -> Steps[Found]:
+    """What a query names of a topic; raises UnknownTopic and ClientError.
+
+    `with_keys`: SowKeys, bookmarks and times are wanted, too.
+    """
+    answer = engine.query(name, query)
+    rows = Snapshot.take(engine.topic(name).records, answer.slots, with_keys)
+    asked = Found(answer, rows, engine.seq)
+    yield
+    yield from rows.settle()
+    return asked

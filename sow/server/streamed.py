@@ -1,0 +1,43 @@
+"""Streamed answers: long ones, made and written a little at a time.
+
+Pieces are made in turns with everybody else's work (`sow.server.turns`), some hundred kilobytes at
+most, and written when the client has taken what came before. Who waits for a turn or for the client
+is cancelled when the client goes, so that nothing more is made for it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from aiohttp import web
+
+from sow.server.turns import Turns
+from sow.steps import Steps
+
+WRITE_BYTES = 256 * 1024
+"""So much is made before it is written: as much as a socket takes in one go, and more than enough
+for what a write costs not to count."""
+
+
+async def write_pieces(
+    turns: Turns, name: str, response: web.StreamResponse, pieces: Iterable[bytes]
+) -> None:
+    """Write the rest of a response whose head is written; each piece is made in a short step.
+
+    `name` is what an operator calls this work.
+    """
+    rest = iter(pieces)
+    while written := await turns.take(name, gathered(rest)):
+        await response.write(written)
+    await response.write_eof()
+
+
+def gathered(pieces: Iterator[bytes]) -> Steps[bytes]:
+    """The next pieces, up to some `WRITE_BYTES` together; nothing when there are no more."""
+    found: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        found.append(piece)
+        size += len(piece)
+        if size >= WRITE_BYTES:
+            break
+        yield
+    return b"".join(found)

@@ -1,0 +1,23 @@
+"""What is asked is answered as of one moment, whatever happens while it is written."""
+
+import pytest
+
+from sow.errors import UnknownTopic
+from sow.query import Query
+from sow.requests.asking import ask
+from sow.steps import at_once
+from tests.core.harness import ORDERS, World
+
+
+def test_an_answer_has_its_rows_its_bookmark_and_how_it_was_found():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    found = at_once(
+        ask(world.engine, "orders", Query(filter=world.engine.filter("/id > 1"), top_n=1))
+    )
+    assert (found.answer.matches, len(found.rows), found.bookmark) == (2, 1, 3)
+    assert found.rows.stamps is not None
+    found = at_once(ask(world.engine, "orders", Query(), with_keys=False))
+    assert found.rows.stamps is None
+    with pytest.raises(UnknownTopic):
+        at_once(ask(world.engine, "nope", Query()))

@@ -1,0 +1,92 @@
+"""A long answer is written as its client takes it, in turns with everybody else."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from sow.server import streamed
+from sow.server.routes import Route
+from sow.server.streamed import gathered, write_pieces
+from sow.steps import at_once
+from tests.server.stand_ins import Served, World, read_answer, stepped, turns
+
+
+class Place(Served):
+    """A door that answers with as many pieces as it is asked for."""
+
+    def __init__(self):
+        world, self.made = World(), 0
+        super().__init__(world, Route("GET", "/pieces/{count}", self.answer, ""))
+
+    def pieces(self, count):
+        for _ in range(count):
+            self.made += 1
+            yield b"x" * 1000
+
+    async def answer(self, request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        pieces = self.pieces(int(request.match_info["count"]))
+        await write_pieces(self.world.driver.turns, "pieces", response, pieces)
+        return response
+
+
+@pytest.mark.parametrize("count", [0, 1, 999])
+@stepped
+async def test_all_pieces_come_in_order(count):
+    async with Place() as place:
+        assert (await place.get(f"/pieces/{count}")).body == b"x" * 1000 * count
+        assert place.world.driver.watch.longest_s.keys() >= {"pieces"}
+
+
+@stepped
+async def test_no_more_is_made_than_the_client_takes():
+    async with Place() as place:
+        socket = await place.begin("GET", "/pieces/100000")
+        await turns(2000)
+        made = place.made
+        assert 1000 * made <= 3 * streamed.WRITE_BYTES, "one write is on its way, one is made"
+        socket.take()
+        await turns(2000)
+        assert made < place.made <= 3 * made
+        await gone(socket)
+
+
+@stepped
+async def test_nothing_is_made_for_a_client_that_has_gone():
+    async with Place() as place:
+        socket = await place.begin("GET", "/pieces/100000")
+        await turns(5)
+        await gone(socket)
+        made = place.made
+        await turns(2000)
+        assert place.made == made
+
+
+async def gone(socket):
+    socket.protocol.connection_lost(None)
+    await turns(5)
+
+
+@stepped
+async def test_others_have_their_turn_between_two_pieces(monkeypatch):
+    monkeypatch.setattr("sow.server.turns.SLICE_S", 0.0)
+    async with Place() as place:
+        long = await place.begin("GET", "/pieces/200")
+        short = await place.begin("GET", "/pieces/1")
+        while not short.closed:
+            short.take()
+            await asyncio.sleep(0)
+        assert read_answer(short.written).body
+        assert place.made < 200
+        await gone(long)
+        await gone(short)
+
+
+def test_a_write_is_of_bounded_size(monkeypatch):
+    monkeypatch.setattr(streamed, "WRITE_BYTES", 10)
+    pieces = iter([b"1234"] * 4)
+    assert at_once(gathered(pieces)) == b"1234" * 3
+    assert at_once(gathered(pieces)) == b"1234"
+    assert at_once(gathered(pieces)) == b""
