@@ -26,7 +26,7 @@ def ask(engine: Engine, name: str, query: Query, with_keys: bool = True) -> Step
 
     `with_keys`: SowKeys, bookmarks and times are wanted, too.
     """
-    answer = engine.query(name, query)
+    answer = yield from engine.answering(name, query)
     rows = Snapshot.take(engine.topic(name).records, answer.slots, with_keys)
     asked = Found(answer, rows, engine.seq)
     yield

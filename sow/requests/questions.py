@@ -19,7 +19,7 @@ from sow.history.bookmarks import NOW, Span, parse_bookmark
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Unread
 from sow.lists import comma_list
 from sow.paths import parse_member
-from sow.query import Query
+from sow.query import Query, QueryAnswer
 from sow.steps import Steps
 from sow.store.protocols import Journal
 from sow.topic.rendering import Shape
@@ -36,8 +36,7 @@ class Questions:
 
     def answer(self, session: Session, command: Command, name: str) -> Steps[None]:
         """`sow`: say under `name` what the topics hold now."""
-        topics, _ = self.topics(command)
-        taken = [self.take(session, topic, command) for topic in topics]
+        taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
         self.say_answer(session, taken, name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
@@ -108,10 +107,28 @@ class Questions:
             raise UnknownTopic(f"no topic matches the pattern {shown(name)}")
         return topics, search
 
-    def take(self, session: Session, topic: LiveTopic, command: Command) -> tuple[Snapshot, int]:
-        """What a command asks for of a topic, and how many records match; raises ClientError."""
-        self.check_fields(topic, command)
-        answer = self._engine.query(topic.definition.name, self.query(command))
+    def take_all(self, session: Session, command: Command) -> Steps[list[tuple[Snapshot, int]]]:
+        """What a command asks for of its topics, and how many records match; raises ClientError.
+
+        All is as of the last step: of several topics each is made ready first, and asked then.
+        """
+        for topic in self.topics(command)[0]:
+            self.check_fields(topic, command)
+        query = self.query(command)
+        answers: dict[LiveTopic, QueryAnswer] = {}
+        for topic in self.topics(command)[0]:
+            answers = {topic: (yield from self._engine.answering(topic.definition.name, query))}
+        return [
+            self._take(session, topic, answers.get(topic) or self._answer(topic, query))
+            for topic in self.topics(command)[0]
+        ]
+
+    def _answer(self, topic: LiveTopic, query: Query) -> QueryAnswer:
+        return self._engine.query(topic.definition.name, query)
+
+    def _take(
+        self, session: Session, topic: LiveTopic, answer: QueryAnswer
+    ) -> tuple[Snapshot, int]:
         if len(answer.slots) > ANSWER_CHUNK_ROWS:
             self.unread.check(session.id, len(answer.slots))
         return Snapshot.take(topic.records, answer.slots), answer.matches

@@ -100,10 +100,7 @@ class Subscriptions:
             self._replace(session, command, with_snapshot=True)
             return
         self._following.check_room(session, command)
-        taken = [
-            self.questions.take(session, topic, command)
-            for topic in self.questions.topics(command)[0]
-        ]
+        taken = yield from self.questions.take_all(session, command)
         complete = sow_keys(command) is None and all(
             matches == len(snapshot) for snapshot, matches in taken
         )

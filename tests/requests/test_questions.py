@@ -6,6 +6,7 @@ from sow.commands import Command, Options
 from sow.encodings import LINES
 from sow.errors import ClientError, UnknownTopic
 from sow.requests.questions import Questions, feed_key, shape_of, sow_keys
+from sow.steps import at_once
 from tests.core.harness import World
 
 
@@ -60,9 +61,9 @@ def test_keys_are_given_once():
 
 def test_an_answer_is_of_one_moment_and_says_how_many_match(world, questions):
     world.publish("orders", *({"id": number} for number in range(5)))
-    session, topic = world.client().session, world.engine.topics["orders"]
+    session = world.client().session
     asked = Command("sow", topic="orders", filter="/id > 1", options=Options(top_n=2))
-    snapshot, matches = questions.take(session, topic, asked)
+    ((snapshot, matches),) = at_once(questions.take_all(session, asked))
     world.publish("orders", {"id": 2, "px": 1})
     assert (len(snapshot), matches) == (2, 3)
     assert snapshot.bodies.part(0, 2) == [b'{"id":2}', b'{"id":3}']
