@@ -12,6 +12,7 @@ It does not compare values, apply filters or know what a record is.
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 from conflated_topics.schedules import Schedule
@@ -19,6 +20,11 @@ from conflated_topics.schedules import Schedule
 K = TypeVar("K")
 V = TypeVar("V")
 Fold = Callable[[V, V], V]
+
+
+JOINED_FACTOR = 8
+"""For each key that is taken when not all are, so many of later windows that are due are joined
+with the first: so they never pile up, and it costs less than what is done with those taken."""
 
 
 class Conflator(Generic[K, V]):
@@ -106,17 +112,53 @@ class Conflator(Generic[K, V]):
         """The newest value that waits for `key`, in whatever window; None: in none."""
         return self._pending[key] if key in self._pending else self.closed(key)
 
-    def take(self, now_us: int) -> dict[K, V]:
+    def take(self, now_us: int, count_max: int | None = None) -> dict[K, V]:
         """What is released by `now_us`: a value for each key, those of the oldest window first.
 
-        What is handed over is the caller's and waits no longer. Taking late hands over more at
-        once, and never other values.
+        With `count_max` it is so many keys at most; `due_us` says whether there are more. What is
+        handed over is the caller's and waits no longer. Taking late hands over more at once, and
+        never other values.
         """
         self._close(now_us)
+        if count_max is not None:
+            self._join(now_us, JOINED_FACTOR * count_max)
+            return self._take_some(now_us, count_max)
         taken: dict[K, V] = {}
-        while self._closed and self._closed[0][0] <= now_us:
-            _, entries = self._closed.popleft()
-            self._put(taken, entries)
+        while self._is_due(0, now_us):
+            self._put(taken, self._closed.popleft()[1])
+        return taken
+
+    def _is_due(self, at: int, now_us: int) -> bool:
+        return len(self._closed) > at and self._closed[at][0] <= now_us
+
+    def _join(self, now_us: int, count: int) -> None:
+        """Bring keys of windows that are due into the first of them, about `count` at most: they
+        are late, and are to be released once."""
+        while count > 0 and self._is_due(1, now_us):
+            later = self._closed[1][1]
+            some = list(islice(later, count))
+            count -= len(some)
+            self._put(self._closed[0][1], {key: later.pop(key) for key in some})
+            if not later:
+                del self._closed[1]
+
+    def _take_some(self, now_us: int, count: int) -> dict[K, V]:
+        """The first keys of the first window, with what other windows that are due have of them."""
+        if not self._is_due(0, now_us):
+            return {}
+        at, taken = 0, self._closed[0][1]
+        if len(taken) > count:
+            at, first = 1, taken
+            taken = {key: first.pop(key) for key in list(islice(first, count))}
+        else:
+            del self._closed[0]
+        while self._is_due(at, now_us):
+            later = self._closed[at][1]
+            self._put(taken, {key: later.pop(key) for key in taken if key in later})
+            if later:
+                at += 1
+            else:
+                del self._closed[at]
         return taken
 
     def take_all(self) -> dict[K, V]:
@@ -137,13 +179,30 @@ class Conflator(Generic[K, V]):
             taken[key] = self._fold(taken[key], value) if key in taken else value
 
     def _close(self, now_us: int) -> None:
+        ended = list(self.schedule.close(now_us))
+        if not ended:
+            return
+        if (
+            ended[0][0] == ended[-1][0]
+            and sum(len(keys) for _, keys in ended) > len(self._pending) // 2
+        ):
+            self._end(ended[0][0], self._split())
+            return
         pop = self._pending.pop
-        for release_us, keys in self.schedule.close(now_us):
-            entries = {key: pop(key) for key in keys}
-            if self._closed and self._closed[-1][0] == release_us:
-                self._put(self._closed[-1][1], entries)
-            else:
-                self._closed.append((release_us, entries))
+        for release_us, keys in ended:
+            self._end(release_us, {key: pop(key) for key in keys})
+
+    def _split(self) -> dict[K, V]:
+        """What the schedule has just closed, where it is most of what waits: the others move."""
+        entries = self._pending
+        self._pending = {key: entries.pop(key) for key in list(self.schedule.keys())}
+        return entries
+
+    def _end(self, release_us: int, entries: dict[K, V]) -> None:
+        if self._closed and self._closed[-1][0] == release_us:
+            self._put(self._closed[-1][1], entries)
+        elif entries:
+            self._closed.append((release_us, entries))
 
     def check(self) -> None:
         """Assert what everything above relies on: a key has one window, the schedule knows it and

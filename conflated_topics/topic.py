@@ -162,15 +162,18 @@ class FocusedConflator(Generic[K, V]):
         self.updates_in += len(gone)
         self._conflator.offer(list(compress(keys, there)), gone, now_us)
 
-    def take(self, now_us: int) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
+    def take(
+        self, now_us: int, count_max: int | None = None
+    ) -> tuple[list[tuple[K, V]], list[Removal[K, V]]]:
         """What is released by `now_us`: records that enter or change, and records that leave.
 
+        With `count_max` it is so many keys at most; `due_us` says whether there are more.
         Both in the order in which their windows began; a key is in one of the two. A removal of
         what the copy does not hold is left out: it came and went within one window.
         """
         updates: list[tuple[K, V]] = []
         removals: list[Removal[K, V]] = []
-        for key, value in self._conflator.take(now_us).items():
+        for key, value in self._conflator.take(now_us, count_max).items():
             if not isinstance(value, Removal):
                 updates.append((key, value))
             elif self._holds(key):

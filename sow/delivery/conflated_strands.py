@@ -21,6 +21,9 @@ from sow.encodings import Encoding
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
 
+RELEASED_AT_ONCE = 1_000
+"""Updates that are released in one step; wording them takes some five milliseconds."""
+
 ConflationPlace = tuple[Lines, Key]
 """What an update is conflated by: the topic as the subscription sees it, and its key there."""
 
@@ -129,8 +132,8 @@ class ConflatedStrand(Strand):
         return self.conflator.due_us()
 
     def release(self, now_us: int) -> None:
-        """Take out of the conflator what is due; `flush` hands it out."""
-        self._released += self.conflator.take(now_us).items()
+        """Take out of the conflator what is due, or some of it; `flush` hands it out."""
+        self._released += self.conflator.take(now_us, RELEASED_AT_ONCE).items()
 
     def release_all(self) -> None:
         """Take out what waits, due or not."""

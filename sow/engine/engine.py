@@ -254,8 +254,15 @@ class Engine:
         self.ledger.moment(now_us)
 
     def advance(self, now_us: int) -> None:
-        """Carry out what is due by `now_us`: records expire, conflated updates are released."""
-        self.timers.run(self.ledger.moment(now_us))
+        """Carry out what is due by `now_us`, in one step; see `fall_due`."""
+        at_once(self.fall_due(now_us))
+
+    def fall_due(self, now_us: int) -> Steps[None]:
+        """Carry out what is due by `now_us`: records expire, conflated updates are released.
+
+        Each topic and each subscription does a bounded part of it; what is left is due again.
+        """
+        yield from self.timers.run(self.ledger.moment(now_us))
 
     def _work(self, topic: LiveTopic, now_us: int) -> None:
         """Have a topic do what is due there."""
@@ -278,9 +285,9 @@ class Engine:
             self._route(topic, batch)
 
     def release_strand(self, strand: ConflatedStrand, now_us: int) -> None:
-        """Let a conflated subscription have what is due at `now_us`."""
+        """Let a conflated subscription have what is due at `now_us`, or some of it."""
         strand.release(now_us)
-        self._waiting[strand] = None
+        self.flush_strand(strand)
 
     def look_after(self, strand: Strand) -> None:
         """Flush a strand with the open group if it has something to hand out."""
@@ -434,6 +441,8 @@ class Engine:
             group = self.ledger.open
             strand.flush(group.number, self.ledger.now_us)
             group.sessions.update(strand.members)
+            # One that follows its client's pace may have been asked for more than a step gives.
+            self.timers.note(strand)
 
     def flush(self) -> Group:
         """Close the open group and hand it over, its strands handed out and its sessions sealed.

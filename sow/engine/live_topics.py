@@ -200,7 +200,7 @@ class SourceTopic(LiveTopicBase):
         return None if self.expirations is None else self.expirations.due_us()
 
     def work(self, now_us: int) -> list[Batch]:
-        """Remove the records whose time has come."""
+        """Remove the records whose time has come, or some of them: `due_us` says it then."""
         expired = [] if self.expirations is None else self.expirations.take(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
@@ -208,7 +208,7 @@ class SourceTopic(LiveTopicBase):
     def restore_expirations(self) -> None:
         """Take over the expiries that the restored records have."""
         if self.expirations is not None:
-            self.expirations.restore(self.records.table.slots)
+            self.expirations.restore()
 
 
 class CopyTopic(LiveTopicBase):

@@ -1,7 +1,7 @@
 """The timers: what is due when, so that nobody has to be asked who has nothing to do.
 
 Whoever does something by itself as time passes (a conflated topic, a conflated subscription,
-lifetimes, dropped sessions) is added once and *noted* whenever it may have become due earlier
+lifetimes, sessions that go) is added once and *noted* whenever it may have become due earlier
 than it said before. Things due at the same time are done in the order they were added in, so a
 conflated topic comes before what is made from it. Times are in microseconds; no clock here.
 """
@@ -10,6 +10,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 from typing import Protocol
+
+from sow.steps import Steps
 
 
 class Timed(Protocol):
@@ -27,6 +29,8 @@ class Timers:
         self._heap: list[tuple[int, int, Timed]] = []
         self._added: dict[Timed, tuple[int, Callable[[int], None]]] = {}
         self._noted: dict[Timed, int] = {}
+        self._done: dict[Timed, None] = {}
+        """What has been done in a run that goes on: it is not waited for until the run is over."""
         self._numbers = itertools.count()
 
     def add(self, item: Timed, act: Callable[[int], None]) -> None:
@@ -38,11 +42,12 @@ class Timers:
         """This is not waited for any more."""
         self._added.pop(item, None)
         self._noted.pop(item, None)
+        self._done.pop(item, None)
 
     def note(self, item: Timed) -> None:
         """`item` may be due earlier than it was."""
         due_us = item.due_us()
-        if due_us is not None and item in self._added:
+        if due_us is not None and item in self._added and item not in self._done:
             noted = self._noted.get(item)
             if noted is None or due_us < noted:
                 self._noted[item] = due_us
@@ -61,27 +66,40 @@ class Timers:
         return heap[0][0] if heap else None
 
     def check(self) -> None:
-        """Assert what is always true of timers; not while something that is due is being done."""
+        """Assert what is always true of timers, between two steps."""
         heap = {(due_us, item) for due_us, _, item in self._heap}
         assert heap >= {(due_us, item) for item, due_us in self._noted.items()}, (
             "lost from the heap"
         )
         assert self._noted.keys() <= self._added.keys()
-        for item in self._added:
+        assert self._done.keys() <= self._added.keys() - self._noted.keys()
+        for item in self._added.keys() - self._done.keys():
             due_us = item.due_us()
             assert due_us is None or self._noted.get(item, due_us + 1) <= due_us, "due unnoticed"
         for at in range(1, len(self._heap)):
             assert self._heap[(at - 1) // 2] <= self._heap[at]
 
-    def run(self, now_us: int) -> None:
-        """Do what is due by now, each thing once: what is due again at once waits its turn."""
-        done: list[Timed] = []
-        while (due_us := self.due_us()) is not None and due_us <= now_us:
-            item = heapq.heappop(self._heap)[2]
-            del self._noted[item]
-            ready_us = item.due_us()
-            if ready_us is not None and ready_us <= now_us:
-                self._added[item][1](now_us)
-            done.append(item)
-        for item in done:
-            self.note(item)
+    def run(self, now_us: int) -> Steps[None]:
+        """Do what is due by now, one thing at each step and each thing once: what is due again at
+        once waits its turn, which comes when everything else has had its own."""
+        try:
+            while (due_us := self.due_us()) is not None and due_us <= now_us:
+                item = heapq.heappop(self._heap)[2]
+                del self._noted[item]
+                self._done[item] = None
+                ready_us = item.due_us()
+                if ready_us is not None and ready_us <= now_us:
+                    self._act(item, now_us)
+                    yield
+        finally:
+            done, self._done = self._done, {}
+            for item in done:
+                self.note(item)
+
+    def _act(self, item: Timed, now_us: int) -> None:
+        try:
+            self._added[item][1](now_us)
+        except Exception:
+            # It would fail again at once, and for ever.
+            self._done.pop(item, None)
+            raise

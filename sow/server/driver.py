@@ -22,6 +22,7 @@ from sow.engine.ledger import Group
 from sow.errors import DiskFull, StoreError
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
+from sow.server.falling_due import FallingDue
 from sow.server.group_commit import GroupCommit
 from sow.server.step_watch import StepWatch
 from sow.server.turns import Turns
@@ -68,7 +69,8 @@ class Driver:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writers: dict[Session, Callable[[], None]] = {}
         self._turning = False
-        self._alarm = Alarm(clock, self._ring)
+        self._falling_due = FallingDue(engine, self.turns, self.now_us)
+        self._alarm = Alarm(clock, self._falling_due.begin)
         self._tidying: asyncio.TimerHandle | None = None
         self._clock_watch = ClockWatch(clock)
         engine.hear_of_work(self.wake)
@@ -222,13 +224,6 @@ class Driver:
     def now_us(self) -> int:
         """The present moment, in microseconds since 1970 UTC."""
         return self.clock.now_us()
-
-    def _ring(self) -> None:
-        try:
-            with self._watched("what falls due"):
-                self.engine.advance(self.now_us())
-        finally:
-            self.wake()
 
     def clock_ahead_s(self) -> float:
         """How many seconds the server's time is ahead of the machine's; see `ClockWatch`."""

@@ -17,6 +17,10 @@ from sow.topic.records import Records
 
 # A pending update: body, sequence number and time of the underlying change.
 CopyUpdate = tuple[bytes, int, int]
+RELEASED_AT_ONCE = 500
+"""Records that are released in one step, some two or three milliseconds of work."""
+RELEASED_AT_ONCE = 1_000
+"""Records that are released in one step: some five milliseconds of work."""
 LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
@@ -106,8 +110,9 @@ class ConflatedCopy:
         return self.conflation.due_us()
 
     def release(self, now_us: int) -> list[Batch]:
-        """Apply to the copy what is due by now, and return it as changes of the copy."""
-        return self._apply(*self.conflation.take(now_us))
+        """Apply to the copy what is due by now, and return it as changes of the copy; of many
+        records some, and `due_us` says that there are more."""
+        return self._apply(*self.conflation.take(now_us, RELEASED_AT_ONCE))
 
     def accept(
         self,

@@ -1,21 +1,35 @@
 """Lifetimes: which records of a topic expire when.
 
-A heap of (time, identity). An update of a record moves its expiry, so an entry may be out of
-date when its time comes; the topic's table says what holds (`Table.expires_us`). Entries out of
-date are dropped in bulk when they outnumber the rest, always before new ones are taken in: what
-is being added is never judged by a table that has not got it yet.
+A heap of (time, records): records that were published together expire together. An update of a
+record moves its expiry, so an entry may be out of date when its time comes; the topic's table says
+what holds (`Table.expires_us`). When entries out of date outnumber the rest, the heap becomes the
+*old* one, of which every addition sifts a few times its own size into a new one: from its end, so
+that it stays a heap. Additions sift before they add: what is being added is never judged by a table
+that has not got it yet. So nothing here takes longer than what it is asked for.
 """
 
 import heapq
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
 
 from sow.store.memory import Table
 
 STALE_FACTOR_MAX = 4
 """A record that is published again leaves its older entry behind. Beyond so many for each record
-the heap is made anew, which costs each entry a constant."""
+the heap is sifted."""
+SIFTED_FACTOR = 8
+"""So much is sifted for each record that is added: twice what makes an old heap go before the new
+one has grown as large."""
 ENTRIES_MIN = 1024
 """A small heap is left alone."""
+EXPIRED_AT_ONCE = 200
+"""Records of one entry, and entries that are looked at in one go: about a millisecond of work for
+whoever has them removed."""
+
+Entry = tuple[int, tuple[str, ...]]
 
 
 class Expirations:
@@ -23,49 +37,95 @@ class Expirations:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._heap: list[tuple[int, str]] = []
+        self._heap: list[Entry] = []
+        self._old: list[Entry] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Records that are waited for, those that are out of date included."""
+        return self._count
 
     def add(self, identities: Sequence[str], expires_us: int) -> None:
         """These records, which the table has already, expire at `expires_us`; 0 is never."""
         if not expires_us:
             return
-        if len(self._heap) > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)):
-            self._heap = list({entry for entry in self._heap if self._holds(*entry)})
-            heapq.heapify(self._heap)
-        for identity in identities:
-            heapq.heappush(self._heap, (expires_us, identity))
+        if self._count > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)) and not self._old:
+            self._old, self._heap = self._heap, []
+        if self._old:
+            self._sift(SIFTED_FACTOR * len(identities))
+        for entry in _entries(expires_us, identities):
+            heapq.heappush(self._heap, entry)
+        self._count += len(identities)
 
-    def restore(self, identities: Iterable[str]) -> None:
+    def _sift(self, count: int) -> None:
+        """Bring `count` records of the old heap or more into the new one, if they hold."""
+        while self._old and count > 0:
+            expires_us, names = self._old.pop()  # a leaf: what is left is a heap
+            count -= len(names)
+            kept = tuple(name for name in dict.fromkeys(names) if self._holds(expires_us, name))
+            self._count -= len(names) - len(kept)
+            if kept:
+                heapq.heappush(self._heap, (expires_us, kept))
+
+    def restore(self) -> None:
         """Take over the expiries that a restored table holds."""
-        expires_us = self._table.expires_us
-        if expires_us is not None:
-            for identity in identities:
-                self.add((identity,), int(expires_us[self._table.slots[identity]]))
+        column = self._table.expires_us
+        if column is None:
+            return
+        slots = np.fromiter(self._table.slots.values(), np.int64, len(self._table))
+        slots = slots[column[slots] > 0]
+        slots = slots[np.argsort(column[slots], kind="stable")]
+        timed = zip(column[slots].tolist(), slots.tolist(), strict=True)
+        identities = self._table.identities
+        self._heap = [
+            entry
+            for expires_us, run in groupby(timed, itemgetter(0))
+            for entry in _entries(expires_us, [identities[slot] or "" for _, slot in run])
+        ]
+        heapq.heapify(self._heap)
+        self._old, self._count = [], len(slots)
 
     def due_us(self) -> int | None:
         """When the next record may expire."""
-        return self._heap[0][0] if self._heap else None
+        heap = self._first()
+        return heap[0][0] if heap else None
+
+    def _first(self) -> list[Entry]:
+        """The heap that has the earliest entry."""
+        if self._old and (not self._heap or self._old[0] < self._heap[0]):
+            return self._old
+        return self._heap
 
     def take(self, now_us: int) -> list[str]:
-        """Records whose time has come."""
+        """Records whose time has come: some of them, if they are many. `due_us` says whether there
+        may be more; what was taken does not hold any more when it is called again."""
         expired: dict[str, None] = {}
-        while self._heap and self._heap[0][0] <= now_us:
-            expires_us, identity = heapq.heappop(self._heap)
-            if self._holds(expires_us, identity):
-                expired[identity] = None
+        looked_at = 0
+        while looked_at < EXPIRED_AT_ONCE and (heap := self._first()) and heap[0][0] <= now_us:
+            expires_us, names = heapq.heappop(heap)
+            looked_at += len(names)
+            expired |= dict.fromkeys(name for name in names if self._holds(expires_us, name))
+        self._count -= looked_at
         return list(expired)
 
     def check(self) -> None:
         """Assert that every record of the table that expires is waited for."""
         column = self._table.expires_us
-        waiting = set(self._heap)
+        waiting = {(at, name) for at, names in (*self._heap, *self._old) for name in names}
         for identity, slot in self._table.slots.items():
             expires_us = 0 if column is None else int(column[slot])
             assert not expires_us or (expires_us, identity) in waiting, f"{identity} never expires"
-        for at in range(1, len(self._heap)):
-            assert self._heap[(at - 1) // 2] <= self._heap[at]
+        for heap in (self._heap, self._old):
+            for at in range(1, len(heap)):
+                assert heap[(at - 1) // 2] <= heap[at]
+        assert self._count == sum(len(names) for _, names in (*self._heap, *self._old))
 
     def _holds(self, expires_us: int, identity: str) -> bool:
         slot = self._table.slots.get(identity)
         column = self._table.expires_us
         return slot is not None and column is not None and int(column[slot]) == expires_us
+
+
+def _entries(expires_us: int, identities: Sequence[str]) -> Iterable[Entry]:
+    for start in range(0, len(identities), EXPIRED_AT_ONCE):
+        yield expires_us, tuple(identities[start : start + EXPIRED_AT_ONCE])

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conflated_topics import Conflator, OnDemand, PerKey, Tick
+from conflated_topics import conflator as conflators
 
 INTERVAL = 1_000_000
 GATHER = 20_000
@@ -169,3 +171,47 @@ def test_check_finds_a_window_that_is_not_its_keys():
     conflator.schedule.open(["a"], 1)
     with pytest.raises(AssertionError, match="a window is not its key's"):
         conflator.check()
+
+
+@pytest.mark.parametrize("make", [lambda: PerKey(INTERVAL), lambda: Tick(INTERVAL)])
+@given(logs, st.lists(st.integers(1, 3 * INTERVAL), max_size=8), st.integers(1, 3))
+def test_taking_some_at_a_time_hands_over_what_taking_all_does(make, log, waits, count_max):
+    """However late: the same keys and values at each moment, none of them twice."""
+    whole, parts = Conflator(make(), max), Conflator(make(), max)
+    log, takes = timed(log), []
+    for wait in waits:
+        takes.append((takes[-1] if takes else 0) + wait)
+    moments = sorted([(at, 0, "", 0) for at in takes] + [(t, 1, k, v) for t, k, v in log])
+    with mock.patch.object(conflators, "JOINED_FACTOR", 1):
+        for now, offers, key, value in [*moments, (10**12, 0, "", 0)]:
+            if offers:
+                whole.offer([key], [value], now)
+                parts.offer([key], [value], now)
+                continue
+            taken = []
+            while (due := parts.due_us()) is not None and due <= now:
+                some = parts.take(now, count_max)
+                assert 0 < len(some) <= count_max
+                parts.check()
+                taken += some.items()
+            assert len(dict(taken)) == len(taken), "a key twice"
+            assert dict(taken) == whole.take(now)
+    assert len(parts) == 0
+
+
+def test_what_is_offered_between_two_parts_waits_for_its_own_window():
+    conflator = Conflator(PerKey(INTERVAL))
+    conflator.offer("abc", [1, 1, 1], 0)
+    assert conflator.take(INTERVAL, 1) == {"a": 1}
+    conflator.offer("ab", [2, 2], INTERVAL)
+    assert conflator.take(INTERVAL, 5) == {"b": 1, "c": 1}
+    assert conflator.take(2 * INTERVAL, 5) == {"a": 2, "b": 2}
+
+
+def test_most_of_what_waits_ends_as_quickly_as_the_little_that_does_not():
+    conflator = Conflator(PerKey(INTERVAL))
+    conflator.offer(range(1000), range(1000), 0)
+    conflator.offer([-1, -2], [7, 8], 1)
+    assert conflator.take(INTERVAL) == {key: key for key in range(1000)}
+    conflator.check()
+    assert conflator.take(2 * INTERVAL) == {-1: 7, -2: 8}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.delivery import conflated_strands
 from sow.delivery.conflated_feeds import ConflatedFeed
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.lines import FeedKey
@@ -28,6 +29,18 @@ def test_a_window_is_said_once_at_its_end():
     assert windows.said(SECOND - 1) == []
     assert windows.said(SECOND) == [("p", {"id": 1, "v": 2})]
     assert windows.strand.due_us() is None
+
+
+def test_of_much_that_is_due_some_is_released_at_a_time(monkeypatch):
+    monkeypatch.setattr(conflated_strands, "RELEASED_AT_ONCE", 2)
+    windows = Windows()
+    windows.put(0, *({"id": at} for at in range(5)))
+    assert [document["id"] for _, document in windows.said(SECOND)] == [0, 1]
+    windows.put(SECOND, {"id": 4, "v": 2}, {"id": 0, "v": 2})
+    assert [document["id"] for _, document in windows.said(SECOND)] == [2, 3]
+    assert windows.said(SECOND) == [("p", {"id": 4})]
+    assert windows.said(SECOND) == []
+    assert len(windows.said(2 * SECOND)) == 2
 
 
 def test_windows_end_in_the_order_in_which_they_opened():

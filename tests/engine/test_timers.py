@@ -3,6 +3,7 @@
 import pytest
 
 from sow.engine.timers import Timers
+from sow.steps import at_once
 
 
 class Item:
@@ -34,10 +35,10 @@ def made(*dues_us):
 def test_things_are_done_when_they_are_due_each_once():
     timers, _, done = made(30, 10)
     assert timers.due_us() == 10
-    timers.run(9)
-    timers.run(10)
-    timers.run(40)
-    timers.run(50)
+    at_once(timers.run(9))
+    at_once(timers.run(10))
+    at_once(timers.run(40))
+    at_once(timers.run(50))
     assert done == [(1, 10), (0, 40)]
     assert timers.due_us() is None
     timers.check()
@@ -45,7 +46,7 @@ def test_things_are_done_when_they_are_due_each_once():
 
 def test_at_the_same_time_the_first_to_be_added_goes_first():
     timers, _, done = made(10, 10, 10)
-    timers.run(10)
+    at_once(timers.run(10))
     assert [item for item, _ in done] == [0, 1, 2]
 
 
@@ -56,14 +57,14 @@ def test_what_is_due_earlier_than_it_was_is_noted():
     timers.expect(items[1])
     timers.check()
     assert timers.due_us() == 20
-    timers.run(25)
+    at_once(timers.run(25))
     assert done == [(0, 25), (1, 25)]
 
 
 def test_what_is_due_later_than_it_was_waits():
     timers, items, done = made(10)
     items[0].at_us = 20
-    timers.run(10)
+    at_once(timers.run(10))
     assert (done, timers.due_us()) == ([], 20)
     timers.check()
 
@@ -75,7 +76,7 @@ def test_what_is_due_again_at_once_waits_its_turn():
         done.append((0, now_us))
 
     timers.add(items[0], again)
-    timers.run(10)
+    at_once(timers.run(10))
     assert [item for item, _ in done] == [0, 1]
     assert timers.due_us() == 10
 
@@ -84,7 +85,7 @@ def test_what_is_removed_is_not_waited_for():
     timers, items, done = made(10)
     timers.remove(items[0])
     timers.note(items[0])
-    timers.run(99)
+    at_once(timers.run(99))
     assert (done, timers.due_us()) == ([], None)
     timers.check()
 
@@ -94,3 +95,58 @@ def test_something_that_is_due_and_was_not_noted_is_found_out():
     items[0].at_us = 5
     with pytest.raises(AssertionError, match="due unnoticed"):
         timers.check()
+
+
+def test_between_two_steps_others_are_noted_and_what_was_done_waits():
+    timers, items, done = made(10, 10, None)
+
+    def again(now_us):
+        done.append((0, now_us))
+
+    timers.add(items[0], again)
+    timers.add(items[1], lambda now_us: done.append((1, now_us)))
+    steps = timers.run(10)
+    next(steps)
+    timers.note(items[0])
+    timers.expect(items[0])
+    items[2].at_us = 5
+    timers.note(items[2])
+    timers.check()
+    for _ in steps:
+        timers.check()
+    assert [item for item, _ in done] == [0, 2, 1], "none of them twice"
+    assert timers.due_us() == 10
+
+
+def test_a_run_that_is_given_up_forgets_nothing():
+    timers, _, done = made(10, 10)
+    steps = timers.run(10)
+    next(steps)
+    steps.close()
+    timers.check()
+    at_once(timers.run(10))
+    assert [item for item, _ in done] == [0, 1]
+
+
+def test_what_fails_is_not_tried_again_until_it_is_noted():
+    timers, items, done = made(10, 10)
+
+    def fail(_now_us):
+        raise ValueError("no")
+
+    timers.add(items[0], fail)
+    with pytest.raises(ValueError, match="no"):
+        at_once(timers.run(10))
+    at_once(timers.run(10))
+    assert (done, timers.due_us()) == ([(1, 10)], None)
+
+
+def test_what_is_removed_while_others_are_done_is_forgotten():
+    timers, items, _ = made(10, 10)
+    steps = timers.run(10)
+    next(steps)
+    items[0].at_us = 10
+    timers.remove(items[0])
+    at_once(steps)
+    timers.check()
+    assert timers.due_us() is None

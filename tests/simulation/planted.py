@@ -226,8 +226,8 @@ MUTATIONS = (
     Mutation(
         "a lifetime is noted for another time than the record says",
         "sow/topic/expirations.py",
-        "heapq.heappush(self._heap, (expires_us, identity))",
-        "heapq.heappush(self._heap, (expires_us - 1, identity))",
+        "for entry in _entries(expires_us, identities):",
+        "for entry in _entries(expires_us - 1, identities):",
     ),
     Mutation(
         "a corrected clock steps back",
@@ -354,8 +354,8 @@ MUTATIONS = (
     Mutation(
         "only the first record of a publish expires",
         "sow/topic/expirations.py",
-        "        for identity in identities:\n            heapq.heappush",
-        "        for identity in identities[:1]:\n            heapq.heappush",
+        "        for entry in _entries(expires_us, identities):",
+        "        for entry in _entries(expires_us, identities[:1]):",
     ),
     Mutation(
         "a record that changes stays under its old value in a hash index",
@@ -458,6 +458,18 @@ MUTATIONS = (
         "sow/engine/removals.py",
         "slots[self._table.born[slots] <= self._seq]",
         "slots",
+    ),
+    Mutation(
+        "a key that is late twice is released twice",
+        "conflated_topics/conflator.py",
+        "{key: later.pop(key) for key in taken if key in later}",
+        "{}",
+    ),
+    Mutation(
+        "what was done in a run that goes on is waited for as well",
+        "sow/engine/timers.py",
+        " and item not in self._done",
+        "",
     ),
 )
 

@@ -289,7 +289,7 @@ class Simulation:
             self.time.set(random.choice((-3600, -5, 5, 3600)) * SECOND)
         topics = varied(random) if random.random() < 0.5 else ()
         self.world = self.world.restart(*topics, clock=MachineClock(self.time))
-        self.world.engine.advance(self.world.now)
+        self.world.advance(0)
         self.world.settle()
         self.model.expire(self.world.now)
         for client in self.clients:

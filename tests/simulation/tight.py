@@ -13,10 +13,15 @@ BOUNDS = {
         1000,
     ),
     ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
-    ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 500),
+    ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
     ("sow.delivery.folding:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
+    (
+        "sow.topic.conflated_copy:RELEASED_AT_ONCE",
+        "sow.delivery.conflated_strands:RELEASED_AT_ONCE",
+    ): (1, 3, 500),
+    ("sow.topic.expirations:EXPIRED_AT_ONCE",): (1, 2, 200),
     ("sow.engine.removals:RECORDS_AT_ONCE",): (1, 2, 100),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
 }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, Merge
 from sow.expressions import compile_filter
+from sow.topic import conflated_copy
 from sow.topic.conflated_copy import ConflatedCopy
 from tests.topic.making import held, put, records
 
@@ -104,6 +105,18 @@ def test_a_copy_is_filled_at_once_with_what_there_is():
     assert [json.loads(new) for new in batch.changes.news] == [{"id": 2, "v": 2}]
     assert both.copy.filled_seq == 2
     assert Both().copy.fill(seq=0) == []
+
+
+def test_of_many_that_are_due_some_are_released_at_a_time(monkeypatch):
+    monkeypatch.setattr(conflated_copy, "RELEASED_AT_ONCE", 2)
+    both = Both()
+    both.put(0, *({"id": at} for at in range(5)))
+    released = []
+    while both.copy.due_us() is not None and both.copy.due_us() <= SECOND:
+        released.append([document["id"] for (document, *_) in both.release(SECOND)])
+        assert len(held(both.target)) <= 2 * len(released)
+    assert released == [[0], [2], [4]], "the first of each two"
+    assert len(held(both.target)) == 5
 
 
 def test_updates_of_a_window_are_merged():

@@ -57,10 +57,14 @@ class Both:
         for _ in range(by):
             self.now += 1
             ended = {name for name, at in self.model.items() if at and at <= self.now}
-            taken = self.expirations.take(self.now)
+            taken = []
+            while (due := self.expirations.due_us()) is not None and due <= self.now:
+                some = self.expirations.take(self.now)
+                self.drop(some, 0)
+                taken += some
+                self.expirations.check()
             assert len(taken) == len(set(taken))
             assert set(taken) == ended, f"at {self.now}"
-            self.drop(taken, 0)
             ends = [at for at in self.model.values() if at]
             due = self.expirations.due_us()
             assert not ends or (due is not None and due <= min(ends))
@@ -70,13 +74,17 @@ class Both:
         self.table.restore(part)
         self.table.settle()
         self.expirations = Expirations(self.table)
-        self.expirations.restore(self.table.slots)
+        self.expirations.restore()
 
 
 @given(st.lists(steps, max_size=60))
 def test_what_has_a_lifetime_goes_at_its_end_and_nothing_else_does(history):
     both = Both()
-    with mock.patch.object(expirations, "ENTRIES_MIN", 2):
+    with (
+        mock.patch.object(expirations, "ENTRIES_MIN", 2),
+        mock.patch.object(expirations, "EXPIRED_AT_ONCE", 3),
+        mock.patch.object(expirations, "SIFTED_FACTOR", 1),
+    ):
         for kind, some, number in history:
             getattr(both, kind)(some, number)
         both.wait([], 60)
@@ -87,7 +95,29 @@ def test_entries_that_are_out_of_date_do_not_pile_up():
     for _ in range(100):
         both.put([f"r{number}" for number in range(100)], 40)
         both.now += 1
-    assert len(both.expirations._heap) < 2 * expirations.ENTRIES_MIN
+        assert len(both.expirations) < 2 * expirations.ENTRIES_MIN
+        both.expirations.check()
+
+
+def test_however_many_expire_at_once_few_are_taken_in_one_go():
+    both, many = Both(), 5 * expirations.EXPIRED_AT_ONCE
+    both.put([f"r{number}" for number in range(many)], 1)
+    both.now += 1
+    for left in range(many - expirations.EXPIRED_AT_ONCE, -1, -expirations.EXPIRED_AT_ONCE):
+        both.drop(both.expirations.take(both.now), 0)
+        assert len(both.table) == left
+    assert both.expirations.due_us() is None
+
+
+def test_entries_out_of_date_are_passed_over_a_few_at_a_time():
+    both, many = Both(), 3 * expirations.EXPIRED_AT_ONCE
+    names = [f"r{number}" for number in range(many)]
+    both.put(names, 1)
+    both.put(names, 5)
+    both.now += 1
+    for left in (2, 1, 0):
+        assert both.expirations.take(both.now) == []
+        assert len(both.expirations) == many + left * expirations.EXPIRED_AT_ONCE
 
 
 def test_many_records_in_the_first_request_to_an_empty_topic_expire():
@@ -130,5 +160,5 @@ def test_an_older_state_in_a_checkpoint_does_not_lend_its_lifetime_to_a_newer_on
     restored.restore(Slice(["a"], [b"1"], numbers([1]), numbers([10]), numbers([1]), numbers([99])))
     restored.restore(Slice(["a"], [b"2"], numbers([2]), numbers([20]), numbers([1]), numbers([0])))
     expiring = Expirations(restored)
-    expiring.restore(restored.slots)
+    expiring.restore()
     assert expiring.take(1000) == []
