@@ -377,7 +377,8 @@ class Executor:
         sow_keys: tuple[str, ...] | None,
         identities: Collection[str] | None,
     ) -> Steps[int]:
-        """Remove the records that exactly one of the three selectors names now; returns how many.
+        """Remove the records that exactly one of the three selectors names, as of the moment at
+        which they are found; returns how many.
 
         Raises ClientError for another number of selectors, and what `Engine.removal` does.
         """
@@ -390,7 +391,7 @@ class Executor:
         if identities is None:
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)
-            slots = self.engine.query(topic.name, query).slots
+            slots = (yield from self.engine.answering(topic.name, query)).slots
         else:
             held = topic.records.table.slots
             there = dict.fromkeys([held[name] for name in identities if name in held])

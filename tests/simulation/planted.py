@@ -408,8 +408,8 @@ MUTATIONS = (
     Mutation(
         "a window that has ended keeps its keys",
         "conflated_topics/conflator.py",
-        "entries = {key: pop(key) for key in keys}",
-        "entries = {key: self._pending[key] for key in keys}",
+        "self._end(release_us, {key: pop(key) for key in keys})",
+        "self._end(release_us, {key: self._pending[key] for key in keys})",
     ),
     Mutation(
         "a feed that has gone is still found",
