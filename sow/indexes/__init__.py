@@ -18,12 +18,21 @@ from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.memo import MemoColumn
 from sow.indexes.notes import CHUNK_ROWS, Deferred
+from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.truths import Truths
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
 from sow.store.memory import Table
 
-__all__ = ["Deferred", "HashIndex", "Indexes", "KeyIndex", "MemoColumn", "Truths"]
+__all__ = [
+    "Deferred",
+    "HashIndex",
+    "Indexes",
+    "KeyIndex",
+    "MemoColumn",
+    "SortedNumbers",
+    "Truths",
+]
 
 MEMO_COLUMNS_MAX = 64
 """Columns of one topic. Each takes some 13 bytes a record, and what it notes of every change;
@@ -134,8 +143,12 @@ class Indexes:
     @property
     def dirty_count(self) -> int:
         """How many notes wait for `refresh`, over all indexes."""
-        deferring: list[HashIndex | MemoColumn] = [*self.hashes, *self._memos.values()]
-        return sum([index.dirty_count for index in deferring])
+        return sum([index.dirty_count for index in self._deferring()])
+
+    def _deferring(self) -> list[HashIndex | MemoColumn | SortedNumbers]:
+        columns = self._memos.values()
+        orders = [column.sorted for column in columns if column.sorted is not None]
+        return [*self.hashes, *columns, *orders]
 
     def refresh(self, limit: int | None = None) -> int:
         """Work off up to `limit` notes, all of them when None; returns how many.
@@ -143,10 +156,10 @@ class Indexes:
         A server calls it with 1000 or so when it is idle.
         """
         done = 0
-        for index in self.hashes:
-            done += index.refresh(None if limit is None else limit - done)
+        for index in self._deferring():
+            done += index.refresh(None if limit is None else max(0, limit - done))
         for column in self._memos.values():
-            done += column.refresh(None if limit is None else limit - done)
+            column.forget_unused()
         return done
 
     def check(self) -> None:

@@ -265,8 +265,8 @@ class HashIndex:
             return np.flatnonzero(_member(standing, codes))
         found = np.array(self._chained(codes), np.int64)
         if self._moved:
-            found = np.unique(np.concatenate([found, _view(self._moved)]))
-            found = found[_member(standing[found], codes)]
+            found = np.concatenate([found, _view(self._moved)])
+            found = np.unique(found[_member(standing[found], codes)])
         return found
 
     def _chained(self, codes: Sequence[int]) -> list[int]:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from sow.indexes.equal_values import equal_values, unusual_number
 from sow.indexes.notes import Notes
 from sow.keys import KEY_SEPARATOR, identities
@@ -19,6 +21,8 @@ from sow.store.memory import Table
 COMBINATIONS_MAX = 100_000
 """Keys that a lookup may try, made of the literals of several fields. Beyond it, testing the
 records is no slower."""
+NEVER = -1
+"""The birth of no record."""
 UNUSUAL_MAX = 1_000
 """Records whose keys spell numbers in unusual ways, each of which a lookup by a number has to
 try."""
@@ -31,7 +35,9 @@ class KeyIndex:
         self.paths = paths
         self._table = table
         self._unusual: set[int] = set()
-        """Slots of records of which a key text spells a number in an unusual way."""
+        """Slots of which a key text spells a number in an unusual way, or did when they had one."""
+        self._born = np.zeros(0, np.int64)
+        """By slot, the birth of the record that was looked at there: its key never changes."""
         self._notes = Notes()
 
     @property
@@ -48,7 +54,15 @@ class KeyIndex:
         return self._notes.work_off(len(self._table.bodies), limit, self._look)
 
     def _look(self, slots: list[int]) -> None:
-        for slot in slots:
+        where = np.array(slots, np.int64)
+        more = int(where.max()) + 1 - len(self._born)
+        if more > 0:
+            more = max(more, len(self._born) // 2)
+            self._born = np.concatenate([self._born, np.full(more, NEVER, np.int64)])
+        born = self._table.born[where]
+        new = where[self._born[where] != born]
+        self._born[where] = born
+        for slot in new.tolist():
             identity = self._table.identities[slot]
             if identity is not None and _is_unusual(identity):
                 self._unusual.add(slot)
@@ -74,7 +88,8 @@ class KeyIndex:
         unusual: set[int] = set()
         if self.needs_refresh(literals):
             self.refresh()
-            unusual = self._unusual
+            held = self._table.identities
+            unusual = {slot for slot in self._unusual if held[slot] is not None}
             if len(unusual) > UNUSUAL_MAX:
                 return None
         combinations = list(product(*fields))
@@ -88,9 +103,9 @@ class KeyIndex:
         """Assert that what is known of the records that are not noted is true."""
         noted = self._notes.slots(len(self._table.bodies))
         for slot, identity in enumerate(self._table.identities):
-            if slot not in noted:
-                unusual = identity is not None and _is_unusual(identity)
-                assert (slot in self._unusual) is unusual, f"slot {slot} is not what is known of it"
+            if slot not in noted and identity is not None:
+                unusual = slot in self._unusual
+                assert unusual is _is_unusual(identity), f"slot {slot} is not what is known of it"
 
 
 class SowKeyIndex:

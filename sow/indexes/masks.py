@@ -35,6 +35,7 @@ from sow.expressions import (
 )
 from sow.indexes.equal_values import number_forms
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
+from sow.indexes.sorted_numbers import Interval
 from sow.paths import Path, Scalar
 
 Slots = NDArray[np.int64]
@@ -198,6 +199,40 @@ def _compare(symbol: str, numbers: Numbers, literal: Scalar, wanted: bool) -> Ma
         return _is_number(numbers) & below
     mask: Mask = NUMBER_TESTS[symbol](numbers, _double(number))
     return mask
+
+
+def interval_of(node: Node) -> tuple[Path, Interval] | None:
+    """The field that a test restricts to an interval, if among numbers it does no more than that.
+
+    So it does for none but numbers: texts and lists are to be judged otherwise.
+    """
+    try:
+        match node:
+            case Compare(symbol, Identifier(path), Literal(value)):
+                return _restricted(path, symbol, value)
+            case Compare(symbol, Literal(value), Identifier(path)):
+                return _restricted(path, MIRRORED[symbol], value)
+            case Between(Identifier(path), Literal(low), Literal(high)):
+                above, below = _restricted(path, ">=", low), _restricted(path, "<=", high)
+                return (path, above[1] & below[1]) if above and below else None
+    except Unanswerable:
+        pass
+    return None
+
+
+def _restricted(path: Path, symbol: str, literal: Scalar) -> tuple[Path, Interval] | None:
+    number = as_number(literal) if isinstance(literal, str) else literal
+    if number is None:
+        return None
+    bound = _double(number)
+    match symbol:
+        case "=":
+            return path, Interval(bound, bound)
+        case ">" | ">=":
+            return path, Interval(low=bound, without_low=symbol == ">")
+        case "<" | "<=":
+            return path, Interval(high=bound, without_high=symbol == "<")
+    return None
 
 
 def _member(numbers: Numbers, literals: list[Scalar], wanted: bool) -> Mask:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.indexes.notes import Notes
+from sow.indexes.sorted_numbers import SortedNumbers
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 
@@ -54,6 +55,8 @@ class MemoColumn:
         self._texts_max = TEXTS_SPARE
         self._verdicts: dict[object, Mask] = {}
         self._ranks = np.zeros(0, np.float64)
+        self.sorted: SortedNumbers | None = None
+        """The order of its numbers, once it was asked for."""
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -93,6 +96,8 @@ class MemoColumn:
         assert [self._code_of[text] for text in self.texts] == list(range(len(self.texts)))
         fresh = MemoColumn(self.path, self._decoder, self._bodies)
         fresh.refresh()
+        if self.sorted is not None:
+            self.sorted.check(self.numbers)
         noted = self._notes.slots(len(self._bodies))
         for slot in range(len(self._bodies)):
             if slot not in noted:
@@ -116,16 +121,39 @@ class MemoColumn:
     def _read(self, slots: list[int]) -> None:
         bodies = self._bodies
         where = np.array(slots, np.int64)
+        before = self.numbers[where]
         self.counts -= np.bincount(self.kinds[where], minlength=len(KINDS))
         self.kinds[where] = ABSENT
         self.numbers[where] = np.nan
         self.codes[where] = NO_TEXT
-        found = [body for slot in slots if (body := bodies[slot]) is not None]
+        found = [(slot, body) for slot in slots if (body := bodies[slot]) is not None]
         if found:
+            values = self._decoder.columns([body for _, body in found])[0]
+            held = where
             if len(found) < len(slots):
-                where = np.array([slot for slot in slots if bodies[slot] is not None], np.int64)
-            self._store(where, self._decoder.columns(found)[0])
-        self.counts += np.bincount(self.kinds[np.array(slots)], minlength=len(KINDS))
+                held = np.array([slot for slot, _ in found], np.int64)
+            self._store(held, values)
+        self.counts += np.bincount(self.kinds[where], minlength=len(KINDS))
+        if self.sorted is not None:
+            now = self.numbers[where]
+            same = (before == now) | (np.isnan(before) & np.isnan(now))
+            self.sorted.moved(where[~same], self.numbers)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it holds nothing but numbers and NULLs."""
+        return not self.counts[TEXT] and not self.counts[OTHER]
+
+    def in_order(self) -> SortedNumbers:
+        """The order of its numbers, which it keeps from now on."""
+        if self.sorted is None:
+            self.sorted = SortedNumbers(self.numbers)
+        return self.sorted
+
+    def forget_unused(self) -> None:
+        """Give up the order of its numbers if nobody has used it for long."""
+        if self.sorted is not None and self.sorted.is_unused:
+            self.sorted = None
 
     def _store(self, where: NDArray[np.int64], values: Column) -> None:
         types = set(map(type, values))

@@ -2,8 +2,9 @@
 
 Without `order_by` records stand in order of first publication, which also decides between equal
 ones. Many records are sorted by their memo columns: fields that hold only numbers, or only
-texts, beside NULLs, turn into numpy ranks. For the first few of very many, a bound that enough
-records lie within leaves a handful to be sorted. Everything else is sorted by values read from
+texts, beside NULLs, turn into numpy ranks. The first few of a whole topic stand at one end of a
+column of numbers that is kept in order; for those of very many found, a bound that enough of them
+lie within leaves a handful to be sorted. Everything else is sorted by values read from
 the bodies, with the sort keys of `sow.expressions`.
 """
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sow.expressions import OrderTerm
 from sow.indexes import Indexes
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
+from sow.query import ways
 from sow.query.query import SCAN, PlanStep, Query
 from sow.query.readiness import Readiness
 from sow.query.search import FEW_ROWS
@@ -37,9 +39,9 @@ def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots,
     if not query.order_by:
         table = indexes.table
         return (table.live() if found is None else table.ordered(found))[page], None
+    matches = len(indexes.table) if found is None else len(found)
     if found is None:
-        found = _all(ready, query.order_by)
-    matches = len(found)
+        found = _all(ready, query)
     columns = _columns(ready, query.order_by, found)
     if columns and query.end is not None:
         found = _foremost(found, columns[0], query.order_by[0], query.end)
@@ -51,12 +53,22 @@ def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots,
     return found[order][page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
 
 
-def _all(ready: Readiness, terms: Sequence[OrderTerm]) -> Slots:
-    """All records; from a column, if there will be one, as that is faster."""
-    if len(ready.indexes.table) <= FEW_ROWS:
-        return ready.indexes.table.live()
-    path = terms[0].path
-    return np.flatnonzero(ready.columns([path])[path].kinds != ABSENT)
+def _all(ready: Readiness, query: Query) -> Slots:
+    """All records that can be in the answer; from a column, if there will be one."""
+    table, term = ready.indexes.table, query.order_by[0]
+    if len(table) <= FEW_ROWS:
+        return table.live()
+    column = ready.columns([term.path])[term.path]
+    if query.end and len(table) >= ways.SORTED_ROWS_MIN and _has_ends(column, term):
+        foremost = ready.in_order(column).first(query.end, term.descending)
+        if foremost is not None:
+            return foremost
+    return np.flatnonzero(column.kinds != ABSENT)
+
+
+def _has_ends(column: MemoColumn, term: OrderTerm) -> bool:
+    """Whether the order of its numbers has the first ones of all at one end."""
+    return column.is_numeric and not term.text and (term.descending or not column.counts[NULL])
 
 
 def _columns(ready: Readiness, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:

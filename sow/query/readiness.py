@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import Filter
-from sow.indexes import Deferred, Indexes, MemoColumn, Truths
+from sow.indexes import Deferred, Indexes, MemoColumn, SortedNumbers, Truths
 from sow.paths import Path
 
 NOTES_FEW = 2_000
@@ -56,8 +56,17 @@ class Readiness:
         self.need(*columns.values())
         return columns
 
+    def in_order(self, column: MemoColumn) -> SortedNumbers:
+        """The order of a column's numbers, fit to be used; raises Unready."""
+        order = column.in_order()
+        if not order.serves:
+            self.need(order)
+        return order
+
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match the query's filter, by their bodies; raises Unready."""
+        if self._truths is None and len(slots) <= NOTES_FEW:
+            return self.indexes.passing(condition, slots)
         if self._truths is None:
             self._truths = self.indexes.truths(condition)
         self._truths.want(slots)

@@ -1,50 +1,34 @@
 """The search: from a filter to the slots of the records that match it.
 
 Each term of the filter's topmost AND narrows down what the terms before it have left. First the
-most selective way in: SowKeys, key fields, or the hash index with the fewest candidates. Then
-memo columns, for many records at once. What no index can decide is read from the bodies of the
-records that are left, by the filter itself; so indexes never change an answer. Where something
-has to be made first, the run ends with Unready, and another one begins when it is made.
+most selective way in (`ways`): SowKeys, key fields, or of the hash indexes and the intervals of
+numbers that with the fewest candidates. Then memo columns, for many records at once. What no index
+can decide is read from the bodies of the records that are left, by the filter itself; so indexes
+never change an answer. Where something has to be made first, the run ends with Unready, and
+another one begins when it is made.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Node, equalities_of, paths_in
-from sow.indexes import MEMO_COLUMNS_MAX, HashIndex
+from sow.expressions import Node, paths_in
+from sow.indexes import MEMO_COLUMNS_MAX
 from sow.indexes.masks import Masks, compiled, is_columnar
-from sow.paths import Path, Scalar
+from sow.paths import Path
 from sow.query.candidates import Candidates
 from sow.query.query import SCAN, PlanStep, Query
 from sow.query.readiness import Readiness
+from sow.query.ways import Way, hash_ways, interval_ways, pins_of
 
-# Reading this many bodies costs less than making a column.
-FEW_ROWS = 1_000
+FEW_ROWS = 250
+"""Reading so many bodies takes a quarter of a millisecond: no reason to make a column."""
 ADVISE_ROWS = 1_000
 """A smaller topic is answered in about a millisecond, whatever the way."""
 
 Slots = NDArray[np.int64]
 NOTHING: Slots = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A term that pins a field to literals."""
-
-    term: Node
-    literals: Sequence[Scalar]
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A hash index that serves some of the terms, and the codes to look under."""
-
-    index: HashIndex
-    terms: tuple[Node, ...]
-    codes: list[int]
 
 
 class Search:
@@ -72,7 +56,7 @@ class Search:
             self._by_sow_keys(self._query.keys)
         self._by_constants()
         if self._left.listed is not None or not self._by_key_fields():
-            self._by_hash_indexes()
+            self._by_ways()
             self._by_columns()
         self._by_bodies()
         if not self.steps:
@@ -103,17 +87,8 @@ class Search:
                 self._left.become(NOTHING)
             self._served([term], SCAN)
 
-    def _pins(self) -> dict[Path, Pin]:
-        """For each field that a term pins to literals, the term that has the fewest."""
-        pins: dict[Path, Pin] = {}
-        for term in self._terms:
-            for path, literals in equalities_of([term]).items():
-                if path not in pins or len(literals) < len(pins[path].literals):
-                    pins[path] = Pin(term, literals)
-        return pins
-
     def _by_key_fields(self) -> bool:
-        key, pins = self._indexes.key, self._pins()
+        key, pins = self._indexes.key, pins_of(self._terms)
         if key is None or not all(path in pins for path in key.paths):
             return False
         literals = [pins[path].literals for path in key.paths]
@@ -128,33 +103,28 @@ class Search:
         self._step(" AND ".join(map(str, pinning)), _name("hash", key.paths))
         return True
 
-    def _by_hash_indexes(self) -> None:
-        """The index with the fewest candidates first; others then only thin them out."""
-        ways = self._ways()
+    def _by_ways(self) -> None:
+        """That with the fewest candidates first; others then only thin them out."""
+        ways: list[Way] = [*hash_ways(self._indexes.hashes, pins_of(self._terms))]
         if not ways:
             self._advise()
-        for way in sorted(ways, key=lambda way: way.index.estimate(way.codes)):
-            if self._left.are_all and way.index.is_selective(way.codes):
-                self._left.become(way.index.slots(way.codes))
+        if all(way.estimate() > FEW_ROWS for way in ways):
+            served = {id(term) for way in ways for term in way.terms}
+            terms = [term for term in self._terms if id(term) not in served]
+            ways += interval_ways(self._ready, terms)
+        for way in sorted(ways, key=lambda way: way.estimate()):
+            if self._left.are_all and way.is_selective():
+                self._left.become(way.slots())
             else:
-                self._left.keep(way.index.among(self._left.listed, way.codes))
+                self._left.keep(way.among(self._left.listed))
             if len(self._left) <= FEW_ROWS:
                 self._left.become(self._left.slots())
-            self._served(way.terms, _name("hash", way.index.paths))
-
-    def _ways(self) -> list[Way]:
-        pins = self._pins()
-        ways = []
-        for index in self._indexes.hashes:
-            if all(path in pins for path in index.paths):
-                codes = index.look_up([pins[path].literals for path in index.paths])
-                if codes is not None:
-                    terms = tuple(pins[path].term for path in index.paths)
-                    ways.append(Way(index, terms, codes))
-        return ways
+            if way.kind == "memo":
+                self._advise_on_made(way.paths)
+            self._served(way.terms, _name(way.kind, way.paths))
 
     def _advise(self) -> None:
-        pinned = [str(path) for path in self._pins()]
+        pinned = [str(path) for path in pins_of(self._terms)]
         if pinned and len(self._indexes.table) >= ADVISE_ROWS:
             self.advice = f"a HashIndex on {', '.join(pinned)} would serve this"
 

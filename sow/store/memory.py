@@ -27,7 +27,7 @@ GROWTH = 2
 """By which columns grow: each record is copied about once."""
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
-MARKED_SHARE_MIN = 1 / 16
+MARKED_SHARE_MIN = 1 / 128
 """From this share of the slots on, marking them among all is faster than sorting them."""
 SowKeys = Callable[[Sequence[str]], "array[int]"]
 """Makes the SowKeys of identities."""

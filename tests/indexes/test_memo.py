@@ -4,6 +4,7 @@ import numpy as np
 
 from sow.indexes import MemoColumn, memo
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT
+from sow.indexes.sorted_numbers import Interval
 from sow.messages import message_type
 from sow.paths import parse_path
 
@@ -144,3 +145,18 @@ def test_ranks_are_those_of_the_sorted_texts() -> None:
     made.touch([0])
     made.refresh()
     assert made.text_ranks()[made.codes[:3]].tolist() == [0, 3, 1]
+
+
+def test_an_order_follows_the_numbers_until_nobody_uses_it(monkeypatch) -> None:
+    made, bodies = column(3, None, 1)
+    order = made.in_order()
+    order.refresh()
+    bodies[2], bodies[1] = None, body(2)
+    bodies.append(body(0))
+    made.touch([2, 1])
+    made.refresh()
+    made.check()
+    assert sorted(made.numbers[order.slots(Interval())].tolist()) == [0, 2, 3]
+    monkeypatch.setattr(order, "merges", 1_000)
+    made.forget_unused()
+    assert made.sorted is None

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from sow import indexes
-from sow.indexes import Truths
+from sow.indexes import Truths, sorted_numbers, sorting
 from sow.indexes.notes import Notes
-from sow.query import Query, answering, readiness, search
+from sow.query import Query, answering, readiness, search, ways
 from sow.steps import at_once
 from tests.query.topic import Topic, naive, query
 
@@ -147,6 +147,11 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
     monkeypatch.setattr(search, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
+    monkeypatch.setattr(ways, "SORTED_ROWS_MIN", 0)
+    monkeypatch.setattr(sorted_numbers, "MOVED_SPARE", 1)
+    monkeypatch.setattr(sorted_numbers, "MERGE_ROWS", 2)
+    monkeypatch.setattr(sorting, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(sorting, "ROWS_AT_ONCE_MIN", 1)
 
 
 def answered(topic: Topic, asked: Query, between: list) -> None:

@@ -1,0 +1,77 @@
+"""Sorting in steps: rows in the order of one or several keys, however many they are.
+
+numpy sorts a million rows in a tenth of a second, by ten keys in a second, and cannot be asked for
+less. So many rows are first told apart by some of their keys, picked at even distances: those
+between two of these can be sorted by themselves, and those that are equal to one need only their
+further keys. Few rows are sorted at once. What is equal in all keys stays in the order in which
+it came.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.steps import Steps
+
+ROWS_AT_ONCE = 16_384
+"""Rows that are sorted by one key in a step, in a millisecond; of more keys, fewer."""
+ROWS_AT_ONCE_MIN = 1_024
+"""However many keys: what one step costs besides is that of about as many rows."""
+BOUNDS_MAX = 128
+"""Keys that rows are told apart by: a million rows then leave parts that are sorted at once."""
+SAMPLES = 16
+"""Keys that are looked at for each bound, so that no part is much larger than the others."""
+
+Rows = NDArray[np.int64]
+Keys = Callable[[Rows], NDArray[np.float64]]
+"""The keys of some rows, ascending; no NaN."""
+
+
+def sorting(rows: Rows, keys: Sequence[Keys]) -> Steps[Rows]:
+    """The rows in the order of the first of `keys`, equal ones in that of the next, and so on.
+
+    The keys of rows that change meanwhile must be those of one moment, or these rows stand
+    anywhere; the others are in order among themselves.
+    """
+    at_once = max(ROWS_AT_ONCE // (len(keys) or 1), ROWS_AT_ONCE_MIN)
+    if len(rows) <= at_once or not keys:
+        yield
+        return _sorted(rows, keys)
+    first = keys[0]
+    count = min(2 * len(rows) // at_once, BOUNDS_MAX)
+    sample = np.sort(first(rows[:: max(1, len(rows) // (count * SAMPLES))]))
+    apart = max(1, len(sample) // count)
+    bounds = np.unique(sample[apart // 2 :: apart])
+    parts: list[list[Rows]] = [[] for _ in range(2 * len(bounds) + 1)]
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        _tell_apart(rows[start : start + ROWS_AT_ONCE], first, bounds, parts)
+        yield
+    done: list[Rows] = []
+    for place, pieces in enumerate(parts):
+        if pieces:
+            part = np.concatenate(pieces)
+            # Every other part is that of what equals a bound.
+            further = keys[1:] if place % 2 else keys
+            done.append((yield from sorting(part, further)) if further else part)
+    return np.concatenate(done)
+
+
+def _sorted(rows: Rows, keys: Sequence[Keys]) -> Rows:
+    if not keys:
+        return rows
+    ordered: Rows = rows[np.lexsort([key(rows) for key in reversed(keys)])]
+    return ordered
+
+
+def _tell_apart(
+    rows: Rows, key: Keys, bounds: NDArray[np.float64], parts: list[list[Rows]]
+) -> None:
+    """Add rows to the parts they belong to, in the order in which they came."""
+    keys = key(rows)
+    place = np.searchsorted(bounds, keys, "left") + np.searchsorted(bounds, keys, "right")
+    # Two bytes are sorted by counting.
+    rows = rows[np.argsort(place.astype(np.uint16), kind="stable")]
+    ends = np.cumsum(np.bincount(place, minlength=len(parts)))
+    for at in np.unique(place).tolist():
+        parts[at].append(rows[ends[at - 1] if at else 0 : ends[at]])
