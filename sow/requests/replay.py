@@ -2,14 +2,16 @@
 
 The log is read piece by piece, as fast as the client takes it, and told by the subscription's own
 feeds, so filters, select lists and conflation mean what they mean live; windows of a conflated
-replay are cut on the times of the log. Having reached the end, the feeds join their routers within
-one step of the engine: no change is missed and none comes twice.
+replay are cut on the times of the log. What is still on its way to the disk is heard after it, and
+said when it is there. Having reached the end, the feeds join their routers within one step of the
+engine: no change is missed and none comes twice.
 
 Only publishes are told: what had been told before a bookmark is not known, so there are neither
 deltas nor out-of-focus messages.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 
 from sow.changes import Changes
 from sow.delivery.feeds import Feed
@@ -21,8 +23,13 @@ from sow.history.bookmarks import Span
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.batch import Batch
 
-RECORDS_AT_ONCE = 2_000
-"""So much of the log is read for one frame, wanted or not."""
+RECORDS_AT_ONCE = 250
+"""So many records are heard in one step, wanted or not: a millisecond or two."""
+READ_AHEAD = 2_000
+"""Records that are fetched from the log at once and kept until they are heard: finding a place in
+it costs as much as hearing some hundreds. A client that does not read holds so many, or a block."""
+LAST_RECORDS = 1_000
+"""When so few are left they are heard at once: who publishes all the time is caught up with."""
 
 
 class Replay:
@@ -43,6 +50,7 @@ class Replay:
         self._reached = span.after
         self._until = span.until
         self._lines: list[bytes] = []
+        self._ahead: deque[LogEntry] = deque()
         self._stopped = False
 
     def stop(self) -> None:
@@ -55,16 +63,18 @@ class Replay:
         """
         try:
             while not self._stopped:
-                read = self._read()
-                yield self._frame()
-                if self._is_over():
+                heard = self._hear_some()
+                is_over = self._is_over()
+                if is_over:
+                    # In the step in which the last was heard; what it hands out stands behind.
                     on_live()
                     if self._until is not None:
                         self._release_all()
-                        yield self._frame()
+                yield self._frame()
+                if is_over:
                     return
-                if not read:
-                    # What is missing is on its way to the disk.
+                if not heard:
+                    # What is missing of a range is on its way to the disk.
                     yield b"", 0
         except SowError as error:
             on_failure(error)
@@ -76,18 +86,37 @@ class Replay:
 
     def _is_over(self) -> bool:
         """Whether everything was heard, what is on its way to the disk included."""
-        if self._until is not None:
-            return self._reached >= self._until
-        if self._reached < self._journal.last_seq:
-            return False
-        for entry in self._engine.in_flight():
-            if entry.seq <= self._reached + 1:
-                self._hear(entry)
-        return self._reached == self._engine.seq
+        return self._is_past() or self._reached == self._engine.seq
 
-    def _read(self) -> int:
-        """Let the feeds hear the next piece of the log; returns how many records that were."""
-        read = 0
+    def _is_past(self) -> bool:
+        return self._until is not None and self._reached >= self._until
+
+    def _hear_some(self) -> int:
+        """Let the feeds hear what comes next; returns how many records that were."""
+        left = self._engine.seq - self._reached
+        room = most = left if left <= LAST_RECORDS else RECORDS_AT_ONCE
+        while room > 0 and not self._is_past():
+            if not self._ahead and not self._fetch():
+                break
+            entry = self._ahead[0]
+            room -= self._hear(entry, room)
+            if self._reached >= entry.seq + len(entry) - 1:
+                self._ahead.popleft()
+        if self._reached <= self._journal.last_seq:
+            self._lines += self._strand.collect()
+        return most - room
+
+    def _fetch(self) -> bool:
+        """Have the next entries at hand; False if there are none."""
+        count = 0
+        for entry in self._stored() if self._reached < self._journal.last_seq else self._unstored():
+            self._ahead.append(entry)
+            count += len(entry)
+            if count >= READ_AHEAD:
+                break
+        return count > 0
+
+    def _stored(self) -> Iterator[LogEntry]:
         if self._journal.first_seq > self._reached + 1:
             # Held back for one slow client, the log would grow for as long as it does not read.
             raise ClientError(
@@ -95,25 +124,22 @@ class Replay:
                 f"come to {self._reached}",
                 reason="invalid bookmark",
             )
-        if self._reached < self._journal.last_seq and not self._is_past():
-            for entry in self._journal.read(self._reached):
-                read += self._hear(entry, RECORDS_AT_ONCE)
-                self._lines += self._strand.collect()
-                if read >= RECORDS_AT_ONCE or self._is_past():
-                    break
-        return read
+        return self._journal.read(self._reached)
 
-    def _is_past(self) -> bool:
-        return self._until is not None and self._reached >= self._until
+    def _unstored(self) -> Iterator[LogEntry]:
+        """What is on its way to the disk; a range is told from the log alone."""
+        if self._until is None:
+            for entry in self._engine.in_flight():
+                if entry.seq + len(entry) - 1 > self._reached:
+                    yield entry
 
-    def _hear(self, entry: LogEntry, at_most: int | None = None) -> int:
+    def _hear(self, entry: LogEntry, at_most: int) -> int:
         """Tell the feed of an entry's topic what the strand has not heard yet, or so much of it."""
         start = max(0, self._reached + 1 - entry.seq)
         stop = len(entry)
         if self._until is not None:
             stop = min(stop, self._until + 1 - entry.seq)
-        if at_most is not None:
-            stop = min(stop, start + at_most)
+        stop = min(stop, start + at_most)
         if start >= stop:
             return 0
         due_us = self._strand.due_us()

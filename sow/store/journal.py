@@ -211,7 +211,7 @@ class LmdbJournal:
             self._replays[replay] = after_seq + 1
         try:
             for header, block in self._groups(after_seq):
-                yield from (e for e in decode_entries(block) if e.seq + len(e) - 1 > after_seq)
+                yield from decode_entries(block, after_seq)
                 self._replays[replay] = header.last_seq + 1
         finally:
             with self._lock:

@@ -32,6 +32,9 @@ _CHECKED_FROM = 8
 # bytes of the identities, bytes of the bodies
 _ENTRY = struct.Struct("=BBHIqqqQQ")
 _SLICE = struct.Struct("=IQQ")
+RECORD_BYTES_MIN = 64
+"""What a record counts as where entries are cut: one of a few bytes takes as long to be read as one
+of a hundred, and whoever reads a block reads an entry of it at once."""
 _OPS: tuple[Op, ...] = get_args(Op)
 
 
@@ -92,7 +95,8 @@ def unseal(block: bytes, kind: int) -> BlockHeader:
 
 
 def split(entries: Sequence[LogEntry], bytes_max: int) -> Iterator[list[LogEntry]]:
-    """Groups of about `bytes_max` bytes; a large entry is cut into several of the same meaning."""
+    """Groups of about `bytes_max` bytes, and `RECORD_BYTES_MIN` a record; a large entry is cut into
+    several of the same meaning."""
     group: list[LogEntry] = []
     room = bytes_max
     for entry in entries:
@@ -116,6 +120,8 @@ def _sizes(entry: LogEntry) -> list[int]:
 
 def _pieces(entry: LogEntry, bytes_max: int) -> Iterator[tuple[LogEntry, int]]:
     sizes = _sizes(entry)
+    if len(sizes) * RECORD_BYTES_MIN > bytes_max:
+        sizes = [max(size, RECORD_BYTES_MIN) for size in sizes]
     total = sum(sizes)
     if total <= bytes_max:
         if sizes:
@@ -154,8 +160,8 @@ def encode_entries(entries: Sequence[LogEntry]) -> bytes:
     return b"".join(parts)
 
 
-def decode_entries(block: bytes) -> Iterator[LogEntry]:
-    """The entries of a verified group."""
+def decode_entries(block: bytes, after_seq: int = 0) -> Iterator[LogEntry]:
+    """The entries of a verified group, without those that end at record `after_seq` or before."""
     at = HEADER_BYTES
     while at < len(block):
         op, named, topic_bytes, count, seq, ts_us, expires_us, texts_bytes, bodies_bytes = (
@@ -165,6 +171,8 @@ def decode_entries(block: bytes) -> Iterator[LogEntry]:
         texts_at = topic_at + topic_bytes
         bodies_at = texts_at + texts_bytes
         at = bodies_at + bodies_bytes
+        if seq + count - 1 <= after_seq:
+            continue
         yield LogEntry(
             op=_OPS[op],
             topic=block[topic_at:texts_at].decode("utf-8", "surrogatepass"),

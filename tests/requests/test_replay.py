@@ -6,8 +6,9 @@ The rule is 14 of docs/semantics.md.
 import pytest
 
 from sow.definitions import ConflatedTopic, Topic
+from sow.requests import replay
 from sow.wire import read_frame
-from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.core.harness import MS, ORDERS, SECOND, SLOW, SlowDisk, World
 
 TRANSIENT = Topic("gone", "json", keys=("/id",), durability="transient")
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
@@ -237,8 +238,74 @@ def test_ending_a_subscription_ends_its_replay(world, client):
     assert ids(client.lines()) == []
 
 
+def heard_each_time(client):
+    """How many records each frame of a replay tells, up to the end."""
+    world, counts = client.world, []
+    while (frame := client.session.pull(world.engine.ledger.released, world.now)) is not None:
+        counts.append(frame.count(b'"c":"p"'))
+    return counts
+
+
+def test_a_frame_tells_so_many_records_at_most_however_long_the_entries_of_the_log(
+    world, client, monkeypatch
+):
+    monkeypatch.setattr(replay, "RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(replay, "LAST_RECORDS", 20)
+    monkeypatch.setattr(replay, "READ_AHEAD", 30)
+    world.publish("orders", *({"id": number} for number in range(100)))
+    for number in range(100, 150):
+        world.publish("orders", {"id": number})
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    counts = heard_each_time(client)
+    assert (sum(counts), max(counts)) == (150, 20)
+    assert counts.count(10) == 13
+
+
+def test_what_is_on_its_way_to_the_disk_is_heard_in_pieces_and_told_when_it_is_there(monkeypatch):
+    monkeypatch.setattr(replay, "RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(replay, "LAST_RECORDS", 20)
+    world = SlowDisk(ORDERS)
+    client = world.client()
+    world.publish("orders", {"id": 0})
+    world.held = True
+    world.publish("orders", *({"id": number} for number in range(1, 101)))
+    world.executor.execute_all(
+        client.session, read_frame(b'{"c":"subscribe","t":"orders","bm":"0"}'), world.now
+    )
+    world.held = False
+    world.settle()
+    world.held = True
+    world.publish("orders", *({"id": number} for number in range(101, 201)))
+    counts = heard_each_time(client)
+    assert len(counts) > 10, "it came in pieces"
+    assert sum(counts) <= 101, "what is not durable has not been told"
+    world.held = False
+    world.catch_up()
+    lines = client.lines()
+    assert sum(counts) + len(ids(lines)) == 201
+    world.publish("orders", {"id": 201})
+    assert ids(client.lines()) == [201]
+
+
+def test_whoever_publishes_all_the_time_is_caught_up_with(world, client, monkeypatch):
+    monkeypatch.setattr(replay, "RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(replay, "LAST_RECORDS", 20)
+    world.publish("orders", *({"id": number} for number in range(100)))
+    client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')
+    found = []
+    for number in range(100, 200):
+        world.publish("orders", *({"id": number, "n": n} for n in range(5)))
+        frame = client.session.pull(world.engine.ledger.released, world.now)
+        found.append((frame or b"").count(b'"c":"p"'))
+        if not any(s.replay for s in client.subscriptions.values()):
+            break
+    assert number < 150
+    assert sum(found) + len(ids(client.lines())) == 100 + 5 * (number - 99)
+
+
 def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, monkeypatch):
-    world.publish("orders", *({"id": number} for number in range(5000)))
+    for start in range(0, 5000, 500):
+        world.publish("orders", *({"id": number} for number in range(start, start + 500)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}')
     client.session.pull(world.engine.ledger.released, world.now)
     client.session.pull(world.engine.ledger.released, world.now)

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from sow.store.layout import (
     GROUP,
+    RECORD_BYTES_MIN,
     SLICE,
     decode_entries,
     decode_slice,
@@ -46,6 +47,19 @@ def test_no_group_is_over_the_bound_unless_it_is_one_record(entries, bytes_max):
     for pieces in split(entries, bytes_max):
         size = sum(sum(map(len, e.bodies)) + sum(map(len, e.identities or ())) for e in pieces)
         assert size <= bytes_max or sum(map(len, pieces)) == 1
+
+
+def test_a_record_of_a_few_bytes_counts_as_more():
+    (entries,) = ([publish(1, *[b"{}"] * 1000)],)
+    groups = list(split(entries, 10 * RECORD_BYTES_MIN))
+    assert [len(entry) for (entry,) in groups] == [10] * 100
+
+
+@given(entry_lists(), st.integers(0, 40))
+def test_entries_before_a_record_are_passed_over(entries, after_seq):
+    found = records(decode_entries(sealed(entries), after_seq))
+    wanted = [entry for entry in entries if entry.seq + len(entry) - 1 > after_seq]
+    assert found == records(wanted)
 
 
 def test_adjacent_surrogates_stay_apart():
