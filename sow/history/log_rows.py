@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 from sow.expressions import Filter
 from sow.keys import sow_key
+from sow.steps import Steps, at_once
 from sow.store.protocols import Journal, LogEntry, Op
 from sow.topic.records import Records
 
+RECORDS_AT_ONCE = 500
+"""Records of one entry that are made rows at once: a millisecond, with their keys and as text."""
 SOW_KEYS_MAX = 100_000
 """Keys that one reading of the log keeps, since the same records come again: some 17 MB."""
 
@@ -51,6 +54,17 @@ def extent(
 
     It goes as far as it can without another row, so that the next one starts with a row.
     """
+    return at_once(cutting(journal, after, until, limit, topics))
+
+
+def cutting(
+    journal: Journal,
+    after: int,
+    until: int | None,
+    limit: int,
+    topics: Mapping[str, Records],
+) -> Steps[Extent]:
+    """The same in steps, an entry of the log in each."""
     reached, rows = after, 0
     for entry in journal.read(after):
         start = max(0, after + 1 - entry.seq)
@@ -65,6 +79,7 @@ def extent(
             reached = entry.seq + stop - 1
         if stop < len(entry):
             break
+        yield
     return Extent(after, reached, rows)
 
 
@@ -75,6 +90,16 @@ def log_rows(
     condition: Filter | None = None,
 ) -> Iterator[LogRows]:
     """The rows of a part of the log, in order; of publishes only those that pass a filter."""
+    return (rows for rows in log_pieces(journal, part, topics, condition) if rows is not None)
+
+
+def log_pieces(
+    journal: Journal,
+    part: Extent,
+    topics: Mapping[str, Records],
+    condition: Filter | None = None,
+) -> Iterator[LogRows | None]:
+    """The same a little at a time; None for what was read and passed over."""
     if part.until <= part.after:
         return
     known = {name: SowKeys(topic.domain) for name, topic in topics.items() if topic.keys}
@@ -82,9 +107,14 @@ def log_rows(
         start = max(0, part.after + 1 - entry.seq)
         stop = min(len(entry), part.until + 1 - entry.seq)
         topic = topics.get(entry.topic)
-        if topic is not None and stop > start and topic.has_logged(entry):
-            rows = _rows(topic, known.get(entry.topic), entry, start, stop)
-            yield from [rows] if condition is None else _passing(rows, condition)
+        if topic is None or stop <= start or not topic.has_logged(entry):
+            yield None
+        else:
+            for at in range(start, stop, RECORDS_AT_ONCE):
+                rows = _rows(
+                    topic, known.get(entry.topic), entry, at, min(at + RECORDS_AT_ONCE, stop)
+                )
+                yield rows if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:
             return
 
@@ -119,20 +149,20 @@ def _rows(
     return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
 
 
-def _passing(rows: LogRows, condition: Filter) -> Iterator[LogRows]:
+def _passing(rows: LogRows, condition: Filter) -> LogRows | None:
     """Whether a record that was deleted had passed is not known here, so all deletes are told."""
     if rows.op != "publish":
-        yield rows
-        return
+        return rows
     columns = rows.topic.decoder(condition.paths).columns(rows.bodies)
     inside = condition.matches(columns, len(rows.keys))
     places = [at for at, hit in enumerate(inside) if hit]
-    if places:
-        yield LogRows(
-            rows.topic,
-            rows.op,
-            [rows.seqs[at] for at in places],
-            rows.ts_us,
-            [rows.keys[at] for at in places],
-            [rows.bodies[at] for at in places],
-        )
+    if not places:
+        return None
+    return LogRows(
+        rows.topic,
+        rows.op,
+        [rows.seqs[at] for at in places],
+        rows.ts_us,
+        [rows.keys[at] for at in places],
+        [rows.bodies[at] for at in places],
+    )

@@ -2,12 +2,12 @@
 
 Rows come straight from the journal, so only what is durable is ever shown. Topics whose
 Durability is transient have no bodies in the log and no rows here. What is to be read is cut first
-(`extent`), then read piece by piece in a thread, so that a million rows hold nobody up.
+(`cutting`), then read piece by piece, both in turns with everybody else's work, so that a million
+rows hold nobody up.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from urllib.parse import unquote
 
 import msgspec
@@ -20,7 +20,7 @@ from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
-from sow.history.log_rows import Extent, LogRows, extent, log_rows
+from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
 from sow.lists import comma_list
 from sow.media_types import ARROW, JSON, NDJSON
 from sow.requests.consumers import Consumers
@@ -30,6 +30,8 @@ from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import json_response
+from sow.server.streamed import write_pieces
+from sow.steps import Steps
 from sow.topic.records import Records
 
 ROWS_DEFAULT = 10_000
@@ -38,8 +40,8 @@ ROWS_MAX = 1_000_000
 """Rows that may be asked for at once: whoever breaks off has to begin them again."""
 WAIT_S_MAX = 60
 """How long a reader may wait for something to come: proxies close what is silent for longer."""
-PIECES_AT_ONCE = 50
-"""Pieces of the log that a thread joins before they are written: a few hundred kilobytes."""
+READING = "reading the log"
+"""What an operator calls it."""
 LOG_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 
 Topics = dict[str, Records]
@@ -75,11 +77,9 @@ class LogDoor:
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
         response.content_type = kind
         await response.prepare(request)
-        rows = log_rows(self._driver.journal, part, topics, condition)
+        rows = log_pieces(self._driver.journal, part, topics, condition)
         pieces = _arrow(rows) if kind == ARROW else map(_lines, rows)
-        while piece := await asyncio.to_thread(_joined, pieces):
-            await response.write(piece)
-        await response.write_eof()
+        await write_pieces(self._driver.turns, READING, response, pieces)
         return response
 
     async def extent(self, request: web.Request) -> web.Response:
@@ -95,7 +95,8 @@ class LogDoor:
         part = await self._asked_for(asked, topics, limit_max=None)
         journal, rows = self._driver.journal, part.rows
         if condition is not None:
-            rows = await asyncio.to_thread(_count, log_rows(journal, part, topics, condition))
+            counting = _counting(log_pieces(journal, part, topics, condition))
+            rows = await self._driver.turns.take(READING, counting)
         return json_response(
             {
                 "from": str(part.after),
@@ -140,7 +141,8 @@ class LogDoor:
         while True:
             stored = self._driver.next_commit()
             try:
-                part = await asyncio.to_thread(extent, journal, after, until, limit, topics)
+                steps = cutting(journal, after, until, limit, topics)
+                part = await self._driver.turns.take(READING, steps)
             except StoreError as error:
                 error.status = 500
                 raise
@@ -245,23 +247,25 @@ def _bookmark(name: str, text: str) -> int:
     return int(text)
 
 
-def _count(rows: Iterable[LogRows]) -> int:
-    return sum(len(piece.keys) for piece in rows)
+def _counting(rows: Iterable[LogRows | None]) -> Steps[int]:
+    count = 0
+    for piece in rows:
+        count += 0 if piece is None else len(piece.keys)
+        yield
+    return count
 
 
-def _joined(pieces: Iterator[bytes]) -> bytes:
-    return b"".join(islice(pieces, PIECES_AT_ONCE))
-
-
-def _arrow(rows: Iterable[LogRows]) -> Iterator[bytes]:
+def _arrow(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
     stream = ArrowStream()
     for piece in rows:
-        yield stream.piece([of_log(piece)])
+        yield b"" if piece is None else stream.piece([of_log(piece)])
     yield stream.end()
 
 
-def _lines(rows: LogRows) -> bytes:
+def _lines(rows: LogRows | None) -> bytes:
     """Rows as lines of NDJSON."""
+    if rows is None:
+        return b""
     ts, name = timestamp(rows.ts_us), rows.topic.name
     heads = [
         orjson.dumps({"seq": seq, "bm": str(seq), "ts": ts, "topic": name, "op": rows.op, "k": key})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sow.encodings import LINES
 from sow.history import snapshot as snapshots
+from sow.history.log_rows import extent, log_pieces
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed
 from sow.query import Query
@@ -52,8 +53,11 @@ class Counting(list):
 @pytest.fixture(scope="module")
 def world():
     world = World(ORDERS)
-    for start in range(0, RECORDS, 1000):
-        world.publish("orders", *({"id": at, "v": at % 3} for at in range(start, start + 1000)))
+    for start in range(0, RECORDS, RECORDS // 2):
+        numbers = range(start, start + RECORDS // 2)
+        world.publish("orders", *({"id": at, "v": at % 3} for at in numbers))
+    for entry in world.journal.read(0):
+        entry.bodies = Counting(entry.bodies)
     table = world.engine.topic("orders").records.table
     table.bodies, table.identities = Counting(table.bodies), Counting(table.identities)
     return world
@@ -78,6 +82,14 @@ def past(world):
     return as_of(present, RECORDS // 2, world.journal)
 
 
+def topics(world):
+    return {"orders": world.engine.topic("orders").records}
+
+
+def whole_log(world):
+    return extent(world.journal, 0, None, 10**9, topics(world))
+
+
 def taken(world, work):
     topic = world.engine.topic("orders")
     return work(Taken("name", "client", topic, [shuffled(world)], 1, 0))
@@ -92,6 +104,10 @@ DOORS = {
     "the past": past,
     "a filter over the past": lambda world: narrowed(
         shuffled(world), world.engine.filter("/v = 1"), None
+    ),
+    "the log": lambda world: log_pieces(world.journal, whole_log(world), topics(world)),
+    "the log through a filter": lambda world: log_pieces(
+        world.journal, whole_log(world), topics(world), world.engine.filter("/v = 1")
     ),
     "parts": lambda world: split_by_key(shuffled(world), 7),
     "how large it is": lambda world: taken(world, Taken.measure),
@@ -119,6 +135,15 @@ def test_an_answer_to_a_command_is_made_in_bounded_steps(world):
     world.settle()
     pulled = iter(lambda: client.session.pull(world.engine.ledger.released, world.now), None)
     assert longest(pulled) <= STEP_RECORDS_MAX
+
+
+def test_the_past_is_told_in_bounded_steps(world):
+    client = world.client()
+    at_once(sow_steps(world, client.session, b'{"c":"subscribe","t":"orders","bm":"0","cid":"1"}'))
+    world.settle()
+    pulled = iter(lambda: client.session.pull(world.engine.ledger.released, world.now), None)
+    assert longest(pulled) <= STEP_RECORDS_MAX
+    assert not any(one.replay for one in client.subscriptions.values()), "it has come to its end"
 
 
 changes = st.lists(
