@@ -13,18 +13,33 @@ the other columns are made from the texts of their values.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+Apart = Callable[[], object]
+Making = Generator[Apart | None, Any, Result]
+"""Short steps, as those of `sow.steps`, some of which want something done apart and are sent what
+it returns: work of Arrow's own that takes long and holds no lock of Python's, for a thread."""
+
+Texts = list[bytes | None]
+"""The JSON texts of a field's values; None where it is absent."""
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 BLOCK_BYTES = 16 * 1024**2
 """What pyarrow reads of JSON in one go. A field whose type changes between two blocks is an error,
 so blocks are large."""
+ROWS_AT_ONCE = 1_000
+"""Rows that one step looks at: a millisecond at most."""
 SHORT_NUMBER = 16
 """A number of fewer characters has at most 15 digits, which every double holds."""
 LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
@@ -33,23 +48,38 @@ PLAIN = re.compile(r"\w[\w ]*", re.ASCII)
 EXACT = (pa.int64(), pa.string(), pa.bool_())
 JSON_NULL = b"null"
 
-Texts = list[bytes | None]
-"""The JSON texts of a field's values; None where it is absent."""
+
+def made(making: Making[Result]) -> Result:
+    """All steps, one after the other, and what is to be done apart in its place."""
+    sent: object = None
+    while True:
+        try:
+            apart = making.send(sent)
+        except StopIteration as over:
+            result: Result = over.value
+            return result
+        sent = None if apart is None else apart()
 
 
 def table_of_json(bodies: Sequence[bytes]) -> pa.Table:
     """JSON documents as columns of their fields, in order of first appearance."""
+    return made(making_table_of_json(bodies))
+
+
+def making_table_of_json(bodies: Sequence[bytes]) -> Making[pa.Table]:
+    """The same in steps."""
     if not bodies:
         return pa.table({})
-    lines = pa.py_buffer(b"\n".join(bodies))
-    reading = pyarrow.json.ReadOptions(
-        block_size=max(BLOCK_BYTES, max(map(len, bodies)) + len(b"\r\n"))
-    )
-    try:
-        found = pyarrow.json.read_json(lines, reading)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Values of several kinds, or names that come twice.
-        return _table_of_texts(bodies)
+    sink, longest = pa.BufferOutputStream(), 0
+    for some in _parts(bodies):
+        sink.write(b"\n".join([*some, b""]))
+        longest = max(longest, *map(len, some))
+        yield None
+    lines = sink.getvalue()
+    reading = pyarrow.json.ReadOptions(block_size=max(BLOCK_BYTES, longest + len(b"\r\n")))
+    found = yield partial(_read, lines, reading)
+    if found is None:
+        return (yield from _table_of_texts(bodies))
     columns: dict[str, pa.Array | pa.ChunkedArray] = dict(
         zip(found.column_names, found.columns, strict=True)
     )
@@ -57,89 +87,178 @@ def table_of_json(bodies: Sequence[bytes]) -> pa.Table:
     if guessed := [name for name, kind in kinds.items() if pa.types.is_temporal(kind)]:
         wanted = pa.schema([(name, pa.string()) for name in guessed])
         parsing = pyarrow.json.ParseOptions(wanted, unexpected_field_behavior="ignore")
-        again = pyarrow.json.read_json(lines, reading, parsing)
+        again = yield partial(pyarrow.json.read_json, lines, reading, parsing)
         columns |= {name: again.column(name) for name in guessed}
     doubles = [name for name, kind in kinds.items() if kind == pa.float64()]
-    exact = {*guessed, *_exact(doubles, bodies)}
+    exact = {*guessed, *(yield from _exact(doubles, bodies))}
     doubtful = [name for name in kinds if name not in exact]
     if doubtful:
-        texts = _texts_of(bodies, doubtful)
-        columns |= {name: column_of_texts(texts[name]) for name in doubtful}
+        texts = yield from _texts_of(bodies, doubtful)
+        for name in doubtful:
+            columns[name] = yield from _column_of_texts(texts[name])
     return pa.table(columns)
 
 
-def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> set[str]:
+def _read(lines: pa.Buffer, reading: pyarrow.json.ReadOptions) -> pa.Table | None:
+    """What Arrow's parser makes of JSON lines; None for values of several kinds in a field, or
+    names that come twice."""
+    try:
+        return pyarrow.json.read_json(lines, reading)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """As many as one step may look at."""
+    for start in range(0, len(items), ROWS_AT_ONCE):
+        yield items[start : start + ROWS_AT_ONCE]
+
+
+def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> Making[set[str]]:
     """Those of some fields all of whose numbers doubles are."""
     if not doubles:
         return set()
-    documents = pa.array(bodies, pa.binary())
+    parts = []
+    for some in _parts(bodies):
+        parts.append(pa.array(some, pa.binary()))
+        yield None
+    documents = pa.chunked_array(parts)
     long = LONG_NUMBER
-    if all(PLAIN.fullmatch(name) for name in doubles) and not _escapes(documents):
+    if all(PLAIN.fullmatch(name) for name in doubles) and not (yield partial(_escapes, documents)):
         # Only where it is the number of one of these fields: others are times, often.
         long = rf'"(?:{"|".join(doubles)})"\s*:\s*-?(?:{LONG_NUMBER})'
-    places = pc.indices_nonzero(pc.match_substring_regex(documents, long))
-    texts = _texts_of([bodies[at] for at in places.to_pylist()], doubles)
-    return {name for name in doubles if all(map(_fits, texts[name]))}
+    places = yield partial(_matching, documents, long)
+    matching: list[bytes] = []
+    for start in range(0, len(places), ROWS_AT_ONCE):
+        matching += [bodies[at] for at in places[start : start + ROWS_AT_ONCE].to_pylist()]
+        yield None
+    texts = yield from _texts_of(matching, doubles)
+    exact = set()
+    for name in doubles:
+        if (yield from _all_fit(texts[name])):
+            exact.add(name)
+    return exact
 
 
-def _escapes(documents: pa.Array) -> bool:
+def _escapes(documents: pa.ChunkedArray) -> bool:
     """Whether a name may be spelled in some other way."""
     return bool(pc.any(pc.match_substring(documents, "\\u")).as_py())
 
 
-def _table_of_texts(bodies: Sequence[bytes]) -> pa.Table:
-    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-    documents = [decode(body) for body in bodies]
-    names = dict.fromkeys(name for document in documents for name in document)
-    return pa.table(
-        {
-            name: column_of_texts(
-                [bytes(document[name]) if name in document else None for document in documents]
-            )
-            for name in names
-        }
-    )
+def _matching(documents: pa.ChunkedArray, pattern: str) -> pa.Array:
+    """The places of the documents that a pattern matches."""
+    return pc.indices_nonzero(pc.match_substring_regex(documents, pattern))
 
 
-def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> dict[str, Texts]:
+def _all_fit(texts: Texts) -> Making[bool]:
+    for some in _parts(texts):
+        if not all(map(_fits, some)):
+            return False
+        yield None
+    return True
+
+
+def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
+    documents = yield from _decoded(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, bodies)
+    names: dict[str, None] = {}
+    for some in _parts(documents):
+        names |= dict.fromkeys(name for document in some for name in document)
+        yield None
+    columns = {}
+    for name in names:
+        texts = yield from _members(documents, name)
+        columns[name] = yield from _column_of_texts(texts)
+    return pa.table(columns)
+
+
+def _decoded(decode: Callable[[bytes], Item], bodies: Sequence[bytes]) -> Making[list[Item]]:
+    documents: list[Item] = []
+    for some in _parts(bodies):
+        documents += map(decode, some)
+        yield None
+    return documents
+
+
+def _members(documents: Sequence[dict[str, msgspec.Raw]], name: str) -> Making[Texts]:
+    """The texts of one field."""
+    texts: Texts = []
+    for some in _parts(documents):
+        texts += [bytes(found[name]) if name in found else None for found in some]
+        yield None
+    return texts
+
+
+def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> Making[dict[str, Texts]]:
     """The texts of some fields."""
     plain = all(name.isprintable() and not set(name) & set('"\\') for name in names)
+    texts: dict[str, Texts] = {name: [] for name in names}
     if not plain:
-        decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-        documents = [decode(body) for body in bodies]
-        return {
-            name: [bytes(found[name]) if name in found else None for found in documents]
-            for name in names
-        }
+        documents = yield from _decoded(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, bodies)
+        for name in names:
+            texts[name] = yield from _members(documents, name)
+        return texts
     fields = [(f"f{at}", msgspec.Raw, msgspec.Raw(JSON_NULL)) for at in range(len(names))]
     rename = {f"f{at}": name for at, name in enumerate(names)}
     row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
-    rows = list(map(msgspec.json.Decoder(row).decode, bodies))
-    return {name: [bytes(getattr(row, at)) for row in rows] for at, name in rename.items()}
+    decode = msgspec.json.Decoder(row).decode
+    for some in _parts(bodies):
+        rows = list(map(decode, some))
+        for at, name in rename.items():
+            texts[name] += [bytes(getattr(found, at)) for found in rows]
+        yield None
+    return texts
 
 
-def column_of_texts(texts: Texts) -> pa.Array:
+def _column_of_texts(texts: Texts) -> Making[pa.ChunkedArray]:
     """The column of values whose JSON texts these are."""
-    texts = [None if text == JSON_NULL else text for text in texts]
-    there = [text for text in texts if text is not None]
-    starts = {text[:1] for text in there}
+    starts: set[bytes] = set()
+    for some in _parts(texts):
+        starts |= {text[:1] for text in some if text is not None and text != JSON_NULL}
+        yield None
+    make, kind = _texts_as_they_are, pa.string()
     if starts <= {b'"'}:
-        values = iter(msgspec.json.decode(b"[%b]" % b",".join(there), type=list[str]))
-        return pa.array([None if text is None else next(values) for text in texts], pa.string())
-    if starts <= {b"t", b"f"}:
-        return pa.array([None if text is None else text == b"true" for text in texts], pa.bool_())
-    column = pa.array(texts, pa.string())
-    if not starts & {b'"', b"t", b"f", b"{", b"["}:
-        return _numbers(column, there)
+        make = _strings
+    elif starts <= {b"t", b"f"}:
+        make, kind = _truths, pa.bool_()
+    parts = []
+    for some in _parts(texts):
+        parts.append(make([None if text == JSON_NULL else text for text in some]))
+        yield None
+    column = pa.chunked_array(parts, kind)
+    if make is _texts_as_they_are and not starts & {b'"', b"t", b"f", b"{", b"["}:
+        return (yield from _numbers(column, texts))
     return column
 
 
-def _numbers(column: pa.Array, there: list[bytes]) -> pa.Array:
+def _texts_as_they_are(texts: Sequence[bytes | None]) -> pa.Array:
+    return pa.array(texts, pa.string())
+
+
+def _strings(texts: Sequence[bytes | None]) -> pa.Array:
+    there = b",".join([text for text in texts if text is not None])
+    values = iter(msgspec.json.decode(b"[%b]" % there, type=list[str]))
+    return pa.array([None if text is None else next(values) for text in texts], pa.string())
+
+
+def _truths(texts: Sequence[bytes | None]) -> pa.Array:
+    return pa.array([None if text is None else text == b"true" for text in texts], pa.bool_())
+
+
+def _numbers(column: pa.ChunkedArray, texts: Texts) -> Making[pa.ChunkedArray]:
     """Texts of numbers as numbers, if a type holds all of them."""
+    integers = yield partial(_integers, column)
+    if integers is not None:
+        return integers
+    if (yield from _all_fit(texts)):
+        return (yield partial(column.cast, pa.float64()))
+    return column
+
+
+def _integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     try:
         return column.cast(pa.int64())
     except pa.ArrowInvalid:
-        return column.cast(pa.float64()) if all(map(_fits, there)) else column
+        return None
 
 
 def _fits(text: bytes | None) -> bool:
@@ -164,25 +283,72 @@ def _is_double(text: str) -> bool:
 
 def table_of_documents(documents: Sequence[Mapping[str, object]]) -> pa.Table:
     """The same of documents that were read already, whatever their message type."""
-    names = dict.fromkeys(name for document in documents for name in document)
-    return pa.table(
-        {name: column_of_values([found.get(name) for found in documents]) for name in names}
-    )
+    return made(making_table_of_documents(documents))
 
 
-def column_of_values(values: Sequence[object]) -> pa.Array:
+def making_table_of_documents(documents: Sequence[Mapping[str, object]]) -> Making[pa.Table]:
+    """The same in steps."""
+    names: dict[str, None] = {}
+    for some in _parts(documents):
+        names |= dict.fromkeys(name for document in some for name in document)
+        yield None
+    columns = {}
+    for name in names:
+        values: list[object] = []
+        for some in _parts(documents):
+            values += [found.get(name) for found in some]
+            yield None
+        columns[name] = yield from making_column_of_values(values)
+    return pa.table(columns)
+
+
+def column_of_values(values: Sequence[object]) -> pa.ChunkedArray:
     """The column of values as Python has them."""
-    kinds = {type(value) for value in values if value is not None}
+    return made(making_column_of_values(values))
+
+
+def making_column_of_values(values: Sequence[object]) -> Making[pa.ChunkedArray]:
+    """The same in steps."""
+    kinds: set[type] = set()
+    fits_int = fits_double = True
+    for some in _parts(values):
+        kinds |= {type(value) for value in some if value is not None}
+        if kinds <= {int, float}:
+            fits_int = fits_int and all(INT64_MIN <= n <= INT64_MAX for n in _ints(some))
+            fits_double = fits_double and all(
+                abs(n) < 2**1023 and float(n) == n for n in _ints(some)
+            )
+        yield None
+    make, kind = _made_of(kinds, fits_int, fits_double)
+    parts = []
+    for some in _parts(values):
+        parts.append(pa.array(make(some), kind))
+        yield None
+    return pa.chunked_array(parts, kind)
+
+
+Values = Callable[[Sequence[object]], Sequence[object]]
+
+
+def _made_of(kinds: set[type], fits_int: bool, fits_double: bool) -> tuple[Values, pa.DataType]:
+    """What is made of values of some kinds, and the type that holds it."""
     for kind, of_arrow in ((str, pa.string()), (bool, pa.bool_()), (bytes, pa.binary())):
         if all(issubclass(found, kind) for found in kinds):
-            return pa.array(values, of_arrow)
+            return list, of_arrow
     if kinds <= {int, float}:
-        if kinds == {int} and all(INT64_MIN <= value <= INT64_MAX for value in _ints(values)):
-            return pa.array(values, pa.int64())
-        if all(abs(value) < 2**1023 and float(value) == value for value in _ints(values)):
-            floats = [float(value) if isinstance(value, int) else value for value in values]
-            return pa.array(floats, pa.float64())
-    return pa.array([None if value is None else _json(value) for value in values], pa.string())
+        if kinds == {int} and fits_int:
+            return list, pa.int64()
+        if fits_double:
+            return _floats, pa.float64()
+    return _jsons, pa.string()
+
+
+def _floats(values: Sequence[object]) -> list[object]:
+    return [float(value) if isinstance(value, int) else value for value in values]
+
+
+def _jsons(values: Sequence[object]) -> list[object]:
+    return [None if value is None else _json(value) for value in values]
 
 
 def _ints(values: Sequence[object]) -> list[int]:

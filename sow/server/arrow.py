@@ -6,8 +6,9 @@ as the text of their string. Records that are asked for by themselves have a col
 their fields (`sow.messages.arrow`). What a writer sends has those of the six that say what to do.
 """
 
+import asyncio
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import orjson
@@ -17,13 +18,23 @@ from conflated_topics.ipc import from_ipc, to_ipc
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
-from sow.messages.arrow import table_of_documents, table_of_json
+from sow.messages.arrow import (
+    Apart,
+    Making,
+    Result,
+    making_table_of_documents,
+    making_table_of_json,
+)
 from sow.messages.arrow_input import read_stream
 from sow.requests.staged_writes import StagedRows
+from sow.server.turns import Turns
+from sow.steps import Steps
 from sow.topic.records import Records
 
 ROWS_AT_ONCE = 4_000
 """Rows of one batch: a millisecond to make, and still few batches for who reads them."""
+DOCUMENTS_AT_ONCE = 200
+"""Messages parsed in one step: a millisecond where they are long."""
 BATCH_BYTES = 1024**2
 """Bytes of bodies in one batch, about, where they are long."""
 SCHEMA = pa.schema(
@@ -143,16 +154,49 @@ def streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     yield (stream or ArrowStream()).end()
 
 
-def of_documents(snapshot: Snapshot) -> list[pa.RecordBatch]:
-    """Records as columns of their fields; those without fields as one column, `value`."""
-    kind, bodies = snapshot.topic.message_type, snapshot.bodies.part(0, len(snapshot))
+def of_documents(snapshot: Snapshot) -> Making[list[pa.RecordBatch]]:
+    """Records as columns of their fields, in steps; those without fields as one column, `value`."""
+    kind = snapshot.topic.message_type
+    bodies: list[bytes] = []
+    for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
+        bodies += snapshot.bodies.part(start, stop)
+        yield None
     if kind.name == "json":
-        table = table_of_json(bodies)
-    elif kind.structured:
-        table = table_of_documents(list(map(snapshot.topic.renderer.document, bodies)))
+        table = yield from making_table_of_json(bodies)
     else:
-        table = table_of_documents([{"value": kind.parse(body)} for body in bodies])
+        documents: list[Mapping[str, object]] = []
+        for start in range(0, len(bodies), DOCUMENTS_AT_ONCE):
+            some = bodies[start : start + DOCUMENTS_AT_ONCE]
+            if kind.structured:
+                documents += map(snapshot.topic.renderer.document, some)
+            else:
+                documents += [{"value": kind.parse(body)} for body in some]
+            yield None
+        table = yield from making_table_of_documents(documents)
     return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+
+async def in_turns(turns: Turns, name: str, making: Making[Result]) -> Result:
+    """Have steps taken in turns, and in a thread what they want done apart."""
+    sent: object = None
+    while True:
+        apart, results = await turns.take(name, _until_apart(making, sent))
+        if apart is None:
+            return results[0]
+        sent = await asyncio.to_thread(apart)
+
+
+def _until_apart(making: Making[Result], sent: object) -> Steps[tuple[Apart | None, list[Result]]]:
+    """Steps until something is to be done apart, or up to the result."""
+    while True:
+        try:
+            apart = making.send(sent)
+        except StopIteration as over:
+            return None, [over.value]
+        if apart is not None:
+            return apart, []
+        sent = None
+        yield
 
 
 def read_rows(topic: Records, content: bytes, size_max: int) -> StagedRows:

@@ -5,12 +5,12 @@ something is answered once that is durable, and so is a query: it never shows wh
 still take back. Large answers are written in pieces from a snapshot of one moment.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
+from pyarrow import RecordBatch
 
 from sow.commands import Options, options_of
 from sow.definitions import without_system_topics
@@ -25,7 +25,7 @@ from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import ask
 from sow.requests.executor import OPERATOR, Executor
-from sow.server.arrow import of_documents, of_snapshot, streamed
+from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed
 from sow.server.bodies import Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
@@ -129,7 +129,12 @@ class HttpDoor:
     ) -> web.StreamResponse:
         """Rows as an Arrow stream: a column for each field, or (`meta`) rows as those of the
         log."""
-        batches = of_snapshot(rows) if meta else await asyncio.to_thread(of_documents, rows)
+        turns = self._driver.turns
+        batches: Iterable[RecordBatch] = (
+            of_snapshot(rows)
+            if meta
+            else await in_turns(turns, "an answer in columns", of_documents(rows))
+        )
         return await self._write(request, streamed(batches), ARROW, headers)
 
     def _query(self, asked: Mapping[str, str], options: Options) -> Query:

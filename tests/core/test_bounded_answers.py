@@ -18,7 +18,7 @@ from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed
 from sow.query import Query
 from sow.requests.asking import ask
-from sow.server.arrow import of_snapshot, streamed
+from sow.server.arrow import of_documents, of_snapshot, streamed
 from sow.server.snapshots import split_by_key
 from sow.server.streamed import gathered
 from sow.server.taken_snapshots import Taken
@@ -77,6 +77,18 @@ def shuffled(world):
     return Snapshot.take(records, records.table.live()[::-1])
 
 
+def apart(making):
+    """Its steps, with what is to be done in a thread done between them."""
+    sent = None
+    while True:
+        try:
+            work = making.send(sent)
+        except StopIteration:
+            return
+        sent = None if work is None else work()
+        yield
+
+
 def past(world):
     present = Present.take(world.engine.topic("orders").records, world.engine.seq)
     return as_of(present, RECORDS // 2, world.journal)
@@ -101,6 +113,7 @@ DOORS = {
     "JSON": lambda world: gathered(map(b",".join, shuffled(world).documents(True, WHOLE))),
     "frames": lambda world: shuffled(world).frames(LINES, b"{", WHOLE),
     "Arrow": lambda world: gathered(streamed(of_snapshot(shuffled(world)))),
+    "columns of fields": lambda world: apart(of_documents(shuffled(world))),
     "the past": past,
     "a filter over the past": lambda world: narrowed(
         shuffled(world), world.engine.filter("/v = 1"), None

@@ -94,6 +94,19 @@ def test_every_value_can_be_had_back(texts):
             assert value in (text, json.loads(text))
 
 
+@given(st.lists(values, min_size=1) | st.lists(numbers, min_size=1))
+def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts):
+    bodies = [b'{"f":%b}' % text.encode() for text in texts]
+    whole = table_of_json(bodies)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "ROWS_AT_ONCE", 2)
+        in_steps = table_of_json(bodies)
+        read = table_of_documents([{"f": json.loads(text)} for text in texts])
+    assert in_steps.schema == whole.schema
+    assert in_steps.to_pydict() == whole.to_pydict()
+    assert read.equals(table_of_documents([{"f": json.loads(text)} for text in texts]))
+
+
 @given(st.lists(values, min_size=1))
 def test_documents_that_were_read_make_columns_of_the_same_types(texts):
     read = [{"f": json.loads(text)} for text in texts]

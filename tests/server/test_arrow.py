@@ -1,6 +1,7 @@
 """Rows in Arrow: the six columns of every row, columns of fields, and what writers send."""
 
 import io
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -10,16 +11,20 @@ from sow.definitions import Topic
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
+from sow.messages.arrow import made
 from sow.server import arrow
 from sow.server.arrow import (
     SCHEMA,
     ArrowStream,
+    in_turns,
     of_documents,
     of_log,
     of_snapshot,
     rows_of,
     without_rows,
 )
+from sow.server.step_watch import StepWatch
+from sow.server.turns import Turns
 from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, World, run
 
@@ -84,8 +89,28 @@ def test_a_record_as_it_stands_is_the_publish_that_made_it_so(monkeypatch):
     [("orders", {"id": [2], "name": ["x"]}), ("notes", {"value": ['say "hi"']})],
 )
 def test_fields_become_columns_and_what_has_none_becomes_one(topic, columns):
-    batches = with_world(lambda world: of_documents(snapshot_of(world, topic)))
+    batches = with_world(lambda world: made(of_documents(snapshot_of(world, topic))))
     assert pa.Table.from_batches(batches).to_pydict() == columns
+
+
+def test_columns_are_made_in_turns_and_what_takes_long_in_a_thread():
+    async def go():
+        turns, threads = Turns(StepWatch()), []
+
+        def apart():
+            threads.append(threading.current_thread())
+            return 5
+
+        def making():
+            yield None
+            found = yield apart
+            yield None
+            return found + 1
+
+        assert await in_turns(turns, "columns", making()) == 6
+        assert threads != [threading.current_thread()]
+
+    run(go())
 
 
 def test_a_stream_can_be_read_whole_however_many_pieces_it_came_in():
