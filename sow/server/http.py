@@ -5,7 +5,8 @@ something is answered once that is durable, and so is a query: it never shows wh
 still take back. Large answers are written in pieces from a snapshot of one moment.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from sow.definitions import without_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
-from sow.expressions import parse_order_by
+from sow.expressions import Filter, parse_order_by
 from sow.history.snapshot import Snapshot
 from sow.lists import comma_list
 from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, PLAIN_TEXT
@@ -32,8 +33,9 @@ from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.requests import read_body
-from sow.server.responses import json_response
+from sow.server.responses import json_response, json_text
 from sow.server.streamed import write_pieces
+from sow.steps import Steps
 from sow.topic.rendering import Shape
 
 QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain")
@@ -41,6 +43,8 @@ QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
+DESCRIBED_AT_ONCE = 50
+"""Topics or sessions described in one step: half a millisecond."""
 FORMATS = (JSON, NDJSON, ARROW)
 FORMATS_LATER = (CSV,)
 
@@ -58,14 +62,24 @@ class HttpDoor:
 
     # Topics.
 
-    async def topics(self, _request: web.Request) -> web.Response:
-        """All topics, in the order of the configuration."""
-        now_us = self._driver.now_us()
-        catalog = self._engine.catalog
-        return json_response(
-            [describe_topic(topic, now_us) for topic in catalog.listed()]
-            + [describe_pattern(pattern) for pattern in catalog.patterns.values()]
+    async def topics(self, request: web.Request) -> web.StreamResponse:
+        """All topics, in the order of the configuration; each as it is when it is written."""
+        catalog, now_us = self._engine.catalog, self._driver.now_us
+        topics = [partial(describe_topic, topic, now_us()) for topic in catalog.listed()]
+        patterns = [partial(describe_pattern, one) for one in catalog.patterns.values()]
+        return await self._describe_all(request, [*topics, *patterns])
+
+    async def _describe_all(
+        self, request: web.Request, described: Sequence[Callable[[], dict[str, Any]]]
+    ) -> web.StreamResponse:
+        """Descriptions as an array, some at a time."""
+        if len(described) <= DESCRIBED_AT_ONCE:
+            return json_response([describe() for describe in described])
+        chunks = (
+            [json_text(describe()) for describe in described[start : start + DESCRIBED_AT_ONCE]]
+            for start in range(0, len(described), DESCRIBED_AT_ONCE)
         )
+        return await self._write(request, _pieces(chunks, lines=False), JSON)
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic, or one pattern of topics; with `expected` one that a pattern would make."""
@@ -233,9 +247,12 @@ class HttpDoor:
 
     # Sessions and the server.
 
-    async def sessions(self, _request: web.Request) -> web.Response:
-        """Who is connected, and what waits for them."""
-        return json_response(list(map(self._described, self._executor.sessions.values())))
+    async def sessions(self, request: web.Request) -> web.StreamResponse:
+        """Who is connected, and what waits for them; each as it is when it is written."""
+        sessions = self._executor.sessions.values()
+        return await self._describe_all(
+            request, [partial(self._described, session) for session in sessions]
+        )
 
     def _described(self, session: Session) -> dict[str, Any]:
         followed = self._executor.subscriptions.of(session)
@@ -253,14 +270,19 @@ class HttpDoor:
         if "filter" not in asked:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
         condition, conflated = self._engine.filter(asked["filter"]), await _conflated(request)
+        changing = self._changing(condition, conflated)
+        return json_response({"changed": await self._driver.turns.take("sessions", changing)})
+
+    def _changing(self, condition: Filter, conflated: bool) -> Steps[list[str]]:
         changed = []
-        for session in self._executor.sessions.values():
+        for session in list(self._executor.sessions.values()):
             described = self._described(session)
             values = [value_at(described, path) for path in condition.paths]
             if condition.holds(values):
                 session.allow_folding(conflated)
                 changed.append(session.id)
-        return json_response({"changed": changed})
+            yield
+        return changed
 
     async def end_session(self, request: web.Request) -> web.Response:
         """Close a session."""

@@ -15,6 +15,12 @@ from sow.server.intake import INTAKE_TURN_S, Intake
 from sow.server.patience import Patience
 from sow.server.websocket_frames import WebSocketFrames
 
+CONTROLS_PER_S = 1_000
+"""Pings and pongs that a client may send all the time: each costs some ten microseconds, so this is
+a hundredth of a core, and a hundred times as many as anybody needs."""
+CONTROLS_AT_ONCE = 10_000
+"""So many may come together, after a pause in which the network or the server held them up."""
+
 
 class MessageWatch:
     """The messages of one WebSocket, as far as they came: a reader of `Intake`.
@@ -37,7 +43,9 @@ class MessageWatch:
         self._is_following = is_following
         self._give_up = give_up
         self._frames = WebSocketFrames()
-        self._pings = 0
+        self._pings = self._controls = 0
+        self._controls_room = float(CONTROLS_AT_ONCE)
+        self._controls_s = watches.now_s()
         self._taken = self._done = 0
         self._heard_s = watches.now_s()
         self._patience: Patience | None = None
@@ -64,6 +72,8 @@ class MessageWatch:
         """Bytes have come."""
         frames = self._frames
         frames.feed(data)
+        if frames.controls != self._controls:
+            self._count_controls(frames.controls)
         if frames.complete == self._done:
             self._settle(frames.held)
         else:
@@ -75,6 +85,21 @@ class MessageWatch:
                 self._patience = Patience(now_s, self._watches.idle_s())
                 self._message = frames.complete
             self._patience.hear(now_s, len(data))
+
+    def _count_controls(self, controls: int) -> None:
+        """Give up a client that sends pings as fast as it can, and read no more of it."""
+        if self._controls_room < 0:
+            return
+        now_s = self._watches.now_s()
+        earned = (now_s - self._controls_s) * CONTROLS_PER_S
+        came, self._controls, self._controls_s = controls - self._controls, controls, now_s
+        self._controls_room = min(CONTROLS_AT_ONCE, self._controls_room + earned) - came
+        if self._controls_room < 0:
+            self.pause()
+            self.give_up(
+                f"over {CONTROLS_PER_S} pings and pongs a second have come for a while; one in "
+                "some seconds is enough to keep a connection"
+            )
 
     def take(self) -> None:
         """One more message has been read."""

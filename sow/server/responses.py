@@ -16,8 +16,12 @@ PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")
 
 def json_response(document: object, headers: Mapping[str, str] | None = None) -> web.Response:
     """A document as the answer."""
-    body = orjson.dumps(document, default=_plain)
-    return web.Response(body=body, content_type=JSON, headers=headers)
+    return web.Response(body=json_text(document), content_type=JSON, headers=headers)
+
+
+def json_text(document: object) -> bytes:
+    """A document as it stands in an answer."""
+    return orjson.dumps(document, default=_plain)
 
 
 async def mend_headers(_request: web.Request, response: web.StreamResponse) -> None:

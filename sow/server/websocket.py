@@ -21,6 +21,8 @@ from sow.server.incoming import Incoming
 PING_S = 30.0
 """How often the server pings: a connection that answers none of two is gone, which is noticed
 within the idle time of a minute, and routers that forget what is silent see something."""
+PINGS_AT_ONCE = 50
+"""Pings of one client answered before others have their turn: half a millisecond."""
 GIVEN_UP, STOPPING = 1008, 1001
 """Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away."""
 
@@ -36,7 +38,10 @@ class WebSocketClient:
         limits = executor.engine.configuration.limits
         # aiohttp refuses what is as long as its limit; ours is what may be.
         self.socket = web.WebSocketResponse(
-            max_msg_size=limits.frame_bytes_max + 1, compress=False, heartbeat=PING_S
+            max_msg_size=limits.frame_bytes_max + 1,
+            compress=False,
+            heartbeat=PING_S,
+            autoping=False,  # which answers all that have come before others have a turn
         )
         if not self.socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
@@ -45,6 +50,7 @@ class WebSocketClient:
         self._executor = executor
         self._request = request
         self._closing: asyncio.Task[bool] | None = None
+        self._pings = 0
         session = executor.open(LINES, driver.now_us())
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
         messages = below.follow_messages(request, self._is_following, self._give_up)
@@ -73,6 +79,9 @@ class WebSocketClient:
         await self.socket.prepare(self._request)
         self._connection.begin()
         async for message in self.socket:
+            if message.type in (WSMsgType.PING, WSMsgType.PONG):
+                await self._answer(message)
+                continue
             frame = _bytes_of(message)
             if frame is None:
                 break
@@ -82,6 +91,14 @@ class WebSocketClient:
             if self._driver.behind:
                 await self._wait_for_disk()
         await self._incoming.done()
+
+    async def _answer(self, message: WSMessage) -> None:
+        """Answer a ping, and let others have their turn between some of many."""
+        self._pings += 1
+        if message.type is WSMsgType.PING and self._connection.session.ended is None:
+            await self.socket.pong(message.data)
+        if self._pings % PINGS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
     async def _wait_for_disk(self) -> None:
         """Read no more while the disk is far behind: TCP slows the publisher."""

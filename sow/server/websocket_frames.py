@@ -15,13 +15,25 @@ MASKED, LENGTH = 0x80, 0x7F
 class WebSocketFrames:
     """What has come of one client's frames."""
 
-    __slots__ = ("_begun", "_first", "_head", "_in_frame", "_left", "complete", "held", "pings")
+    __slots__ = (
+        "_begun",
+        "_first",
+        "_head",
+        "_in_frame",
+        "_left",
+        "complete",
+        "controls",
+        "held",
+        "pings",
+    )
 
     def __init__(self) -> None:
         self.complete = 0
         """Messages that are whole."""
         self.pings = 0
         """Pings that the client has sent of its own accord."""
+        self.controls = 0
+        """Pings, and what else is no part of a message."""
         self.held = 0
         """Bytes that came after the last whole message: what there is of the next one."""
         self._begun = False
@@ -65,5 +77,6 @@ class WebSocketFrames:
             return
         self._begun |= opcode < CONTROL
         self.pings += opcode == PING
+        self.controls += opcode >= CONTROL
         if not self._begun:
             self.held = rest  # a control frame between two messages is gone with its answer

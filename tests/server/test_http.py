@@ -140,6 +140,18 @@ async def test_a_topic_is_described_and_one_that_is_not_there_is_not():
         assert (missing.status, "did you mean orders" in missing.json["detail"]) == (404, True)
 
 
+@pytest.mark.parametrize("at_once", [1, 50])
+@stepped
+async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_once):
+    monkeypatch.setattr("sow.server.http.DESCRIBED_AT_ONCE", at_once)
+    async with Place() as place:
+        sessions = [place.world.executor.open(LINES, 0) for _ in range(3)]
+        found = (await place.get("/v1/sessions")).json
+        assert [one["id"] for one in found] == [session.id for session in sessions]
+        names = [topic["name"] for topic in (await place.get("/v1/topics")).json]
+        assert {"orders", "notes"} <= set(names)
+
+
 @stepped
 async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
     async with Place() as place:

@@ -5,7 +5,7 @@ import asyncio
 from sow.budget import Budget
 from sow.definitions import Limits
 from sow.server.intake import INTAKE_TURN_S, Intake
-from sow.server.message_watch import MessageWatch, MessageWatches
+from sow.server.message_watch import CONTROLS_AT_ONCE, CONTROLS_PER_S, MessageWatch, MessageWatches
 from tests.server.stand_ins import Socket, stepped
 from tests.server.test_websocket_frames import frame
 
@@ -67,6 +67,21 @@ async def test_half_a_message_is_waited_for_as_long_as_its_bytes_earn():
     assert 60.0 < one.watch.due_s() < 60.001
     one.watch.end_silence()
     assert one.reasons == ["a message has not come to its end (Limits/IdleTimeout)"]
+
+
+@stepped
+async def test_who_pings_as_fast_as_it_can_is_given_up_and_read_no_more():
+    one, ping = Watching(), frame(0, first=0x89)
+    one.watch.receive(ping * CONTROLS_AT_ONCE)
+    assert not one.reasons, "a pause may have held them up"
+    await asyncio.sleep(1)
+    one.watch.receive(frame(0, first=0x8A) * CONTROLS_PER_S)
+    assert not one.reasons
+    one.watch.receive(ping)
+    assert "pings and pongs a second" in one.reasons[0]
+    assert not one.socket.reading
+    one.watch.receive(ping * CONTROLS_AT_ONCE)
+    assert len(one.reasons) == 1, "it is said once"
 
 
 @stepped

@@ -15,6 +15,7 @@ from sow.server.speaking import Speaking
 from sow.server.websocket import GIVEN_UP, STOPPING, WebSocketDoor
 from tests.server.stand_ins import Socket, World, request_of, stepped, turns
 from tests.server.test_speaking import ASKED
+from tests.server.test_websocket_frames import frame
 
 LIMITS = Limits(idle_timeout_us=60_000_000)
 
@@ -142,6 +143,22 @@ async def test_a_silent_client_is_given_up_and_told_why():
     assert client.close_code() == GIVEN_UP
     await client.lose()
     assert sum(place.world.executor.closed.values()) == 1
+    await place.close()
+
+
+@stepped
+async def test_pings_are_answered_and_others_have_their_turn_between_them(monkeypatch):
+    monkeypatch.setattr("sow.server.websocket.PINGS_AT_ONCE", 5)
+    place = Place()
+    many, one = await Client(place).open(), await Client(place).open()
+    many.watched.data_received(b"".join(frame(3, first=0x89) for _ in range(500)))
+    await one.send(b"abc", first=0x89)
+    assert one.socket.written.count(b"\x8a\x03") == 1
+    assert many.socket.written.count(b"\x8a\x03") < 500
+    await turns(300)
+    assert many.socket.written.count(b"\x8a\x03") == 500
+    await many.lose()
+    await one.lose()
     await place.close()
 
 

@@ -38,6 +38,7 @@ def test_messages_are_counted_and_the_rest_is_held(sent, cuts, part):
         at, turn = at + cut, turn + 1
     assert frames.complete == sum(first < 0x88 for _, first, _ in sent)
     assert frames.pings == sum(first == 0x89 for _, first, _ in sent)
+    assert frames.controls == sum(first > 0x88 for _, first, _ in sent)
     assert frames.held == len(last)
 
 
