@@ -5,15 +5,20 @@ taken as a whole or not at all. Far from a limit the answer is a sum; only near 
 which of the messages replace something. What does not grow is always taken, and so are removals.
 What waits in a conflated topic's windows is counted for each copy when it is published, and for
 certain when it is released.
+
+What is stored in several steps has its room *reserved* before the first: to all others it counts as
+if nothing of it replaced anything, so that what was found to fit fits until the end.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sow.definitions import Topic
 from sow.engine.catalog import Catalog
 from sow.engine.live_topics import LiveTopic
 from sow.errors import Full
+from sow.steps import Steps
 from sow.store.memory import RECORD_BYTES, Table
 
 NEAR = 0.9
@@ -29,11 +34,43 @@ class Deed(NamedTuple):
     sizes: Sequence[int] | None
 
 
+class Reservation:
+    """Room that is kept for deeds on the topic `name`, until each is done; `tables` is how many
+    tables store them."""
+
+    def __init__(
+        self, name: str, deeds: Iterable[Deed], tables: int, held: dict["Reservation", None]
+    ) -> None:
+        self.name = name
+        self._deeds = deque(
+            (len(deed.sizes), tables * (sum(deed.sizes) + RECORD_BYTES * len(deed.sizes)))
+            for deed in deeds
+            if deed.sizes is not None
+        )
+        self.records = sum(records for records, _ in self._deeds)
+        self.bytes = sum(size_bytes for _, size_bytes in self._deeds)
+        self._held = held
+        held[self] = None
+
+    def take_next(self) -> None:
+        """The next of the deeds is done now."""
+        records, size_bytes = self._deeds.popleft()
+        self.records -= records
+        self.bytes -= size_bytes
+        if not self._deeds:
+            self.release()
+
+    def release(self) -> None:
+        """No more room is needed."""
+        self._held.pop(self, None)
+
+
 class Capacity:
     """The room for records of one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._reserved: dict[Reservation, None] = {}
 
     @property
     def used_bytes(self) -> int:
@@ -67,32 +104,48 @@ class Capacity:
             getattr(topic.definition, "records_max", None) is not None
         )
 
-    def check(self, topic: LiveTopic, deeds: Sequence[Deed]) -> None:
-        """Raise Full if this cannot all be stored."""
+    def reserve(self, topic: LiveTopic, deeds: Sequence[Deed]) -> Reservation:
+        """Keep room for deeds, of which none removes anything; whether there is so much, `check`
+        says. To be released if they are not done."""
+        return Reservation(topic.name, deeds, len(self._holding(topic)), self._reserved)
+
+    def _holding(self, topic: LiveTopic) -> list[Table]:
+        """The tables that hold what is stored in a topic: its own, and those of its copies."""
+        catalog = self._catalog
+        copies = [catalog.topics[name] for name in catalog.with_copies(topic)[:-1]]
+        return [one.records.table for one in (topic, *copies) if one.records.retains]
+
+    def check(
+        self, topic: LiveTopic, deeds: Sequence[Deed], own: Reservation | None = None
+    ) -> Steps[None]:
+        """Raise Full if this cannot all be stored; `own` is what is reserved for it."""
+        if not self.bounds(topic):
+            return
         limit, most = self.limit_bytes, records_max(topic)
-        copies = [self._catalog.topics[name] for name in self._catalog.with_copies(topic)[:-1]]
-        held = [one.records.table for one in (topic, *copies) if one.records.retains]
+        held = self._holding(topic)
         if not held:
             return
+        others = [one for one in self._reserved if one is not own]
+        promised_bytes = sum(one.bytes for one in others)
+        # Once others store more, there is room for all that is reserved: this moment decides.
+        used_bytes = self.used_bytes
+        there = len(topic.records.table) + sum(o.records for o in others if o.name == topic.name)
         count = sum(len(deed.identities) for deed in deeds if deed.sizes)
         size = sum(sum(deed.sizes) for deed in deeds if deed.sizes) + RECORD_BYTES * count
-        room = None if limit is None else limit - self.used_bytes
-        table = topic.records.table
-        if (room is None or size * len(held) <= room) and (
-            most is None or len(table) + count <= most
-        ):
+        room = None if limit is None else limit - used_bytes - promised_bytes
+        if (room is None or size * len(held) <= room) and (most is None or there + count <= most):
             return
-        more, grown = growth(held[0], deeds)
-        if most is not None and more > 0 and len(table) + more > most and topic.records.retains:
+        more, grown = yield from growth(held[0], deeds)
+        if most is not None and more > 0 and there + more > most and topic.records.retains:
             raise Full(
                 f"topic {topic.definition.name} may hold {most} records (MaxRecords); it has "
-                f"{len(table)}, and {more} more are too many: nothing was stored. Delete some, or "
+                f"{there}, and {more} more are too many: nothing was stored. Delete some, or "
                 "raise MaxRecords",
                 reason="topic full",
             )
         if room is not None and grown > 0 and grown * len(held) > room:
             raise Full(
-                f"records take {self.used_bytes} of {limit} bytes (Limits/Memory), and "
+                f"records take {used_bytes + promised_bytes} of {limit} bytes (Limits/Memory), and "
                 f"{grown * len(held)} more do not fit: nothing was stored. Delete some records, or "
                 "raise Memory"
             )
@@ -103,21 +156,23 @@ def records_max(topic: LiveTopic) -> int | None:
     return topic.definition.records_max if isinstance(topic.definition, Topic) else None
 
 
-def growth(table: Table, deeds: Sequence[Deed]) -> tuple[int, int]:
-    """How many records and bytes there would be more; negative for less."""
+def growth(table: Table, deeds: Sequence[Deed]) -> Steps[tuple[int, int]]:
+    """How many records and bytes there would be more, negative for less; a step for each deed."""
     after: dict[str, int] = {}
-    for deed in deeds:
-        if deed.sizes is None:
-            after |= dict.fromkeys(deed.identities, GONE)
-        else:
-            after |= zip(deed.identities, deed.sizes, strict=True)
     records = grown = 0
-    for identity, size in after.items():
-        slot = table.slots.get(identity)
-        if slot is not None:
-            records -= 1
-            grown -= len(table.bodies[slot] or b"") + RECORD_BYTES
-        if size != GONE:
-            records += 1
-            grown += size + RECORD_BYTES
+    for deed in deeds:
+        sizes = [GONE] * len(deed.identities) if deed.sizes is None else deed.sizes
+        for identity, size in zip(deed.identities, sizes, strict=True):
+            before = after.get(identity)
+            if before is None:
+                slot = table.slots.get(identity)
+                before = GONE if slot is None else len(table.bodies[slot] or b"")
+            after[identity] = size
+            if before != GONE:
+                records -= 1
+                grown -= before + RECORD_BYTES
+            if size != GONE:
+                records += 1
+                grown += size + RECORD_BYTES
+        yield
     return records, grown

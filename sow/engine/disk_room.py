@@ -48,20 +48,30 @@ class DiskRoom:
     def check(self) -> None:
         """Raise DiskFull if the disk takes no more messages, or what it says while it fails."""
         if self._failure is not None:
-            self._check_failure()
+            self.check_failure()
         if not self._has_room():
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
+
+    def check_whole(self, size_bytes: int) -> None:
+        """Raise DiskFull if messages of so many bytes do not all fit, with the reserve."""
+        if not self._takes(self._on_the_way_bytes() + size_bytes):
+            raise DiskFull(
+                f"the disk has no room for {size_bytes} bytes: nothing was stored; send less at "
+                "once, or free some space"
+            )
+
+    def _on_the_way_bytes(self) -> int:
+        return sum(entry.size_bytes() for entry in self._ledger.in_flight())
 
     def check_reserve(self, size_bytes: Callable[[], int]) -> None:
         """Raise DiskFull if not even the reserve has room for so much.
 
         The size is asked for only when the disk is full.
         """
-        self._check_failure()
+        self.check_failure()
         if self._has_room():
             return
-        on_the_way = sum(entry.size_bytes() for entry in self._ledger.in_flight())
-        if not self._takes(on_the_way + size_bytes()):
+        if not self._takes(self._on_the_way_bytes() + size_bytes()):
             raise DiskFull(
                 "the disk is full, and so is its reserve: nothing was changed; free some space, "
                 "or delete less at once"
@@ -76,7 +86,8 @@ class DiskRoom:
         """About how much the removal of these records takes."""
         return sum(len(identity.encode(errors="replace")) for identity in identities)
 
-    def _check_failure(self) -> None:
+    def check_failure(self) -> None:
+        """Raise what the disk said while it fails."""
         if self._failure is not None:
             # Raised many times: it would gather everybody's traceback.
             raise self._failure.with_traceback(None)

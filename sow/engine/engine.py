@@ -17,13 +17,14 @@ from sow.definitions import Configuration, ConflatedTopic
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
-from sow.engine.capacity import Capacity, Deed
+from sow.engine.capacity import Capacity
 from sow.engine.catalog import Catalog
 from sow.engine.disk_room import DiskRoom
 from sow.engine.filters import Filters
 from sow.engine.homeless import Homeless
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
@@ -71,6 +72,14 @@ class Engine:
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
             lambda topic: self.topics.get(topic.name) is topic,
+        )
+        self.publications = Publications(
+            self.publishable,
+            self.merged,
+            self.put,
+            self.check_sizes,
+            self.capacity,
+            self.disk,
         )
         for topic in self.catalog:
             self.look_after_topic(topic)
@@ -148,37 +157,22 @@ class Engine:
         `MaxRecords`; ClientError where a lifetime has no place.
         """
         topic = self.publishable(name)
+        keys = None if key is None else (key,)
+        if keys is None:
+            read = at_once(reading(bodies, lambda part: self.read(topic, part)))
+        else:
+            read = [self.read(topic, bodies, keys)]
+        return at_once(
+            self.publications.carry_out(name, read, now_us, expires_s=expires_s, delta=delta)
+        )
+
+    def read(
+        self, topic: SourceTopic, bodies: Sequence[bytes], keys: Sequence[str] | None = None
+    ) -> CheckedMessages:
+        """Check bodies for `publications.carry_out`, with their `keys` where they have none in
+        them; changes nothing. Raises what `publish` does of them."""
         self.check_sizes(bodies)
-        messages = topic.records.read(bodies, None if key is None else (key,))
-        return self._publish(topic, messages, now_us, expires_s, delta)
-
-    def publish_read(
-        self,
-        name: str,
-        messages: CheckedMessages,
-        now_us: int,
-        *,
-        expires_s: float | None = None,
-        delta: bool = False,
-    ) -> int:
-        """The same as `publish` for messages that were read, and their sizes checked, before."""
-        return self._publish(self.publishable(name), messages, now_us, expires_s, delta)
-
-    def _publish(
-        self,
-        topic: SourceTopic,
-        messages: CheckedMessages,
-        now_us: int,
-        expires_s: float | None,
-        delta: bool,
-    ) -> int:
-        expires_us = topic.expiry_us(expires_s, now_us)
-        if delta:
-            messages = self.merged(topic, messages, now_us)
-            self.check_sizes(messages.bodies)
-        if self.capacity.bounds(topic):
-            self.capacity.check(topic, [Deed(messages.identities, list(map(len, messages.bodies)))])
-        return self.put(topic, messages, now_us, expires_us)
+        return topic.records.read(bodies, keys)
 
     def merged(self, topic: SourceTopic, messages: CheckedMessages, now_us: int) -> CheckedMessages:
         """What the records become when these deltas are merged into them; only what was being
@@ -472,6 +466,7 @@ class Engine:
         self.timers.check()
         self.removals.check()
         self.catalog.check()
+        self.publications.check()
 
     # Restart.
 

@@ -6,7 +6,7 @@ has heard of another topic. Each knows when it next has something to do by itsel
 does it (`work`). Both answer with batches; who is told of them is the engine's business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from conflated_topics import Removal
 from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
@@ -136,12 +136,17 @@ class SourceTopic(LiveTopicBase):
             raise ClientError(f"expiration is {expires_s}; it must be seconds, above 0 up to 1e9")
         return now_us + int(expires_s * 1e6)
 
-    def merged(self, messages: CheckedMessages) -> CheckedMessages:
-        """What the records become when these deltas are merged into them; changes nothing."""
+    def merged(
+        self, messages: CheckedMessages, held: Mapping[str, bytes] | None = None
+    ) -> CheckedMessages:
+        """What the records become when these deltas are merged into them; changes nothing.
+
+        `held` are the bodies that some records are to be taken for.
+        """
         if not self.records.retains:
             return messages
         bodies = self.records.merge_deltas(
-            messages.identities, messages.bodies, self.definition.delta_null
+            messages.identities, messages.bodies, self.definition.delta_null, held
         )
         return CheckedMessages(bodies, messages.identities, {})
 

@@ -21,6 +21,7 @@ from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding, publish_acks, quoted, skip_lines
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
+from sow.engine.publications import reading
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import BadMessage, ClientError, SowError
 from sow.publishes import Publishes, Read, put_together
@@ -234,9 +235,11 @@ class Executor:
 
     def _publish_all(self, session: Session, publishes: Publishes, now_us: int) -> bool:
         """Publish them as one batch; False, and nothing is done, if any of them is refused."""
+        if self.engine.publications.has_left:
+            return False
         try:
             topic = self.engine.catalog.publishable(publishes.topic)
-            bodies = self._bodies(topic, publishes)
+            bodies = self._bodies(topic, publishes, publishes.bodies)
             last = self.engine.publish(publishes.topic, bodies, now_us)
         except SowError:
             return False
@@ -327,16 +330,22 @@ class Executor:
         # Everything said so far leaves before this, and only once it is durable.
         acknowledge(session, command, *ACKS)
 
-    def _publish(self, session: Session, command: Command, now_us: int) -> None:
-        topic = self.engine.catalog.publishable(command.topic)
+    def _publish(self, session: Session, command: Command, now_us: int) -> Steps[None]:
+        engine = self.engine
+        topic = engine.publishable(command.topic)
         if not command.bodies:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
-        bodies = self._bodies(topic, command)
-        bookmark = self.engine.publish(
+        if command.key is None:
+            read = yield from reading(
+                command.bodies, lambda part: engine.read(topic, self._bodies(topic, command, part))
+            )
+        else:
+            bodies = self._bodies(topic, command, command.bodies)
+            read = [engine.read(topic, bodies, (command.key,))]
+        bookmark = yield from engine.publications.carry_out(
             command.topic,
-            bodies,
+            read,
             now_us,
-            key=command.key,
             expires_s=command.expires_s,
             delta=command.kind.is_delta,
         )
@@ -344,7 +353,7 @@ class Executor:
 
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> Steps[None]:
         topic = self.engine.catalog.deletable(command.topic)
-        bodies = self._bodies(topic, command) if command.bodies else ()
+        bodies = self._bodies(topic, command, command.bodies) if command.bodies else ()
         deleted = yield from self.deletion(
             topic,
             now_us,
@@ -355,9 +364,11 @@ class Executor:
         acknowledge(session, command, *ACKS, deleted=deleted)
 
     @staticmethod
-    def _bodies(topic: LiveTopic, command: Command | Publishes) -> Sequence[bytes]:
-        """Bodies as they are to be stored, whichever way they came."""
-        bodies, kind = command.bodies, topic.records.message_type
+    def _bodies(
+        topic: LiveTopic, command: Command | Publishes, bodies: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Some of a command's bodies as they are to be stored, whichever way they came."""
+        kind = topic.records.message_type
         if command.enc is None:
             return bodies if command.framed else topic.records.from_line(bodies)
         if kind.enc != command.enc:
@@ -388,6 +399,8 @@ class Executor:
                 "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
                 f"key fields name the records; {sum(given)} were given"
             )
+        # What this client has left of a publish came before.
+        yield from self.engine.publications.finish_left(topic.name)
         if identities is None:
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)

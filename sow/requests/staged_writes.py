@@ -25,6 +25,7 @@ from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import BadMessage, ClientError, shown
+from sow.steps import at_once
 from sow.topic.records import CheckedMessages, Records
 
 ROWS_AT_ONCE = 2_000
@@ -263,7 +264,8 @@ class StagedWrites:
         engine, topic = self._engine, self.topic(name)
         self.check_room(topic, steps)
         if isinstance(topic, SourceTopic) and engine.capacity.bounds(topic):
-            engine.capacity.check(topic, [self._deed(topic, step) for step in steps])
+            deeds = [self._deed(topic, step) for step in steps]
+            at_once(engine.capacity.check(topic, deeds))
         rows = 0
         for step in steps:
             if isinstance(topic, CopyTopic):

@@ -1,31 +1,34 @@
 """Bodies of a request: which messages a POST, PATCH or DELETE carries (docs/http.md).
 
-They are taken a piece at a time, and others are served between the pieces: the first bad message
-ends it, and nothing has been changed by then.
+They are taken some at a time, and others are served between them: the first bad message ends it,
+and nothing has been changed by then.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from aiohttp import web
 
 from sow.engine.engine import Engine
+from sow.engine.live_topics import SourceTopic
+from sow.engine.publications import slices
 from sow.errors import BadMessage, TooLarge, clipped
 from sow.media_types import BYTES, FRAMES, JSON, NDJSON, PLAIN_TEXT
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
-from sow.topic.records import CheckedMessages, Columns, Records
+from sow.steps import Steps
+from sow.topic.records import CheckedMessages, Records
 from sow.wire import BODIES_MAX
 
 JSON_TYPES = (JSON, "text/json")
 LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
 
 
-async def take_messages(
-    topic: Records, request: web.Request, body: bytes, take: Callable[[list[bytes]], None]
-) -> int:
-    """Hand the messages in a request's body to `take`, some at a time; returns how many there were.
+def take_messages(
+    topic: Records, request: web.Request, body: bytes, take: Callable[[Sequence[bytes]], None]
+) -> Steps[int]:
+    """Hand the messages in a request's body to `take`, some in each step; returns how many there
+    were.
 
     Raises BadMessage with the index of the first bad one, and what `take` raises.
     """
@@ -33,12 +36,13 @@ async def take_messages(
     for piece in _pieces(topic, request, body):
         if count + len(piece) > BODIES_MAX:
             raise TooLarge(f"the request holds more than {BODIES_MAX} messages; send several")
-        try:
-            take(piece)
-        except BadMessage as error:
-            raise error.moved(count) from None
-        count += len(piece)
-        await asyncio.sleep(0)
+        for part in slices(piece):
+            try:
+                take(part)
+            except BadMessage as error:
+                raise error.moved(count) from None
+            count += len(part)
+            yield
     if not count:
         raise BadMessage("the request holds no message")
     return count
@@ -50,34 +54,19 @@ class Reading:
     `key` names the record of the only message, for a topic without keys; None, the bodies do.
     """
 
-    def __init__(self, engine: Engine, topic: Records, key: str | None) -> None:
+    def __init__(self, engine: Engine, topic: SourceTopic, key: str | None) -> None:
         self._engine = engine
         self._topic = topic
         self._keys = None if key is None else (key,)
-        self._read: list[CheckedMessages] = []
+        self.messages: list[CheckedMessages] = []
+        """What was read, in slices."""
 
-    def take(self, bodies: list[bytes]) -> None:
+    def take(self, bodies: Sequence[bytes]) -> None:
         """Read some more; raises BadMessage."""
-        self._engine.check_sizes(bodies)
-        if self._keys is not None and self._read and bodies:
-            bodies = [*self._read.pop().bodies, *bodies]  # which is one too many for one key
+        if self._keys is not None and self.messages and bodies:
+            bodies = [*self.messages.pop().bodies, *bodies]  # which is one too many for one key
         if bodies:
-            self._read.append(self._topic.read(bodies, self._keys))
-
-    def messages(self) -> CheckedMessages:
-        """All of them."""
-        if len(self._read) == 1:
-            return self._read[0]
-        # What is read of every message may have changed meanwhile.
-        paths = set.intersection(*[set(read.columns) for read in self._read])
-        columns: Columns = {
-            path: [value for read in self._read for value in read.columns[path]] for path in paths
-        }
-        return CheckedMessages(
-            [body for read in self._read for body in read.bodies],
-            [name for read in self._read for name in read.identities],
-            columns,
-        )
+            self.messages.append(self._engine.read(self._topic, bodies, self._keys))
 
 
 def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[bytes]]:

@@ -19,6 +19,7 @@ from sow.clock import Clock
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.ledger import Group
+from sow.engine.publications import Publication
 from sow.errors import DiskFull, StoreError
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
@@ -73,7 +74,9 @@ class Driver:
         self._alarm = Alarm(clock, self._falling_due.begin)
         self._tidying: asyncio.TimerHandle | None = None
         self._clock_watch = ClockWatch(clock)
+        self._finishing: set[asyncio.Task[None]] = set()
         engine.hear_of_work(self.wake)
+        engine.publications.hear_of_left(self._finish)
 
     # Sessions.
 
@@ -185,6 +188,13 @@ class Driver:
     def _recover(self) -> None:
         self.engine.disk.recover()
 
+    def _finish(self, publication: Publication) -> None:
+        """Go on with a publish whose client has gone."""
+        steps = self.engine.publications.finish(publication)
+        task = self._loop.create_task(self.turns.take("a publish whose client has gone", steps))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
     # Waiting.
 
     @property
@@ -230,7 +240,8 @@ class Driver:
         return self._clock_watch.ahead_s()
 
     async def close(self) -> None:
-        """Store everything, stop the timers and the thread."""
+        """Finish and store everything that was begun, stop the timers and the thread."""
+        await asyncio.gather(*self._finishing)
         if self.failure is None:
             await self.durable()
         self._alarm.cancel()

@@ -191,15 +191,22 @@ class HttpDoor:
         ack = asked.get("ack", "persisted")
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
-        reading = Reading(self._engine, topic.records, asked.get("k"))
+        expires_s = read_seconds(asked, "expiration")
+        reading = Reading(self._engine, topic, asked.get("k"))
         body = await read_body(request)
-        count = await take_messages(topic.records, request, body, reading.take)
-        bookmark = self._engine.publish_read(
-            topic.definition.name,
-            reading.messages(),
-            self._driver.now_us(),
-            expires_s=read_seconds(asked, "expiration"),
-            delta=delta,
+        turns = self._driver.turns
+        count = await turns.take(
+            "reading messages", take_messages(topic.records, request, body, reading.take)
+        )
+        bookmark = await turns.take(
+            "a publish",
+            self._engine.publications.carry_out(
+                topic.name,
+                reading.messages,
+                self._driver.now_us(),
+                expires_s=expires_s,
+                delta=delta,
+            ),
         )
         if ack == "persisted":
             await self._driver.durable()
@@ -234,10 +241,11 @@ class HttpDoor:
         """The records that the key fields of bodies name; none of the bodies is bad."""
         identities: dict[str, None] = {}
 
-        def take(piece: list[bytes]) -> None:
-            identities.update(dict.fromkeys(topic.records.identities_of(piece)))
+        def take(some: Sequence[bytes]) -> None:
+            identities.update(dict.fromkeys(topic.records.identities_of(some)))
 
-        await take_messages(topic.records, request, body, take)
+        steps = take_messages(topic.records, request, body, take)
+        await self._driver.turns.take("reading messages", steps)
         return identities
 
     async def _settled(self) -> None:

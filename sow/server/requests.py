@@ -21,6 +21,10 @@ from sow.server.patience import BYTES_PER_S_MIN, Patience
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+LONG_BYTES = 1024 * 1024
+"""A body so long is put together beside the loop, which it would keep for a millisecond or more;
+Python lets go of its lock for it."""
+
 HELD = web.RequestKey("held", Holder)
 
 
@@ -68,7 +72,9 @@ class Requests:
                 )
             holder.add(len(piece))
             pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if holder.held < LONG_BYTES:
+            return b"".join(pieces)
+        return await asyncio.to_thread(b"".join, pieces)
 
 
 def _too_large(limits: Limits) -> TooLarge:

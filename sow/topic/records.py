@@ -7,7 +7,7 @@ bodies into records and changes; how those are written out is the renderer's bus
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -220,12 +220,17 @@ class Records:
         return read
 
     def merge_deltas(
-        self, identities: Sequence[str], deltas: Sequence[bytes], nulls: Nulls
+        self,
+        identities: Sequence[str],
+        deltas: Sequence[bytes],
+        nulls: Nulls,
+        held: Mapping[str, bytes] | None = None,
     ) -> list[bytes]:
         """What records become when deltas are merged into them, one after the other.
 
         A record that is not there is merged into as if it were empty: what a null means does not
-        depend on what was there. For types without fields the delta is the record.
+        depend on what was there. For types without fields the delta is the record. `held` are the
+        bodies that some records are to be taken for, whatever the table has.
         """
         kind = self.message_type
         if not kind.structured:
@@ -233,7 +238,10 @@ class Records:
         bodies: list[bytes] = []
         newest: dict[str, Document] = {}
         for identity, delta in zip(identities, deltas, strict=True):
-            document = newest[identity] if identity in newest else self._stored_document(identity)
+            if identity in newest:
+                document: Document | None = newest[identity]
+            else:
+                document = self._document((held or {}).get(identity) or self._body(identity))
             parsed = kind.parse(delta)
             assert isinstance(parsed, dict)
             result = newest[identity] = merged(document or {}, parsed, nulls)
@@ -241,11 +249,16 @@ class Records:
             bodies.append(delta if document is None and result == parsed else kind.encode(result))
         return bodies
 
-    def _stored_document(self, identity: str) -> Document | None:
+    def _body(self, identity: str) -> bytes | None:
         slot = self.table.slots.get(identity)
         if slot is None:
             return None
-        document = self.message_type.parse(self.table.bodies[slot] or b"")
+        return self.table.bodies[slot] or b""
+
+    def _document(self, body: bytes | None) -> Document | None:
+        if body is None:
+            return None
+        document = self.message_type.parse(body)
         assert isinstance(document, dict)
         return document
 

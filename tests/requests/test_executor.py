@@ -6,9 +6,11 @@ import pytest
 
 from sow.definitions import SessionSettings
 from sow.encodings import LINES
+from sow.engine import publications
 from sow.publishes import read_frames
 from sow.requests import executor
 from sow.requests.executor import FORGOTTEN_MAX
+from sow.steps import at_once
 from sow.wire import read_frame
 from tests.core.harness import ORDERS, SECOND, World
 
@@ -24,6 +26,22 @@ def frame(*lines):
 
 def publish(id_, **more):
     return {"c": "publish", "t": "orders", "d": {"id": id_}} | more
+
+
+def test_a_large_publish_is_acknowledged_at_its_end_with_its_last_bookmark(world, monkeypatch):
+    monkeypatch.setattr(publications, "SLICE_ROWS", 2)
+    client = world.client()
+    bodies = b"\n".join(b'{"id":%d}' % n for n in range(5))
+    line = b'{"c":"publish","t":"orders","n":5,"cid":"1","a":"persisted"}\n'
+    steps = world.executor.carry_out(client.session, read_frame(line + bodies), lambda: world.now)
+    while not world.engine.seq:
+        next(steps)
+    world.publish("orders", {"id": 9})
+    assert client.lines() == []
+    at_once(steps)
+    world.settle()
+    (ack,) = client.lines()
+    assert (ack["cid"], ack["bm"]) == ("1", "6")
 
 
 def test_a_run_is_stored_as_one_batch_and_acknowledged_one_by_one(world):

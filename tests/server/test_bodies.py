@@ -10,6 +10,7 @@ from sow.media_types import BYTES, FRAMES
 from sow.server import bodies
 from sow.server.bodies import Reading, take_messages
 from sow.server.negotiation import UnsupportedMediaType
+from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, World, request_of, run, stepped
 
 NOTES = Topic("notes", "string")
@@ -23,7 +24,8 @@ def messages(body, content_type="application/json", topic="orders"):
         world = World(ORDERS, NOTES, BLOBS)
         request = request_of("POST", headers={"Content-Type": content_type})
         found = []
-        count = await take_messages(world.engine.topic(topic).records, request, body, found.extend)
+        records = world.engine.topic(topic).records
+        count = at_once(take_messages(records, request, body, found.extend))
         await world.driver.close()
         assert count == len(found)
         return found
@@ -81,7 +83,7 @@ def test_the_index_of_a_bad_message_counts_those_of_earlier_pieces(monkeypatch):
         records = world.engine.topic("orders").records
         request = request_of("POST", headers={"Content-Type": "text/plain"})
         try:
-            await take_messages(records, request, b"", refuse)
+            at_once(take_messages(records, request, b"", refuse))
         finally:
             await world.driver.close()
 
@@ -99,12 +101,11 @@ def test_too_many_messages_are_refused_before_they_are_all_read(monkeypatch):
 @stepped
 async def test_what_was_read_in_pieces_is_published_as_one():
     world = World(ORDERS, NOTES)
-    reading = Reading(world.engine, world.engine.topic("orders").records, None)
+    reading = Reading(world.engine, world.engine.topic("orders"), None)
     for body in (b'{"id":1}', b'{"id":2}'):
         reading.take([body])
-    read = reading.messages()
-    assert list(read.bodies) == [b'{"id":1}', b'{"id":2}']
-    world.engine.publish_read("orders", read, world.clock.now_us())
+    now_us = world.clock.now_us()
+    assert at_once(world.engine.publications.carry_out("orders", reading.messages, now_us)) == 2
     assert len(world.engine.topic("orders").records.table) == 2
     await world.driver.close()
 
@@ -112,7 +113,7 @@ async def test_what_was_read_in_pieces_is_published_as_one():
 @stepped
 async def test_a_key_is_for_one_message_however_they_come():
     world = World(ORDERS, NOTES)
-    reading = Reading(world.engine, world.engine.topic("notes").records, "k")
+    reading = Reading(world.engine, world.engine.topic("notes"), "k")
     reading.take([b"a"])
     with pytest.raises(ClientError, match="takes one message with each k"):
         reading.take([b"b"])

@@ -1,5 +1,7 @@
 """The handlers under /v1: what they answer, when, and what they refuse."""
 
+import asyncio
+
 import pytest
 
 from sow.definitions import Topic
@@ -63,6 +65,25 @@ async def test_a_publish_is_answered_when_it_is_on_disk():
         assert (await place.publish(b'{"id":3}', query="?ack=processed")).json["published"] == 1
         assert (await place.publish(b'{"id":4}', query="?ack=soon")).status == 400
         assert (await place.publish(b'{"id":1,"px":5}', method="PATCH")).status == 200
+
+
+@stepped
+async def test_a_large_publish_lets_others_in_and_is_finished_when_its_client_goes(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    async with Place() as place:
+        table = place.world.engine.topic("orders").records.table
+        body = b"[" + b",".join(b'{"id":%d}' % at for at in range(10_000)) + b"]"
+        headers = {"Content-Type": "application/json"}
+        socket = await place.begin("POST", "/v1/topics/orders/records", body, headers)
+        while not len(table):
+            await asyncio.sleep(0)
+        assert len(table) < 10_000
+        socket.protocol.connection_lost(None)
+        await asyncio.sleep(0)
+        answer = await place.publish(b'{"id":999,"last":1}')
+        assert answer.json["bookmark"] == "10001", "what was left came first"
+        assert len(table) == 10_000
+        assert place.world.journal.last_seq == 10_001
 
 
 @stepped

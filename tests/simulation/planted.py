@@ -38,6 +38,24 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "others take the room of a publish under way",
+        "sow/engine/capacity.py",
+        "promised_bytes = sum(one.bytes for one in others)",
+        "promised_bytes = 0",
+    ),
+    Mutation(
+        "what a client has left of a publish comes after what it sends next",
+        "sow/engine/publications.py",
+        "            yield from self.finish_left(None if len(read) > 1 else name)",
+        "            pass",
+    ),
+    Mutation(
+        "a publish whose client goes is stored in part",
+        "sow/engine/publications.py",
+        "            self._leave(publication)",
+        "            pass",
+    ),
+    Mutation(
         "a later update prolongs its window",
         "conflated_topics/conflator.py",
         "fresh = [key for key in dict.fromkeys(keys) if key not in pending]",

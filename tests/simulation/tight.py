@@ -24,6 +24,7 @@ BOUNDS = {
     ("sow.topic.expirations:EXPIRED_AT_ONCE",): (1, 2, 200),
     ("sow.engine.removals:RECORDS_AT_ONCE",): (1, 2, 100),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
+    ("sow.engine.publications:SLICE_ROWS",): (1, 3, 250),
 }
 """One choice for all the names under which a bound is known."""
 

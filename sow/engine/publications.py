@@ -1,0 +1,255 @@
+"""Publications: publishes of messages that were read, carried out some hundred messages at a time.
+
+    all found good ──> room kept for all ──> put, a slice in each step ──> bookmark of the last
+
+A publish is taken as a whole or refused as a whole, and an error can only come before its first
+slice is put: what was asked before then (sizes, room in memory) holds until its end, whatever
+others do meanwhile. Each slice is a batch of its own, so between two of them others publish, delete
+and are told of what has come so far; the order of bookmarks is what happened.
+
+Once begun, a publish is finished. If nobody waits for it any more it is *left*: whoever looks after
+the engine goes on with it (`hear_of_left`), and the next publish to its topic finishes it first, so
+that what its client sends next does not come before what it has sent. What a large one leaves, the
+next large one finishes, so that they do not gather.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sow.engine.capacity import Capacity, Deed, Reservation
+from sow.engine.disk_room import DiskRoom
+from sow.engine.live_topics import SourceTopic
+from sow.errors import BadMessage
+from sow.steps import Steps, at_once
+from sow.topic.records import CheckedMessages
+
+SLICE_ROWS = 250
+"""Messages of one step: a millisecond or two at what one costs with a few followers, and so many
+that what a batch costs by itself is a few percent."""
+SLICE_BYTES = 256 * 1024
+"""Bytes of one step, where messages are long; one that is longer is a step of its own."""
+
+
+def slices(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Messages in order, as many at a time as a step takes."""
+    if len(bodies) <= SLICE_ROWS and sum(map(len, bodies)) <= SLICE_BYTES:
+        yield bodies
+        return
+    start = size_bytes = 0
+    for at, body in enumerate(bodies):
+        size_bytes += len(body)
+        if at - start == SLICE_ROWS or (at > start and size_bytes > SLICE_BYTES):
+            yield bodies[start:at]
+            start, size_bytes = at, len(body)
+    yield bodies[start:]
+
+
+def reading(
+    bodies: Sequence[bytes], read: Callable[[Sequence[bytes]], CheckedMessages]
+) -> Steps[list[CheckedMessages]]:
+    """Read messages with `read`, a slice in each step; raises BadMessage with the index of the
+    first bad one among all."""
+    found: list[CheckedMessages] = []
+    count = 0
+    for part in slices(bodies):
+        if found:
+            yield
+        try:
+            found.append(read(part))
+        except BadMessage as error:
+            raise error.moved(count) from None
+        count += len(part)
+    return found
+
+
+class Publication:
+    """One publish under way to the topic `name`: the slices that are still to be put.
+
+    `put` stores one and returns its last bookmark; `room` is what is kept for all of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Iterable[CheckedMessages],
+        put: Callable[[CheckedMessages], int],
+        room: Reservation,
+    ) -> None:
+        self.name = name
+        self.bookmark = 0
+        """That of the newest message that was put; 0 before the first."""
+        self._slices = deque(read)
+        self._put = put
+        self._room = room
+
+    @property
+    def is_over(self) -> bool:
+        """Everything has been put."""
+        return not self._slices
+
+    def step(self) -> None:
+        """Put the next slice."""
+        messages = self._slices.popleft()
+        self._room.take_next()
+        self.bookmark = self._put(messages)
+
+
+class Publications:
+    """The publishes of one engine.
+
+    `publishable` gives the topic of a name, or raises what speaks against publishing to it.
+    `merged` says what deltas make of records that they are about to change at a time (microseconds);
+    `put` stores messages at a time, to expire at another (0: never), and returns the bookmark of the
+    last. `check_sizes` raises TooLarge for a message that is too long.
+    """
+
+    def __init__(
+        self,
+        publishable: Callable[[str], SourceTopic],
+        merged: Callable[[SourceTopic, CheckedMessages, int], CheckedMessages],
+        put: Callable[[SourceTopic, CheckedMessages, int, int], int],
+        check_sizes: Callable[[Sequence[bytes]], None],
+        capacity: Capacity,
+        disk: DiskRoom,
+    ) -> None:
+        self._publishable = publishable
+        self._merged = merged
+        self._put = put
+        self._check_sizes = check_sizes
+        self._capacity = capacity
+        self._disk = disk
+        self._under_way: dict[Publication, None] = {}
+        self._left: dict[Publication, None] = {}
+        self._listeners: list[Callable[[Publication], None]] = []
+
+    def hear_of_left(self, listener: Callable[[Publication], None]) -> None:
+        """Have `listener` called with each publish that nobody waits for any more, and that is to
+        be finished (`finish`)."""
+        self._listeners.append(listener)
+
+    @property
+    def has_left(self) -> bool:
+        """There are publishes that nobody waits for."""
+        return bool(self._left)
+
+    # Publishing.
+
+    def carry_out(
+        self,
+        name: str,
+        read: list[CheckedMessages],
+        now_us: int,
+        *,
+        expires_s: float | None = None,
+        delta: bool = False,
+    ) -> Steps[int]:
+        """Store messages that were read (`reading`), in order; what else there is to say of it,
+        `Engine.publish` says. Returns the bookmark of the last one.
+
+        Closed before the first slice is put, it puts none; later, the rest is left. `read` is
+        emptied, so that nothing is held that was put.
+        """
+        if self._left:
+            yield from self.finish_left(None if len(read) > 1 else name)
+        topic = self._publishable(name)
+        expires_us = topic.expiry_us(expires_s, now_us)
+        if len(read) > 1:
+            return (yield from self._carry_out(topic, read, now_us, expires_us, delta))
+        messages = self._merged(topic, read[0], now_us) if delta else read[0]
+        if delta:
+            self._check_sizes(messages.bodies)
+        if self._capacity.bounds(topic):
+            at_once(self._capacity.check(topic, [_deed(messages)]))
+        return self._put(topic, messages, now_us, expires_us)
+
+    def _carry_out(
+        self,
+        topic: SourceTopic,
+        read: list[CheckedMessages],
+        now_us: int,
+        expires_us: int,
+        delta: bool,
+    ) -> Steps[int]:
+        deeds = yield from self._deeds(topic, read, delta)
+        room = self._capacity.reserve(topic, deeds)
+        try:
+            yield from self._capacity.check(topic, deeds, room)
+            # Meanwhile the name may have become another topic's, or nobody's.
+            topic = self._publishable(topic.name)
+            if topic.is_logged:
+                self._disk.check_whole(sum(sum(deed.sizes or ()) for deed in deeds))
+        except BaseException:
+            room.release()
+            raise
+
+        def put(messages: CheckedMessages) -> int:
+            merged = self._merged(topic, messages, now_us) if delta else messages
+            return self._put(topic, merged, now_us, expires_us)
+
+        publication = Publication(topic.name, read, put, room)
+        read.clear()
+        self._under_way[publication] = None
+        try:
+            yield from self.finish(publication)
+        finally:
+            self._leave(publication)
+        # What was put is kept, and stored when the disk takes it; it is not acknowledged.
+        self._disk.check_failure()
+        return publication.bookmark
+
+    def _deeds(
+        self, topic: SourceTopic, read: Sequence[CheckedMessages], delta: bool
+    ) -> Steps[list[Deed]]:
+        """What a publish comes to, with all deltas merged as things are now; raises TooLarge."""
+        deeds: list[Deed] = []
+        held: dict[str, bytes] = {}
+        for messages in read:
+            if delta:
+                messages = topic.merged(messages, held)
+                self._check_sizes(messages.bodies)
+                held.update(zip(messages.identities, messages.bodies, strict=True))
+                yield
+            deeds.append(_deed(messages))
+        return deeds
+
+    # What is under way.
+
+    def _leave(self, publication: Publication) -> None:
+        """Whoever wanted a publish does not wait for it any more."""
+        if not publication.is_over:
+            self._left[publication] = None
+            for listener in self._listeners:
+                listener(publication)
+
+    def finish(self, publication: Publication) -> Steps[None]:
+        """Put what is left of a publish, unless others do."""
+        while not publication.is_over:
+            publication.step()
+            if publication.is_over:
+                del self._under_way[publication]
+                self._left.pop(publication, None)
+            else:
+                yield
+
+    def finish_left(self, name: str | None) -> Steps[None]:
+        """Finish what nobody waits for of a topic, or of all topics."""
+        for publication in list(self._left):
+            if name is None or publication.name == name:
+                yield from self.finish(publication)
+                yield
+
+    def finish_all(self, name: str) -> Steps[None]:
+        """Finish all that is under way to a topic."""
+        for publication in list(self._under_way):
+            if publication.name == name:
+                yield from self.finish(publication)
+                yield
+
+    def check(self) -> None:
+        """Assert what is always true of publishes."""
+        assert self._left.keys() <= self._under_way.keys()
+        assert not any(publication.is_over for publication in self._under_way)
+
+
+def _deed(messages: CheckedMessages) -> Deed:
+    return Deed(messages.identities, list(map(len, messages.bodies)))
