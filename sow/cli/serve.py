@@ -146,7 +146,14 @@ async def serve_until_stopped(
         configuration, Path(configuration.data_directory), reread=reread, allow_loss=allow_loss
     )
     if reread is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, server)
+        reloads: set[asyncio.Task[None]] = set()
+
+        def reload() -> None:
+            task = loop.create_task(_reload(server))
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reload)
     commands = ready(await server.start())
     async with supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)):
         await stop.wait()
@@ -157,10 +164,10 @@ async def serve_until_stopped(
     return True
 
 
-def _reload(server: Server) -> None:
+async def _reload(server: Server) -> None:
     """What SIGHUP does; nothing that is wrong with the file stops the server."""
     try:
-        changes = server.reload()
+        changes = await server.reload()
     except ConfigError as error:
         click.echo(f"sow: not reloaded: {error}", err=True)
         return

@@ -70,6 +70,8 @@ class Catalog:
         """What all records take, but for the server's own."""
         self.topics: dict[str, LiveTopic] = {}
         self.patterns: dict[str, PatternTopic] = {}
+        self._coming: set[str] = set()
+        """Definitions of conflated topics of which not all copies are there yet."""
         self._compile_filter = compile_filter
         self._ledger = ledger
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
@@ -179,13 +181,33 @@ class Catalog:
                 self.patterns[definition.name] = pattern
                 return []
             return [self._enter(self._source(definition))]
-        if definition.underlying in self.patterns:
-            underlying = self.patterns[definition.underlying]
+        self.expect(definition)
+        return [self.enter_copy(copy) for copy in self.coming(definition)]
+
+    def expect(self, definition: ConflatedTopic) -> None:
+        """Keep the names of a conflated topic, or of those over a pattern, for its copies, which
+        `coming` gives; topics of the pattern that come into being from now on have theirs."""
+        self._coming.add(definition.name)
+        underlying = self.patterns.get(definition.underlying)
+        if underlying is not None:
             pattern = self.patterns[definition.name] = PatternTopic(definition, None, underlying)
             underlying.followers.append(pattern)
-            names = list(underlying.members)
-            return [new for name in names for new in self._add_follower(pattern, name)]
-        return [self._enter(self._copy(definition))]
+
+    def coming(self, definition: ConflatedTopic) -> Iterator[CopyTopic]:
+        """The copies of a definition that was expected, one after the other, each to be entered
+        (`enter_copy`) before the next."""
+        pattern = self.patterns.get(definition.name)
+        if pattern is None:
+            yield self._copy(definition)
+        else:
+            for name in list(self.patterns[definition.underlying].members):
+                if copy_name(definition, name) not in self.topics:
+                    yield self._follower(pattern, name)
+        self._coming.discard(definition.name)
+
+    def enter_copy(self, topic: CopyTopic) -> LiveTopic:
+        """Let a copy be there, filled or not; returns it."""
+        return self._enter(topic)
 
     def enter(self, topic: SourceTopic) -> Collection[LiveTopic]:
         """Let a topic of `publishable` be there, with the copies that its pattern wants.
@@ -201,15 +223,18 @@ class Catalog:
         return made
 
     def _add_follower(self, pattern: PatternTopic, underlying: str) -> list[LiveTopic]:
+        made = [self._enter(self._follower(pattern, underlying))]
+        for follower in pattern.followers:
+            made += self._add_follower(follower, made[0].name)
+        return made
+
+    def _follower(self, pattern: PatternTopic, underlying: str) -> CopyTopic:
         assert isinstance(pattern.definition, ConflatedTopic)
         name = copy_name(pattern.definition, underlying)
         definition = replace(
             pattern.definition, name=name, underlying=underlying, topic_format=None
         )
-        made = [self._enter(self._copy(definition, pattern.name))]
-        for follower in pattern.followers:
-            made += self._add_follower(follower, name)
-        return made
+        return self._copy(definition, pattern.name)
 
     def _enter(self, topic: LiveTopic) -> LiveTopic:
         self.topics[topic.name] = topic
@@ -237,6 +262,8 @@ class Catalog:
                     f"pattern {pattern.name} has {limit} topics, as many as one may have; "
                     f"{clipped(name)} was not made (Limits/PatternTopics)"
                 )
+            if name in self._coming:
+                raise InvalidTopic(f"{clipped(name)} is a conflated topic that is being filled")
             self._check_is_no_copy(name)
             for taken in pattern.copies_of(name):
                 if taken in self.topics or taken in self.patterns:
@@ -284,8 +311,9 @@ class Catalog:
         """Take out a topic that nothing copies any more."""
         if isinstance(topic, CopyTopic):
             self.topics[topic.underlying].router.listeners.remove(topic)
-            topic.copy.stop()
-        topic.records.table.forget()
+            topic.give_up()
+        else:
+            topic.records.table.forget()
         del self.topics[topic.name]
         pattern = self.pattern_of(topic)
         if pattern is not None:
@@ -383,6 +411,9 @@ class Catalog:
     def check(self) -> None:
         """Assert what is always true of a catalog; takes time for every topic and record."""
         tables = [topic.records.table for topic in self.listed()]
+        # Copies that are being filled listen, but are no topics yet.
+        listeners = [one for topic in self for one in topic.router.listeners]
+        tables += [one.copy.table for one in listeners if isinstance(one, ConflatedCopy)]
         assert self.usage.bytes == sum(
             table.bytes + RECORD_BYTES * len(table) for table in tables
         ), "what all records take is counted wrongly"
@@ -402,7 +433,9 @@ class Catalog:
                 assert self.topics[name] is topic, f"{name} has gone, and its pattern has it still"
             for follower in pattern.followers:
                 assert self.patterns[follower.name] is follower
-                assert len(follower.members) == len(pattern.members)
+                assert follower.name in self._coming or (
+                    len(follower.members) == len(pattern.members)
+                )
 
 
 def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:

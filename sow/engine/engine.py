@@ -296,19 +296,30 @@ class Engine:
         self.configuration = configuration
         self.catalog.adopt(configuration)
 
-    def add_copies(self, definition: ConflatedTopic, now_us: int) -> None:
-        """A conflated topic more, or one for each topic of a pattern; each begins full.
-
-        That it is possible was found before (`sow.engine.reconfiguration`).
-        """
-        self.ledger.moment(now_us)
-        added = self.catalog.add(definition)
-        for topic in added:
+    def add_copies(self, definition: ConflatedTopic) -> Steps[None]:
+        """A conflated topic more, or one for each topic of a pattern, expected by the catalog;
+        each is filled before anybody can ask it."""
+        for topic in self.catalog.coming(definition):
+            yield from self._fill(topic)
+            self.catalog.enter_copy(topic)
             self.look_after_topic(topic)
-        for topic in added:
-            assert isinstance(topic, CopyTopic)
-            for batch in topic.fill(self.seq):
+            # Who follows topics by a pattern has followed this one from its beginning.
+            batch = topic.introduced() if any(topic.router.feeds()) else None
+            if batch is not None:
                 self._route(topic, batch)
+            self.tell_of_work()
+
+    def _fill(self, topic: CopyTopic) -> Steps[None]:
+        listeners = self.topics[topic.underlying].router.listeners
+        listeners.append(topic.copy)
+        is_full = False
+        try:
+            yield from topic.fill(lambda: self.seq)
+            is_full = True
+        finally:
+            listeners.remove(topic.copy)
+            if not is_full:
+                topic.give_up()
 
     def remove_copies(self, name: str, end_topic: Callable[[LiveTopic], None]) -> None:
         """The conflated topic `name` less, or all those of a pattern.

@@ -6,7 +6,7 @@ has heard of another topic. Each knows when it next has something to do by itsel
 does it (`work`). Both answer with batches; who is told of them is the engine's business.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from conflated_topics import Removal
 from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
@@ -15,6 +15,7 @@ from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
 from sow.errors import ClientError
 from sow.expressions import Filter
+from sow.steps import Steps
 from sow.store.protocols import LogEntry, Op
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
@@ -75,10 +76,10 @@ class LiveTopicBase:
         self.definition = definition
         self.records.redefine(definition)
 
-    def reindex(self, definition: Definition) -> None:
-        """Go on with the indexes of another definition."""
+    def reindex(self, definition: Definition) -> Steps[None]:
+        """Go on with the indexes of another definition, once they are made."""
+        yield from self.records.reindex(definition)
         self.redefine(definition)
-        self.records.reindex()
 
     def refold(self, definition: Definition) -> None:
         """Go on with the queue policy of another definition."""
@@ -251,16 +252,32 @@ class CopyTopic(LiveTopicBase):
         self.redefine(definition)
         self.copy.retime(definition, now_us)
 
-    def refocus(self, definition: ConflatedTopic, condition: Filter | None, now_us: int) -> None:
-        """Go on with another filter, compiled to `condition`; what it lets in or out waits."""
+    def refocus(
+        self, definition: ConflatedTopic, condition: Filter | None, now_us: Callable[[], int]
+    ) -> Steps[None]:
+        """Go on with another filter, compiled to `condition`; what it lets in or out waits.
+
+        `now_us` gives the time of each step.
+        """
         self.redefine(definition)
-        self.copy.refocus(condition, now_us)
+        yield from self.copy.refocus(condition, now_us)
 
     # Changes.
 
-    def fill(self, seq: int) -> list[Batch]:
-        """Take over the underlying topic as it stands at `seq`."""
+    def fill(self, seq: Callable[[], int]) -> Steps[None]:
+        """Take over the underlying topic, as it stands in the last step; `seq` then gives the
+        number of the last change. What changes meanwhile is to be said to `copy.hear`."""
         return self.copy.fill(seq)
+
+    def give_up(self) -> None:
+        """The copy goes: its underlying topic need not read its fields, nor anybody count it."""
+        self.copy.stop()
+        self.records.table.forget()
+
+    def introduced(self) -> Batch | None:
+        """All records as changes from nothing, for who follows from the beginning; None if there
+        are none."""
+        return self.records.introduced()
 
     def accept(
         self,

@@ -98,9 +98,9 @@ class Publications:
     """The publishes of one engine.
 
     `publishable` gives the topic of a name, or raises what speaks against publishing to it.
-    `merged` says what deltas make of records that they are about to change at a time (microseconds);
-    `put` stores messages at a time, to expire at another (0: never), and returns the bookmark of the
-    last. `check_sizes` raises TooLarge for a message that is too long.
+    `merged` says what deltas make of records that they are about to change at a time
+    (microseconds); `put` stores messages at a time, to expire at another (0: never), and returns
+    the bookmark of the last. `check_sizes` raises TooLarge for a message that is too long.
     """
 
     def __init__(
@@ -244,6 +244,10 @@ class Publications:
             if publication.name == name:
                 yield from self.finish(publication)
                 yield
+
+    def is_under_way(self, name: str) -> bool:
+        """Whether anything is still to be put into a topic."""
+        return any(publication.name == name for publication in self._under_way)
 
     def check(self) -> None:
         """Assert what is always true of publishes."""

@@ -4,6 +4,10 @@ Two configurations are compared definition by definition. What can be changed wh
 subscribers stay where they are becomes a *step*; anything else is refused, all of it by name,
 before the first step is taken: a bad edit changes nothing.
 
+What takes long is made beside what there is and takes its place when it is complete: an index, a
+conflated topic, which nobody can ask before it is full. Settings count from the first step on, and
+so do the names that new topics will have, so that what was found possible stays so.
+
     conflated topics    added, removed; another interval, schedule or filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
     Sessions, Limits    for sessions that begin from now on
@@ -19,6 +23,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.engine.patterns import PatternTopic, copy_name
 from sow.errors import ConfigError
+from sow.steps import Steps
 
 INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
@@ -34,10 +39,10 @@ UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journa
 
 @dataclass(frozen=True, slots=True)
 class ReconfigurationStep:
-    """One change: what is said of it, and what does it."""
+    """One change: what is said of it, and what does it, at once or step by step."""
 
     text: str
-    apply: Callable[[int], None]
+    apply: Callable[[], Steps[None] | None]
 
 
 class Reconfiguration:
@@ -55,14 +60,23 @@ class Reconfiguration:
         give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
     ) -> None:
         self._give_up = give_up
-        self._leaving: dict[LiveTopic, str] = engine.catalog.homeless(new)
+        self._leaving: dict[LiveTopic, str] = {}
         self._engine = engine
         self._new = new
         self._end_topic = end_topic
         self._refused: list[str] = []
+        self._added: list[ConflatedTopic] = []
 
-    def apply(self, now_us: int) -> list[str]:
-        """Take every step, or none: raises ConfigError with all that cannot be changed."""
+    def apply(self, now_us: int) -> Steps[list[str]]:
+        """Take every step, or none: raises ConfigError with all that cannot be changed.
+
+        What has been begun is to be carried to its end. Returns what was changed.
+        """
+        engine, new = self._engine, self._new
+        engine.reach(now_us)
+        while busy := list(filter(engine.publications.is_under_way, self._find_leaving())):
+            for name in busy:
+                yield from engine.publications.finish_all(name)
         steps = list(self._steps())
         if self._refused:
             raise ConfigError(
@@ -71,10 +85,24 @@ class Reconfiguration:
         held = {topic: why for topic, why in self._leaving.items() if len(topic.records.table)}
         if held and self._give_up is not None:
             self._give_up(held)
+        engine.adopt(
+            replace(
+                engine.configuration,
+                sessions=new.sessions, limits=new.limits, security=new.security,
+            )
+        )  # fmt: skip
+        for definition in self._added:
+            engine.catalog.expect(definition)
         for step in steps:
-            step.apply(now_us)
-        self._engine.adopt(self._new)
+            taken = step.apply()
+            if taken is not None:
+                yield from taken
+        engine.adopt(new)
         return [step.text for step in steps]
+
+    def _find_leaving(self) -> list[str]:
+        self._leaving = self._engine.catalog.homeless(self._new)
+        return [topic.name for topic in self._leaving]
 
     def _steps(self) -> Iterator[ReconfigurationStep]:
         old, new = self._engine.configuration, self._new
@@ -95,7 +123,7 @@ class Reconfiguration:
                 yield from self._addition(definition)
         for name in ("sessions", "limits", "security"):
             if getattr(old, name) != getattr(new, name):
-                yield ReconfigurationStep(f"{name} changed", lambda _now_us: None)
+                yield ReconfigurationStep(f"{name} changed", lambda: None)
 
     def _leave(self) -> Iterator[ReconfigurationStep]:
         for topic, why in self._leaving.items():
@@ -109,7 +137,7 @@ class Reconfiguration:
                 continue
             yield ReconfigurationStep(
                 f"topic {name} given up, with {count:,} records",
-                lambda _now_us, topic=topic: self._engine.give_up(topic, self._end_topic),  # type: ignore[misc]
+                lambda topic=topic: self._engine.give_up(topic, self._end_topic),  # type: ignore[misc]
             )
 
     def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
@@ -118,7 +146,7 @@ class Reconfiguration:
             return
         yield ReconfigurationStep(
             f"conflated topic {definition.name} removed",
-            lambda _now_us: self._engine.remove_copies(definition.name, self._end_topic),
+            lambda: self._engine.remove_copies(definition.name, self._end_topic),
         )
 
     def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
@@ -132,9 +160,10 @@ class Reconfiguration:
             return
         if not self._refused:
             self._engine.catalog.check_definition(definition, leaving=self._leaving)
+        self._added.append(definition)
         yield ReconfigurationStep(
             f"conflated topic {definition.name} added",
-            lambda now_us: self._engine.add_copies(definition, now_us),
+            lambda: self._engine.add_copies(definition),
         )
 
     def _change(self, old: Definition, new: Definition) -> Iterator[ReconfigurationStep]:
@@ -160,49 +189,55 @@ class Reconfiguration:
             if fields & part:
                 yield ReconfigurationStep(
                     f"{what} of {new.name} changed",
-                    lambda now_us, apply=apply: self._each(new, apply, now_us),  # type: ignore[misc]
+                    lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
                 )
 
     def _each(
         self,
         definition: Definition,
-        apply: Callable[[LiveTopic, Definition, int], None],
-        now_us: int,
-    ) -> None:
+        apply: Callable[[LiveTopic, Definition], Steps[None] | None],
+    ) -> Steps[None]:
         """Change a topic, or every topic of a pattern."""
         catalog = self._engine.catalog
         pattern = catalog.patterns.get(definition.name)
         if pattern is None:
-            apply(catalog.topics[definition.name], definition, now_us)
-            return
-        pattern.redefine(definition)
-        for topic in pattern.members.values():
-            apply(topic, _of_member(definition, topic, pattern), now_us)
+            topics = [catalog.topics[definition.name]]
+        else:
+            pattern.redefine(definition)
+            topics = list(pattern.members.values())
+        for topic in topics:
+            own = definition if pattern is None else _of_member(definition, topic, pattern)
+            steps = apply(topic, own)
+            if steps is not None:
+                yield from steps
+            yield
 
     @staticmethod
-    def _reindex(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
-        topic.reindex(definition)
+    def _reindex(topic: LiveTopic, definition: Definition) -> Steps[None]:
+        return topic.reindex(definition)
 
     @staticmethod
-    def _resize(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
+    def _resize(topic: LiveTopic, definition: Definition) -> None:
         topic.redefine(definition)
 
     @staticmethod
-    def _refold(topic: LiveTopic, definition: Definition, _now_us: int) -> None:
+    def _refold(topic: LiveTopic, definition: Definition) -> None:
         topic.refold(definition)
 
-    def _retime(self, topic: LiveTopic, definition: Definition, now_us: int) -> None:
+    def _retime(self, topic: LiveTopic, definition: Definition) -> None:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        topic.retime(definition, now_us)
+        topic.retime(definition, self._engine.now_us)
         self._engine.timers.note(topic)
 
-    def _refocus(self, topic: LiveTopic, definition: Definition, now_us: int) -> None:
+    def _refocus(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        condition = None if definition.filter is None else self._engine.filter(definition.filter)
-        topic.refocus(definition, condition, now_us)
-        self._engine.timers.note(topic)
+        engine = self._engine
+        condition = None if definition.filter is None else engine.filter(definition.filter)
+        for _ in topic.refocus(definition, condition, lambda: engine.now_us):
+            engine.timers.note(topic)
+            yield
 
 
 def _of_member(definition: Definition, topic: LiveTopic, pattern: PatternTopic) -> Definition:

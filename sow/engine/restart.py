@@ -13,6 +13,7 @@ from sow.engine.homeless import Homeless
 from sow.engine.ledger import Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.restoration import Restoration
+from sow.steps import at_once
 from sow.store.protocols import Checkpoint, LogEntry
 from sow.store.stored_definitions import Past
 
@@ -50,7 +51,7 @@ def _settle(topic: LiveTopic, last_seq: int) -> int:
     topic.records.settle()
     newest_us = int(topic.records.table.ts_us.max())
     if isinstance(topic, CopyTopic):
-        topic.fill(last_seq)
+        at_once(topic.fill(lambda: last_seq))
     else:
         topic.restore_expirations()
     return newest_us

@@ -22,6 +22,7 @@ from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.truths import Truths
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
+from sow.steps import Steps
 from sow.store.memory import Table
 
 __all__ = [
@@ -41,6 +42,8 @@ STEP_NOTES_MAX = 1000
 """Notes that one step works off: about a millisecond of work."""
 STEP_BYTES_MAX = 512 << 10
 """Bodies that one step reads, on average: those of large records take longer."""
+STEP_ROWS = 250
+"""Records that one step takes into hash indexes: some three microseconds each."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -106,6 +109,26 @@ class Indexes:
                 memo.put(slots, columns[path], end)
         for index in self.hashes:
             index.refresh()
+
+    def filling(self) -> Steps[None]:
+        """What `fill` does, some records in each step, of a table that changes meanwhile: `put` and
+        `drop` are to say what does from the first step on."""
+        bodies, decoder = self.table.bodies, self._decoder(self.watched)
+        start = 0
+        while self.hashes and start < len(bodies):
+            places = range(start, min(start + STEP_ROWS, len(bodies)))
+            slots = [slot for slot in places if bodies[slot] is not None]
+            read = decoder.columns([bodies[slot] or b"" for slot in slots])
+            columns = dict(zip(self.watched, read, strict=True))
+            for index in self.hashes:
+                index.put(slots, [columns[path] for path in index.paths])
+                index.refresh()
+            start = places.stop
+            yield
+        for column in list(self._memos.values()):
+            while column.dirty_count > self.step_notes:
+                column.refresh(self.step_notes)
+                yield
 
     def drop(self, slots: Sequence[int]) -> None:
         """Records have left the table."""

@@ -201,9 +201,19 @@ class Executor:
         now_us: int,
         give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
     ) -> list[str]:
+        """`reconfiguration`, at once."""
+        return at_once(self.reconfiguration(configuration, now_us, give_up))
+
+    def reconfiguration(
+        self,
+        configuration: Configuration,
+        now_us: int,
+        give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
+    ) -> Steps[list[str]]:
         """Go on under another configuration; returns what was changed, or raises ConfigError.
 
         `give_up` takes topics whose records have no place in it; without it they are a refusal.
+        One is to be over before the next begins.
         """
         end_topic = self.subscriptions.end_topic
         change = Reconfiguration(self.engine, configuration, end_topic, give_up)

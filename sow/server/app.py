@@ -90,6 +90,8 @@ class Server:
         self._clock = clock or SystemClock()
         self._closers: list[Callable[[], None]] = []
         self._replayed_bytes = 0
+        self._reloading = asyncio.Lock()
+        self._reloads: set[asyncio.Task[list[str]]] = set()
         self._doors: Doors
         self._runner: web.AppRunner
         self._connections: Connections
@@ -242,20 +244,29 @@ class Server:
             max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
         )
 
-    def reload(self, allow_loss: bool = False) -> list[str]:
+    async def reload(self, allow_loss: bool = False) -> list[str]:
         """Read the configuration again and change what has changed; returns what that was.
 
         With `allow_loss`, topics that have no place in it are given up. Raises ConfigError, with
-        every reason, when something cannot be changed: nothing is then.
+        every reason, when something cannot be changed: nothing is then. It is carried to its end
+        whoever waits for it; another one begins when it is over.
         """
-        if self._reread is None:
-            raise ConfigError("this server was not started from a file")
-        configuration = with_system_topics(self._reread())
-        give_up = self._give_up if allow_loss else None
-        changes = self.executor.reconfigure(configuration, self.driver.now_us(), give_up)
-        self.configuration = self.engine.configuration
-        self.driver.wake()
-        return changes
+        task = asyncio.create_task(self._reload(allow_loss))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+        return await asyncio.shield(task)
+
+    async def _reload(self, allow_loss: bool) -> list[str]:
+        async with self._reloading:
+            if self._reread is None:
+                raise ConfigError("this server was not started from a file")
+            configuration = with_system_topics(self._reread())
+            give_up = self._give_up if allow_loss else None
+            steps = self.executor.reconfiguration(configuration, self.driver.now_us(), give_up)
+            try:
+                return await self.driver.turns.take("a reload", steps)
+            finally:
+                self.configuration = self.engine.configuration
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> None:
         """Write out the records of topics that a reload has no place for."""
@@ -272,12 +283,19 @@ class Server:
         self._doors.events.close()
         await self._doors.websocket.close()
         await self._runner.cleanup()
+        await self._end_reloads()
         self._connections.close()
         await self.checkpointer.close()
         await self.driver.close()
         self._close_store()
         # Whatever the loop still has to close gets its turn.
         await asyncio.sleep(0)
+
+    async def _end_reloads(self) -> None:
+        """A start reads the configuration anyway."""
+        for task in self._reloads:
+            task.cancel()
+        await asyncio.gather(*self._reloads, return_exceptions=True)
 
     def _close_store(self) -> None:
         while self._closers:

@@ -5,7 +5,7 @@ something is answered once that is durable, and so is a query: it never shows wh
 still take back. Large answers are written in pieces from a snapshot of one moment.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,7 @@ class HttpDoor:
     """The handlers of one server."""
 
     def __init__(
-        self, driver: Driver, executor: Executor, reload: Callable[[bool], list[str]]
+        self, driver: Driver, executor: Executor, reload: Callable[[bool], Awaitable[list[str]]]
     ) -> None:
         self._reload = reload
         self._driver = driver
@@ -314,7 +314,7 @@ class HttpDoor:
         """Read the configuration file again."""
         allow_loss = read_flag(asked_of(request), "allow_loss")
         try:
-            changes = self._reload(allow_loss)
+            changes = await self._reload(allow_loss)
             await self._driver.durable()
             return json_response({"changes": changes})
         except ConfigError as error:

@@ -71,7 +71,7 @@ class Doors(NamedTuple):
 def open_doors(
     driver: Driver,
     executor: Executor,
-    reload: Callable[[bool], list[str]],
+    reload: Callable[[bool], Awaitable[list[str]]],
     staging: Staging,
     log_id: str,
 ) -> Doors:

@@ -6,12 +6,14 @@ routed like a publish, so that the copy is an ordinary topic to everyone else. A
 underlying topic is that it emits changes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, islice
 
 from conflated_topics import FocusedConflator, PerKey, Removal, Schedule, Tick
 from sow import definitions
 from sow.changes import Reason
 from sow.expressions import Fields, Filter, compile_fields
+from sow.steps import Steps
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 
@@ -19,8 +21,8 @@ from sow.topic.records import Records
 CopyUpdate = tuple[bytes, int, int]
 RELEASED_AT_ONCE = 500
 """Records that are released in one step, some two or three milliseconds of work."""
-RELEASED_AT_ONCE = 1_000
-"""Records that are released in one step: some five milliseconds of work."""
+STEP_ROWS = 250
+"""Records that are taken over or judged in one step: some four microseconds each."""
 LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
@@ -43,7 +45,9 @@ class ConflatedCopy:
         )
         self.is_external = definition.engine != "embedded"
         self.filled_seq = 0
-        """Up to which change of the underlying topic the copy was filled at once."""
+        """As of which change of the underlying topic the copy was filled."""
+        self._noted: dict[str, None] | None = None
+        """While it is filled: records that have changed, and are still to be taken over."""
         if condition is not None and not self.is_external:
             underlying.watch(condition.paths)
 
@@ -66,6 +70,9 @@ class ConflatedCopy:
     def hear(self, batch: Batch, now_us: int) -> None:
         """Offer the underlying topic's changes."""
         changes = batch.changes
+        if self._noted is not None:
+            self._noted.update(dict.fromkeys(changes.identities))
+            return
         if self.is_external:
             # Whoever conflates reads them from the log.
             self.conflation.count_in(len(changes))
@@ -85,25 +92,53 @@ class ConflatedCopy:
         merger = self.copy.folding.merger
         return bodies if merger is None else list(map(merger.single, bodies))
 
-    def fill(self, seq: int) -> list[Batch]:
-        """Take over the underlying topic as it stands; returns it as changes of the copy."""
-        self.filled_seq = seq
-        identities, updates = self._wanted()
-        return [self._put(identities, updates)] if identities else []
+    def fill(self, seq: Callable[[], int]) -> Steps[None]:
+        """Take over the underlying topic, some records in each step, without a window.
 
-    def _wanted(self) -> tuple[list[str], list[CopyUpdate]]:
-        """The records of the underlying topic that pass the filter."""
-        table = self.underlying.table
+        In the last step the copy is as the underlying topic then is, at the change `seq` gives.
+        Records that change meanwhile are only noted when they are heard of, and taken over in the
+        end: in the order in which they came.
+        """
+        self._noted = {}
+        identities, table = self.underlying.table.identities, self.underlying.table
         slots = table.live().tolist()
-        if self.condition is not None and slots:
-            bodies = [table.bodies[slot] or b"" for slot in slots]
-            columns = self.underlying.decoder(self.condition.paths).columns(bodies)
-            inside = self.condition.matches(columns, len(slots))
-            slots = [slot for slot, hit in zip(slots, inside, strict=True) if hit]
-        singles = self._singles([table.bodies[slot] or b"" for slot in slots])
+        for start in range(0, len(slots), STEP_ROWS):
+            some = [identities[slot] for slot in slots[start : start + STEP_ROWS]]
+            self._take_over([identity for identity in some if identity is not None])
+            yield
+        while len(self._noted) > STEP_ROWS:
+            self._take_over(self._noted_first(STEP_ROWS))
+            yield
+        self._take_over(list(self._noted))
+        self._noted = None
+        self.filled_seq = seq()
+
+    def _noted_first(self, count: int) -> list[str]:
+        assert self._noted is not None
+        some = list(islice(self._noted, count))
+        for identity in some:
+            del self._noted[identity]
+        return some
+
+    def _take_over(self, identities: Sequence[str]) -> None:
+        """Let the copy hold of these records what it would if all windows had ended."""
+        wanted = self._wanted(identities)
+        self.copy.discard(identity for identity in identities if identity not in wanted)
+        if wanted:
+            self._put(list(wanted), list(wanted.values()))
+
+    def _wanted(self, identities: Iterable[str]) -> dict[str, CopyUpdate]:
+        """Those of these records that are there and pass the filter, as they stand."""
+        table = self.underlying.table
+        found = {name: slot for name in identities if (slot := table.slots.get(name)) is not None}
+        slots = list(found.values())
+        bodies = [table.bodies[slot] or b"" for slot in slots]
         stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
-        updates = list(zip(singles, *stamps, strict=True))
-        return [table.identities[slot] or "" for slot in slots], updates
+        updates = zip(found, zip(self._singles(bodies), *stamps, strict=True), strict=True)
+        if self.condition is None or not slots:
+            return dict(updates)
+        columns = self.underlying.decoder(self.condition.paths).columns(bodies)
+        return dict(compress(updates, self.condition.matches(columns, len(slots))))
 
     def due_us(self) -> int | None:
         """When `release` next has something to do."""
@@ -188,26 +223,34 @@ class ConflatedCopy:
         """Go on as the copy's folding has it now."""
         self.conflation.remerge(self._merge_or_none())
 
-    def refocus(self, condition: Filter | None, now_us: int) -> None:
+    def refocus(self, condition: Filter | None, now_us: Callable[[], int]) -> Steps[None]:
         """Go on with another filter: what enters or leaves the copy by it does so in a window.
 
-        What counts is what the copy will hold once everything that waits has been released.
+        What changes from now on is judged by it; the other records are, some in each step, at the
+        time that `now_us` gives. What counts is what the copy will hold once everything that waits
+        has been released.
         """
         self.stop()
         if condition is not None:
             self.underlying.watch(condition.paths)
         self.condition = condition
-        wanted = dict(zip(*self._wanted(), strict=True))
-        entering = [identity for identity in wanted if not self.conflation.will_hold(identity)]
-        self.conflation.offer(entering, [wanted[identity] for identity in entering], now_us, None)
-        table = self.underlying.table
-        there = dict.fromkeys((*self.copy.table.slots, *self.conflation.waiting()))
-        for identity in there:
-            # What has left the underlying topic is leaving the copy already.
-            slot = None if identity in wanted else table.slots.get(identity)
-            if slot is not None:
+        identities = self.underlying.table.identities
+        slots = self.underlying.table.live().tolist()
+        for start in range(0, len(slots), STEP_ROWS):
+            some = [identities[slot] for slot in slots[start : start + STEP_ROWS]]
+            self._judge([identity for identity in some if identity is not None], now_us())
+            yield
+
+    def _judge(self, identities: Sequence[str], now_us: int) -> None:
+        """Let records enter or leave by the filter, though they have not changed."""
+        wanted, table = self._wanted(identities), self.underlying.table
+        entering = [name for name in wanted if not self.conflation.will_hold(name)]
+        self.conflation.offer(entering, [wanted[name] for name in entering], now_us, None)
+        for name in identities:
+            if name not in wanted and self.conflation.will_hold(name):
+                slot = table.slots[name]
                 now = (table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot]))
-                self.conflation.remove((identity,), (now,), "match", now_us)
+                self.conflation.remove((name,), (now,), "match", now_us)
 
     def stop(self) -> None:
         """Let the underlying topic forget what this copy wanted of it."""

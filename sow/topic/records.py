@@ -20,6 +20,7 @@ from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
+from sow.steps import Steps
 from sow.store.memory import Table, Usage
 from sow.store.protocols import LogEntry
 from sow.topic.batch import Batch
@@ -76,6 +77,8 @@ class Records:
         )
         self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = self._make_indexes(definition)
+        self._coming: Indexes | None = None
+        """The indexes that will take their place, while they are being made."""
         self._watched: Counter[Path] = Counter(self.indexes.watched)
         self._read_paths = self._wanted_paths()
         """The fields of every message that are wanted; their decoder is made when one has come. A
@@ -107,12 +110,18 @@ class Records:
         another's."""
         return entry.topic == self.name and entry.seq > self.since_seq
 
-    def reindex(self) -> None:
-        """Go on with the indexes that the definition has now, filled from the records there are."""
-        old, self.indexes = self.indexes, self._make_indexes(self.definition)
-        self.watch(self.indexes.watched)
-        self.unwatch(old.watched)
-        self.indexes.fill()
+    def reindex(self, definition: Definition) -> Steps[None]:
+        """Make the indexes of another definition beside those there are, which serve until the last
+        step; closed before it, all is as it was."""
+        new = self._coming = self._make_indexes(definition)
+        self.watch(new.watched)
+        going = new
+        try:
+            yield from new.filling()
+            going, self.indexes = self.indexes, new
+        finally:
+            self._coming = None
+            self.unwatch(going.watched)
 
     def _wanted_paths(self) -> tuple[Path, ...]:
         return tuple(dict.fromkeys((*self.keys, *self._watched)))
@@ -287,7 +296,22 @@ class Records:
         changes = Changes(self.name, identities, slots, olds, bodies, seqs, ts_us)
         batch = self.batch(changes, columns)
         self.indexes.put(slots, {path: batch.column(path) for path in self.indexes.watched})
+        if self._coming is not None:
+            self._coming.put(slots, {path: batch.column(path) for path in self._coming.watched})
         return batch
+
+    def introduced(self) -> Batch | None:
+        """All records as changes from nothing; None if there are none."""
+        table = self.table
+        slots = table.live().tolist()
+        if not slots:
+            return None
+        identities = [table.identities[slot] or "" for slot in slots]
+        bodies = [table.bodies[slot] or b"" for slot in slots]
+        stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
+        return self.batch(
+            Changes(self.name, identities, slots, [None] * len(slots), bodies, *stamps), {}
+        )
 
     def drop(
         self,
@@ -304,7 +328,7 @@ class Records:
         gone, slots, olds = self.table.drop(identities)
         if not gone:
             return None
-        self.indexes.drop(slots)
+        self._unindex(slots)
         seqs, ts_us = stamp(len(gone))
         changes = Changes(
             self.name, gone, slots, olds, None, seqs, ts_us, reason,
@@ -314,7 +338,12 @@ class Records:
 
     def discard(self, identities: Iterable[str]) -> None:
         """Remove records without a word; for a table that is being rebuilt."""
-        self.indexes.drop(self.table.drop(identities)[1])
+        self._unindex(self.table.drop(identities)[1])
+
+    def _unindex(self, slots: Sequence[int]) -> None:
+        self.indexes.drop(slots)
+        if self._coming is not None:
+            self._coming.drop(slots)
 
     def clear(self) -> None:
         """Remove all records without a word; for a table that is being rebuilt."""

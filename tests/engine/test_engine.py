@@ -57,7 +57,7 @@ def test_a_query_goes_on_under_other_indexes():
     engine = with_orders()
     steps = engine.answering("orders", DEAR)
     next(steps)
-    engine.topic("orders").records.reindex()
+    at_once(engine.topic("orders").reindex(ORDERS))
     engine.publish("orders", [b'{"id":0,"px":7}'], 0)
     assert at_once(steps).slots.tolist() == [0, 2, 3]
 

@@ -7,6 +7,7 @@ import pytest
 from sow.definitions import WRITES
 from sow.engine.live_topics import CopyTopic, SourceTopic
 from sow.errors import ClientError
+from sow.steps import at_once
 from tests.engine.making import DESKS, ORDERS, SLOW, catalog, documents, put
 
 EXPIRING = replace(ORDERS, expires=True, expiration_us=50)
@@ -138,8 +139,9 @@ def test_a_copy_releases_what_it_has_heard_when_it_falls_due():
 def test_a_copy_begins_full():
     made, ledger = catalog(ORDERS, SLOW)
     put(made.topics["orders"], {"id": 1})
-    (batch,) = made.topics["slow"].fill(ledger.seq)
-    assert batch.changes.identities == ["1"]
+    at_once(made.topics["slow"].fill(lambda: ledger.seq))
+    assert documents(made.topics["slow"].records) == [{"id": 1}]
+    assert made.topics["slow"].introduced().changes.identities == ["1"]
 
 
 def test_a_topic_that_goes_takes_its_records_along_unlogged():
@@ -155,7 +157,7 @@ def test_another_definition_is_taken_by_a_topic_and_its_records():
     topic, _ = source(ORDERS)
     put(topic, {"id": 1, "a": 7})
     indexed = replace(ORDERS, hash_indexes=(("/a",),))
-    topic.reindex(indexed)
+    at_once(topic.reindex(indexed))
     topic.check()
     assert topic.definition is topic.records.definition is indexed
     assert [str(path) for path in topic.records.indexes.watched] == ["/a"]

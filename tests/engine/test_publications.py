@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sow.definitions import Limits
@@ -69,7 +70,7 @@ def test_others_come_between_two_slices_and_bookmarks_say_what_happened():
     assert begin_and_end(world, 9) == 3
     next(large)
     table = world.engine.topics["orders"].records.table
-    world.engine.delete("orders", [table.slots["1"]], world.now)
+    at_once(world.engine.removal("orders", np.array([table.slots["1"]]), world.now))
     assert end(large) == world.engine.seq == 7
     assert ids(world) == ["2", "3", "4", "5", "9"]
     world.settle()

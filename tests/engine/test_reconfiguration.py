@@ -1,11 +1,19 @@
 """Another configuration for a running engine: what changes, what stays, what is refused."""
 
 from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 
+from sow import indexes
 from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic
-from sow.errors import ConfigError
+from sow.engine import publications
+from sow.engine.live_topics import CopyTopic
+from sow.errors import ConfigError, InvalidTopic
+from sow.paths import value_at
+from sow.steps import at_once
+from sow.topic import conflated_copy
 from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
@@ -317,3 +325,147 @@ def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
     assert said == (goes_on if name == "/desk/.*" else [("unsubscribed", "REMOVAL")])
     world.publish("/desk/0", {"id": 2})
     assert client.data() == ([("p", {"id": 2})] if name == "/desk/.*" else [])
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    for module in (conflated_copy, indexes):
+        monkeypatch.setattr(module, "STEP_ROWS", 2)
+    monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 2)
+
+
+def change_something(world, random):
+    """What clients may do between two steps; never a step of the engine's own time."""
+    topic, at = random.choice(["orders", "/desk/1", "/desk/2"]), random.randrange(12)
+    if random.random() < 0.3:
+        found = world.engine.topics.get(topic)
+        slot = None if found is None else found.records.table.slots.get(str(at))
+        if slot is not None:
+            at_once(world.engine.removal(topic, np.array([slot]), world.now))
+    else:
+        world.publish(topic, {"id": at, "px": random.randrange(9), "a": random.randrange(3)})
+    world.settle()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_changes_between_its_steps_a_reload_ends_as_if_it_had_been_one(seed, small_steps):
+    random = Random(seed)
+    world = World(ORDERS, SLOW, DESKS)
+    for _ in range(30):
+        change_something(world, random)
+    world.advance(2 * SECOND)
+    topics = (
+        replace(ORDERS, hash_indexes=(("/a",),), indexes=("/px",)),
+        replace(SLOW, filter="/px > 3"),
+        replace(DESKS, hash_indexes=(("/a", "/px"),)),
+        COPIES,
+        replace(FAST, filter="/px < 6"),
+    )
+    for _ in world.executor.reconfiguration(replace(world.configuration, topics=topics), world.now):
+        for _ in range(random.randrange(3)):
+            change_something(world, random)
+        if random.random() < 0.2:
+            world.advance(random.randrange(SECOND))
+        world.check()
+    assert world.engine.configuration.topics == topics
+    world.check()
+    world.advance(3 * SECOND)
+    for copy in (topic for topic in world.engine.topics.values() if isinstance(topic, CopyTopic)):
+        condition = copy.copy.condition
+        wanted = [
+            one
+            for one in world.records(copy.underlying)
+            if condition is None or condition.holds([value_at(one, p) for p in condition.paths])
+        ]
+        assert sorted(world.records(copy.name), key=str) == sorted(wanted, key=str)
+    assert {name for name in world.engine.topics if name.startswith("/desk/1")} in (
+        {"/desk/1", "/desk/1-C"}, set(),
+    )  # fmt: skip
+
+
+def test_nobody_can_ask_a_conflated_topic_before_it_is_full(world, client, small_steps):
+    world.publish("orders", *[{"id": at} for at in range(5)])
+    topics = (ORDERS, SLOW, DESKS, COPIES, FAST)
+    steps = world.executor.reconfiguration(replace(world.configuration, topics=topics), world.now)
+    next(steps)
+    (refused,) = client.say(c="sow", t="orders-F", cid="1")
+    assert refused["status"] == "failure"
+    world.publish("orders", {"id": 0, "px": 1}, {"id": 9})
+    at_once(steps)
+    held = [record["id"] for record in world.records("orders-F")]
+    assert held == [0, 1, 2, 3, 4, 9], "in the order of their first publication"
+    assert world.records("orders-F")[0] == {"id": 0, "px": 1}
+
+
+def test_names_are_kept_for_the_copies_that_are_being_filled(small_steps):
+    every = replace(DESKS, pattern="^/desk/")
+    world = World(ORDERS, every)
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    world.publish("/desk/1", {"id": 1}, {"id": 2}, {"id": 3})
+    first = replace(SLOW, name="/desk/first")
+    steps = world.executor.reconfiguration(
+        replace(world.configuration, topics=(ORDERS, every, first, COPIES)), world.now
+    )
+    next(steps)
+    for name in ("/desk/first", "/desk/1-C"):
+        with pytest.raises(InvalidTopic):
+            world.publish(name, {"id": 1})
+    world.publish("/desk/2", {"id": 1})
+    assert "/desk/2-C" in world.engine.topics, "a topic that comes meanwhile has its copy at once"
+    at_once(steps)
+    assert len(world.records("/desk/1-C")) == len(world.records("/desk/first")) == 3
+    world.check()
+
+
+def test_new_indexes_serve_when_they_are_complete_and_the_old_ones_until_then(world, small_steps):
+    world.publish("orders", *[{"id": at, "a": at % 2} for at in range(6)])
+    changed = replace(ORDERS, hash_indexes=(("/a",),), indexes=("/px",))
+    records = world.engine.topics["orders"].records
+    before = records.indexes
+    steps = world.executor.reconfiguration(
+        replace(world.configuration, topics=(changed, SLOW, DESKS, COPIES)), world.now
+    )
+    next(steps)
+    world.publish("orders", {"id": 1, "a": 7})
+    assert records.indexes is before
+    records.check()
+    at_once(steps)
+    assert [str(path) for path in records.indexes.watched] == ["/a"]
+    records.check()
+
+
+def test_a_reload_that_ends_with_the_server_leaves_what_there_was(world, small_steps):
+    world.publish("orders", *[{"id": at, "a": at % 2} for at in range(6)])
+    changed = replace(ORDERS, hash_indexes=(("/a",),))
+    for topics in ((changed, SLOW, DESKS, COPIES), (ORDERS, SLOW, DESKS, COPIES, FAST)):
+        steps = world.executor.reconfiguration(
+            replace(world.configuration, topics=topics), world.now
+        )
+        next(steps)
+        steps.close()
+        world.publish("orders", {"id": 1, "a": 9})
+        assert "orders-F" not in world.engine.topics
+        assert world.configuration.topics == world.engine.configuration.topics
+        world.check()
+
+
+def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkeypatch):
+    monkeypatch.setattr(publications, "SLICE_ROWS", 2)
+    engine = world.engine
+    world.publish("/desk/1", {"id": 0})
+    topic = engine.publishable("/desk/1")
+    bodies = [b'{"id":%d}' % at for at in range(6)]
+    read = at_once(publications.reading(bodies, lambda part: engine.read(topic, part)))
+    publish = engine.publications.carry_out("/desk/1", read, world.now)
+    next(publish)
+    given = {}
+    limits = Limits(pattern_topics_max=0)
+    configuration = replace(world.configuration, limits=limits)
+
+    def give_up(topics):
+        given.update({topic.name: len(topic.records.table) for topic in topics})
+
+    at_once(world.executor.reconfiguration(configuration, world.now, give_up))
+    assert given == {"/desk/1": 6}
+    assert at_once(publish) == 7
+    assert "/desk/1" not in engine.topics

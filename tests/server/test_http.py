@@ -45,7 +45,7 @@ class Place(Served):
             Route("POST", "/v1/config/reload", door.reload, "", ("allow_loss",)),
         )
 
-    def reload(self, allow_loss):
+    async def reload(self, allow_loss):
         self.reloads.append(allow_loss)
         if allow_loss:
             raise ConfigError("the file has a mistake")

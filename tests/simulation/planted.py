@@ -38,6 +38,24 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "new indexes do not hear of what changes while they are made",
+        "sow/topic/records.py",
+        "self._coming.put(slots, {path: batch.column(path) for path in self._coming.watched})",
+        "pass",
+    ),
+    Mutation(
+        "a copy that is being filled does not hear of what changes",
+        "sow/topic/conflated_copy.py",
+        "            self._noted.update(dict.fromkeys(changes.identities))",
+        "            pass",
+    ),
+    Mutation(
+        "a topic may take the name of a copy that is being filled",
+        "sow/engine/catalog.py",
+        "            if name in self._coming:",
+        "            if False:",
+    ),
+    Mutation(
         "others take the room of a publish under way",
         "sow/engine/capacity.py",
         "promised_bytes = sum(one.bytes for one in others)",
@@ -294,14 +312,14 @@ MUTATIONS = (
     Mutation(
         "another filter looks past what is about to leave",
         "sow/topic/conflated_copy.py",
-        "if not self.conflation.will_hold(identity)]",
-        "if identity not in self.copy.table]",
+        "if not self.conflation.will_hold(name)]",
+        "if name not in self.copy.table]",
     ),
     Mutation(
         "another filter looks past what is about to enter",
         "sow/topic/conflated_copy.py",
-        "(*self.copy.table.slots, *self.conflation.waiting())",
-        "self.copy.table.slots",
+        "if name not in wanted and self.conflation.will_hold(name):",
+        "if name not in wanted and name in self.copy.table:",
     ),
     Mutation(
         "another interval forgets what waits",
@@ -312,8 +330,8 @@ MUTATIONS = (
     Mutation(
         "a copy that is added later is not told",
         "sow/engine/engine.py",
-        "for batch in topic.fill(self.seq):\n                self._route(topic, batch)",
-        "topic.fill(self.seq)",
+        "batch = topic.introduced() if any(topic.router.feeds()) else None",
+        "batch = None",
     ),
     Mutation(
         "who follows a pattern misses the topics that come later",

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, Merge
 from sow.expressions import compile_filter
+from sow.steps import at_once
 from sow.topic import conflated_copy
 from sow.topic.conflated_copy import ConflatedCopy
 from tests.topic.making import held, put, records
@@ -101,10 +103,43 @@ def test_one_quiet_interval_later_a_copy_is_what_passes_of_the_original(log, sch
 def test_a_copy_is_filled_at_once_with_what_there_is():
     both = Both(condition="/v > 1")
     put(both.source, {"id": 1, "v": 1}, {"id": 2, "v": 2})
-    (batch,) = both.copy.fill(seq=2)
-    assert [json.loads(new) for new in batch.changes.news] == [{"id": 2, "v": 2}]
+    at_once(both.copy.fill(lambda: 2))
+    assert held(both.target) == [{"id": 2, "v": 2}]
     assert both.copy.filled_seq == 2
-    assert Both().copy.fill(seq=0) == []
+    assert both.copy.due_us() is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_copy_that_is_filled_in_steps_is_what_there_is_in_the_last(seed, monkeypatch):
+    monkeypatch.setattr(conflated_copy, "STEP_ROWS", 2)
+    random, both = Random(seed), Both(condition="/v > 1")
+    put(both.source, *[{"id": at, "v": random.randrange(4)} for at in range(10)])
+    for _ in both.copy.fill(lambda: 99):
+        if random.random() < 0.7:
+            both.put(0, {"id": random.randrange(14), "v": random.randrange(4)})
+        else:
+            both.drop(0, random.randrange(14))
+    assert both.copy.due_us() is None, "no window was opened"
+    wanted = [one for one in held(both.source) if one["v"] > 1]
+    assert sorted(held(both.target), key=str) == sorted(wanted, key=str)
+    both.target.check()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_another_filter_holds_a_window_later_whatever_changes_between_its_steps(seed, monkeypatch):
+    monkeypatch.setattr(conflated_copy, "STEP_ROWS", 2)
+    random, both = Random(seed), Both(condition="/v > 1")
+    for at in range(10):
+        both.put(0, {"id": at, "v": random.randrange(4)})
+    both.release(random.choice([0, 5 * SECOND]))
+    for _ in both.copy.refocus(compile_filter("/v < 3"), lambda: 5 * SECOND):
+        if random.random() < 0.7:
+            both.put(5 * SECOND, {"id": random.randrange(14), "v": random.randrange(4)})
+        else:
+            both.drop(5 * SECOND, random.randrange(14))
+    both.release(9 * SECOND)
+    wanted = [one for one in held(both.source) if one["v"] < 3]
+    assert sorted(held(both.target), key=str) == sorted(wanted, key=str)
 
 
 def test_of_many_that_are_due_some_are_released_at_a_time(monkeypatch):
