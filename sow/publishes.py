@@ -9,7 +9,7 @@ also says what is wrong with it; so nothing is refused here.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, islice
 from typing import Annotated, Literal
 
 import msgspec
@@ -56,6 +56,27 @@ class Publishes:
     ends: Sequence[int]
     acks: Sequence[Asked]
     singly: Callable[[], Iterable[Command | Refused]]
+
+    def parts(self, count_max: int) -> Iterator["Publishes"]:
+        """The same in order, in parts of no more than so many messages, or of one publish."""
+        first = before = 0
+        for at, end in enumerate(self.ends):
+            if end - before > count_max and at > first:
+                yield self._part(first, at)
+                first, before = at, self.ends[at - 1]
+        yield self._part(first, len(self.ends)) if first else self
+
+    def _part(self, first: int, stop: int) -> "Publishes":
+        before = self.ends[first - 1] if first else 0
+        return Publishes(
+            self.topic,
+            self.framed,
+            self.enc,
+            self.bodies[before : self.ends[stop - 1]],
+            [end - before for end in self.ends[first:stop]],
+            self.acks[first:stop],
+            lambda: islice(self.singly(), first, stop),
+        )
 
     def asked(self, before: int) -> Iterator[tuple[str, str | None, int]]:
         """Each ack that is asked for: its kind, its cid, and the bookmark of the publish, where

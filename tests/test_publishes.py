@@ -121,3 +121,16 @@ def test_what_is_put_together_is_found_again_one_by_one():
     (publishes,) = put_together(commands)
     assert singly([publishes]) == commands
     assert list(publishes.asked(0)) == [("processed", str(n), n + 1) for n in range(3)]
+
+
+def test_parts_are_bounded_by_messages_and_never_split_a_publish():
+    frames = [b'{"c":"publish","t":"a","n":%d,"cid":"%d"}\n' % (n, n) + b"\n".join([b"1"] * n)
+              for n in (1, 2, 1, 5, 1)]  # fmt: skip
+    (together,) = read_frames(frames)
+    parts = list(together.parts(3))
+    assert [list(part.ends) for part in parts] == [[1, 3], [1], [5], [1]]
+    assert [len(part.bodies) for part in parts] == [3, 1, 5, 1]
+    asked = [(cid, end) for part in parts for _kind, cid, end in part.asked(0)]
+    assert asked == [("1", 1), ("2", 3), ("1", 1), ("5", 5), ("1", 1)]
+    assert [len(command.bodies) for part in parts for command in part.singly()] == [1, 2, 1, 5, 1]
+    assert list(together.parts(99)) == [together]

@@ -10,7 +10,7 @@ take up again with a logon.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -38,6 +38,9 @@ NAMED_MAX = 100
 NAMED_AT_ONCE = 500
 """Bodies that name records to delete, of one step: half a millisecond of reading."""
 OPERATOR = "closed by an operator"
+TOGETHER_MAX = 1000
+"""Messages of many publishes that are carried out as one: more would share no cost that counts, and
+take more than some ten milliseconds."""
 FORGOTTEN_MAX = 1000
 """Of so many sessions that are gone it is remembered why."""
 
@@ -230,7 +233,7 @@ class Executor:
     ) -> Steps[None]:
         """Carry out commands in order, each in one step or more; publishes that follow each other
         share their cost, and so a step."""
-        for read in put_together(commands):
+        for read in _in_parts(put_together(commands)):
             if not isinstance(read, Publishes):
                 yield from self._carry_out_one(session, read, now_us())
                 yield
@@ -244,8 +247,9 @@ class Executor:
             session = session.successor or session
 
     def _publish_all(self, session: Session, publishes: Publishes, now_us: int) -> bool:
-        """Publish them as one batch; False, and nothing is done, if any of them is refused."""
-        if self.engine.publications.has_left:
+        """Publish them as one batch; False, and nothing is done, if any of them is refused, or if
+        they are to be carried out in steps."""
+        if len(publishes.bodies) > TOGETHER_MAX or self.engine.publications.has_left:
             return False
         try:
             topic = self.engine.catalog.publishable(publishes.topic)
@@ -432,6 +436,14 @@ class Executor:
 
     def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
         self.subscriptions.unsubscribe(session, command)
+
+
+def _in_parts(reads: Iterable[Read]) -> Iterator[Read]:
+    for read in reads:
+        if isinstance(read, Publishes):
+            yield from read.parts(TOGETHER_MAX)
+        else:
+            yield read
 
 
 def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Steps[list[str]]:

@@ -184,24 +184,24 @@ async def test_a_large_publish_that_has_begun_is_finished_when_its_client_goes(
 ):
     monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
     client = Client()
-    bodies = b"\n".join(b'{"id":%d}' % at for at in range(1000))
-    client.incoming.add(b'{"c":"publish","t":"orders","n":1000}\n' + bodies)
+    bodies = b"\n".join(b'{"id":%d}' % at for at in range(2000))
+    client.incoming.add(b'{"c":"publish","t":"orders","n":2000}\n' + bodies)
     client.incoming.add(publishes(5000, 1))
     while not client.records:
         await turns(1)
-    assert client.records < 1000, "others have their turn before all is there"
+    assert client.records < 2000, "others have their turn before all is there"
     client.incoming.close()
     await client.close()
-    assert client.records == 1000
-    assert client.world.journal.last_seq == 1000
+    assert client.records == 2000
+    assert client.world.journal.last_seq == 2000
 
 
 @stepped
 async def test_one_that_goes_before_its_publish_has_begun_has_published_nothing(monkeypatch):
     monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
     client = Client()
-    bodies = b"\n".join(b'{"id":%d}' % at for at in range(1000))
-    client.incoming.add(b'{"c":"publish","t":"orders","n":1000}\n' + bodies)
+    bodies = b"\n".join(b'{"id":%d}' % at for at in range(2000))
+    client.incoming.add(b'{"c":"publish","t":"orders","n":2000}\n' + bodies)
     await turns(2)
     client.incoming.close()
     await client.close()
