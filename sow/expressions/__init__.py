@@ -5,7 +5,15 @@ whole batches of columns; `parse_order_by` reads the order of a query. Nothing h
 values come from.
 """
 
-from sow.expressions.compare import as_number, as_text, compare
+from sow.expressions.access import (
+    Access,
+    AccessTerm,
+    PatternTerm,
+    RangeTerm,
+    ValueTerm,
+    find_access,
+)
+from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
 from sow.expressions.fields import Fields, compile_fields
 from sow.expressions.filters import (
     Filter,
@@ -30,9 +38,13 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
 from sow.expressions.parser import parse
+from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.text_cache import TextCache
 
 __all__ = [
+    "MIRRORED",
+    "Access",
+    "AccessTerm",
     "And",
     "Between",
     "Compare",
@@ -47,14 +59,20 @@ __all__ = [
     "Not",
     "Or",
     "OrderTerm",
+    "PatternSets",
+    "PatternTerm",
+    "RangeTerm",
     "TextCache",
+    "ValueTerm",
     "as_number",
     "as_text",
     "compare",
     "compile_fields",
     "compile_filter",
     "compile_term",
+    "elements",
     "equalities_of",
+    "find_access",
     "parse",
     "parse_order_by",
     "paths_in",

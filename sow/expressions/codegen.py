@@ -10,7 +10,7 @@ NULL) by `sow.expressions.compare`. Knows nothing of records or batches.
 from collections.abc import Iterable
 from functools import partial
 
-from sow.expressions.compare import between, compare, is_null
+from sow.expressions.compare import MIRRORED, between, compare, is_null
 from sow.expressions.membership import Members
 from sow.expressions.nodes import (
     And,
@@ -35,7 +35,6 @@ _LEVELS_PER_FUNCTION = 40
 # Answering in place makes a test five times as quick, and its source five times as long to compile:
 # in a filter of thousands of tests that would take Python half a second.
 TESTS_IN_PLACE_MAX = 100
-_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _GUARDS = {
     "number": "({0}.__class__ is float or {0}.__class__ is int or {0}.__class__ is bool)",
     "text": "{0}.__class__ is str",
@@ -100,7 +99,7 @@ class SourceText:
     def _test(self, node: Node, wanted: bool) -> str:
         match node:
             case Compare(operator=operator, left=Literal() as left, right=Identifier() as right):
-                return self._compare(_MIRRORED[operator], right, left, wanted)
+                return self._compare(MIRRORED[operator], right, left, wanted)
             case Compare(operator=operator, left=left, right=right):
                 return self._compare(operator, left, right, wanted)
             case Between():

@@ -36,6 +36,9 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 
+MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The operator that says the same with its sides exchanged."""
+
 
 def as_number(text: str) -> int | float | None:
     """The number that all of `text` spells in decimal, or None."""

@@ -78,10 +78,6 @@ class Filter:
         """The conditions that must all be true, left to right."""
         return conjuncts(self.expression)
 
-    def equalities(self) -> Mapping[Path, tuple[LiteralValue, ...]]:
-        """For each path that a conjunct pins to literals, those literals; see `equalities_of`."""
-        return equalities_of(self.conjuncts)
-
     @property
     def deterministic(self) -> bool:
         """Whether the outcome depends on the record alone; so it is of all that is built yet."""
@@ -100,14 +96,16 @@ def equalities_of(terms: Iterable[Node]) -> Mapping[Path, tuple[LiteralValue, ..
     """
     found: dict[Path, tuple[LiteralValue, ...]] = {}
     for term in terms:
-        if pinned := _pinned(term):
-            path, values = pinned
+        if equality := pinned(term):
+            path, values = equality
             if path not in found or len(values) < len(found[path]):
                 found[path] = values
     return found
 
 
-def _pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
+def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
+    """The path that one term pins to literals, and those literals, if it does; see
+    `equalities_of`."""
     match term:
         case Compare("=", Identifier(path), Literal() as literal):
             return path, _distinct([literal])

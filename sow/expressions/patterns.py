@@ -66,18 +66,28 @@ def _too_long(pattern: str, steps: int, position: int) -> TooLarge:
     )
 
 
+def steps_of(pattern: str) -> int:
+    """How many steps the program of a pattern has, about; raises BadFilter."""
+    return _compile(pattern, 0)[1] or len(pattern)
+
+
+def engine_options(bytes_max: int) -> re2.Options:
+    """How patterns are read, and what RE2 may take for one program."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = bytes_max
+    # Nobody asks what a group matched, and thousands of groups would cost seconds to note.
+    options.never_capture = True
+    return options
+
+
 def _compile(pattern: str, position: int) -> tuple[Search, int]:
     """The search for a pattern, and how many steps its program has."""
     if plain := _PLAIN.match(pattern):
         return _plain_searcher(plain["text"], bool(plain["start"]), bool(plain["end"])), 0
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = ENGINE_BYTES_MAX
-    # Nobody asks what a group matched, and thousands of groups would cost seconds to note.
-    options.never_capture = True
     try:
         # As bytes: for str the library would also compute character offsets, at thrice the cost.
-        compiled = re2.compile(pattern.encode(errors="replace"), options)
+        compiled = re2.compile(pattern.encode(errors="replace"), engine_options(ENGINE_BYTES_MAX))
     except re2.error as error:
         raise BadFilter(
             f"LIKE pattern {shown(pattern)}: {clipped(_explain(pattern, error))}; "

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import (
+    MIRRORED,
     And,
     Between,
     Compare,
@@ -52,7 +53,6 @@ NUMBER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 class Unanswerable(Exception):

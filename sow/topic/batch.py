@@ -5,7 +5,7 @@ wants it: columns of the fields that filters name, deltas, rendered lines. Feeds
 and the attribute index all read from the same batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sow.changes import Changes
 from sow.delta import Document, difference
@@ -54,27 +54,31 @@ class Batch:
 
     def column(self, path: Path) -> Column:
         """Values of a field in the new states; only for batches that have them."""
-        assert self.changes.news is not None
-        column = self._columns.get(path)
-        if column is None:
-            (column,) = self._decoder((path,)).columns(self.changes.news)
-            self._columns[path] = column
-        return column
+        if path not in self._columns:
+            self.read((path,))
+        return self._columns[path]
 
     def old_column(self, path: Path) -> Column:
         """Values of a field in the old states; None where there was none."""
-        column = self._old_columns.get(path)
-        if column is None:
-            olds = self.changes.olds
-            there = [old for old in olds if old is not None]
-            (found,) = self._decoder((path,)).columns(there)
-            if len(there) == len(olds):
-                column = found
+        if path not in self._old_columns:
+            self.read((path,), old=True)
+        return self._old_columns[path]
+
+    def read(self, paths: Iterable[Path], *, old: bool = False) -> None:
+        """Read fields of the new or the old states in one pass, those that are not known yet."""
+        known = self._old_columns if old else self._columns
+        wanted = tuple(path for path in paths if path not in known)
+        if not wanted:
+            return
+        bodies = self.changes.olds if old else self.changes.news
+        assert bodies is not None
+        there = [body for body in bodies if body is not None]
+        for path, found in zip(wanted, self._decoder(wanted).columns(there), strict=True):
+            if len(there) == len(bodies):
+                known[path] = found
             else:
                 values = iter(found)
-                column = [None if old is None else next(values) for old in olds]
-            self._old_columns[path] = column
-        return column
+                known[path] = [None if body is None else next(values) for body in bodies]
 
     def row(self, paths: Sequence[Path], at: int, old: bool = False) -> list[Value]:
         """Values of some fields of one record."""

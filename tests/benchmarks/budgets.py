@@ -5,6 +5,7 @@ A budget that is missed is shown as missed, by how much, and with the reason as 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from statistics import median
 from typing import NamedTuple
 
 from tests.benchmarks.measure import Figure
@@ -55,6 +56,11 @@ def added_percent(figure: Figure) -> float:
     return (1 / figure.ratio - 1) * 100
 
 
+def added(figure: Figure) -> float:
+    """What it takes beyond its floor."""
+    return figure.value - median(figure.floor)
+
+
 def per_core_second(figure: Figure) -> float | None:
     """Messages for each second of the server's processor time."""
     return 1e6 / figure.server_cpu_us if figure.server_cpu_us else None
@@ -75,6 +81,18 @@ BUDGETS = (
         added_percent,
         10,
         "% more time",
+    ),
+    *(
+        Budget(
+            f"{count:,} distinct filters ({form}), frames of {size}",
+            f"distinct filters: {count} {form}, frames of {size}",
+            added,
+            aim,
+            "µs/update",
+        )
+        for count, aim in ((1000, 20), (5000, 60))
+        for form in ("ranges", "bounds", "LIKE", "OR", "AND", "mixed")
+        for size in (1, 100)
     ),
     Budget(
         "query, hash index exact",

@@ -67,6 +67,13 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """How much of the processor's time `work` takes in this process."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 def seconds_each(work: Callable[[], object], at_least_s: float = 0.02) -> float:
     """How long one call of something short takes: the mean of as many as fill `at_least_s`."""
     calls, taken_s = 1, seconds(work)

@@ -18,7 +18,7 @@ class Sizes:
     frame_sizes: tuple[int, ...]
     records: int
     fan_out: tuple[tuple[int, int], ...]
-    filters: int
+    filters: tuple[int, ...]
     conflated_updates: int
 
 
@@ -31,7 +31,7 @@ FULL = Sizes(
     frame_sizes=(1, 100, 1000),
     records=1_000_000,
     fan_out=((1, 1000), (100, 200), (1000, 50)),
-    filters=1000,
+    filters=(1000, 5000),
     conflated_updates=500_000,
 )
 QUICK = Sizes(
@@ -43,7 +43,7 @@ QUICK = Sizes(
     frame_sizes=(1, 100, 1000),
     records=100_000,
     fan_out=((1, 200), (100, 50), (1000, 10)),
-    filters=1000,
+    filters=(1000, 5000),
     conflated_updates=100_000,
 )
 TINY = Sizes(
@@ -55,6 +55,6 @@ TINY = Sizes(
     frame_sizes=(1, 100),
     records=500,
     fan_out=((3, 4),),
-    filters=10,
+    filters=(10,),
     conflated_updates=1_000,
 )

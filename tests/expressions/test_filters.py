@@ -1,6 +1,6 @@
 import pytest
 
-from sow.expressions import compile_filter, compile_term
+from sow.expressions import compile_filter, compile_term, equalities_of
 from sow.paths import Path
 
 A, B, C = Path(("a",)), Path(("b",)), Path(("c",))
@@ -60,11 +60,11 @@ def test_a_conjunct_can_be_compiled_on_its_own():
     ],
 )
 def test_equalities_are_what_conjuncts_pin_paths_to(text, equalities):
-    assert dict(compile_filter(text).equalities()) == equalities
+    assert dict(equalities_of(compile_filter(text).conjuncts)) == equalities
 
 
 def test_zero_and_booleans_are_pinned_as_plain_numbers():
-    pinned = compile_filter("/a = -0.0 AND /b = TRUE_VALUE()").equalities()
+    pinned = equalities_of(compile_filter("/a = -0.0 AND /b = TRUE_VALUE()").conjuncts)
     assert [repr(values) for values in pinned.values()] == ["(0.0,)", "(1,)"]
 
 

@@ -448,6 +448,30 @@ MUTATIONS = (
         "self._end(release_us, {key: self._pending[key] for key in keys})",
     ),
     Mutation(
+        "a range is left out where it touches a value",
+        "sow/delivery/intervals.py",
+        "between = bisect_right(self._bounds, high), bisect_left(self._bounds, low)",
+        "between = bisect_left(self._bounds, high), bisect_left(self._bounds, low)",
+    ),
+    Mutation(
+        "what was found in ranges is remembered too long",
+        "sow/delivery/intervals.py",
+        "        self._known = {}\n        self._empty(",
+        "        self._empty(",
+    ),
+    Mutation(
+        "nobody is found by what a record was before",
+        "sow/delivery/feed_index.py",
+        "if old := self._terms.paths(old=True):",
+        "if old := ():",
+    ),
+    Mutation(
+        "who keeps account where nothing is stored is not asked",
+        "sow/delivery/feed_index.py",
+        "if feed.condition is None or (feed.told is not None and not feed.topic.retains):",
+        "if feed.condition is None:",
+    ),
+    Mutation(
         "a feed that has gone is still found",
         "sow/delivery/router.py",
         "            self._attributes.remove(feed)\n",

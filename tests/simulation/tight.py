@@ -23,6 +23,10 @@ BOUNDS = {
     ): (1, 3, 500),
     ("sow.topic.expirations:EXPIRED_AT_ONCE",): (1, 2, 200),
     ("sow.engine.removals:RECORDS_AT_ONCE",): (1, 2, 100),
+    ("sow.delivery.feeds:FEW_OF",): (0, 8, 1000),
+    ("sow.delivery.term_index:CROWD_MIN",): (1, 2, 16),
+    ("sow.delivery.intervals:KNOWN_MAX",): (0, 16),
+    ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
     ("sow.engine.publications:SLICE_ROWS",): (1, 3, 250),
 }

@@ -1,0 +1,164 @@
+"""The term index: feeds filed by what their filters ask of fields.
+
+Each feed stands in the places of its access terms (`sow.expressions.access`): a value of a field, a
+range, a pattern. A record's values lead to places, and those who stand there may want it. Where
+many stand in one place they are told apart by what is left of their filters: the place gets a term
+index of its own. So thousands who ask for one region, each with bounds of their own, are found by
+region and then by bounds, whichever of the two it is that lets few through.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sow.delivery.feeds import Feed
+from sow.delivery.term_places import TermPlaces, keys_of, kind_of
+from sow.expressions import Access, Node, find_access
+from sow.messages.base import Column
+from sow.paths import Path
+
+Terms = Sequence[Node]
+"""Conditions of which all must be true."""
+Kind = tuple[Path, type[TermPlaces[Any]]]
+"""A field, and how it is looked at."""
+ColumnOf = Callable[[Path], Column]
+Found = dict[Feed, list[int]]
+"""The places in a batch of the records that feeds may want; one may be there twice."""
+CROWD_MIN = 16
+"""Feeds in one place from which on it has an index of its own: looking into one takes about as long
+as asking so many."""
+
+
+class TermIndex:
+    """Feeds by the access terms of conditions that must hold for each."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Kind, TermPlaces[Place]] = {}
+        self._wants_old: Counter[Kind] = Counter()
+        """How many of those in each also care about what a record was before."""
+        self._paths: tuple[list[Path], list[Path]] | None = None
+        """What `paths` has found since somebody came or went."""
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def add(self, feed: Feed, terms: Terms) -> bool:
+        """File a feed; False when none of the terms is one to find it by."""
+        access = find_access(terms)
+        if access is None:
+            return False
+        self._paths = None
+        for kind, key in _places_of(access):
+            places = self._kinds.get(kind)
+            if places is None:
+                places = self._kinds[kind] = kind[1]()
+            place = places.held.get(key)
+            if place is None:
+                place = Place()
+                places.hold(key, place)
+            place.add(feed, access.rest)
+            self._wants_old[kind] += feed.wants_old
+        return True
+
+    def remove(self, feed: Feed, terms: Terms) -> None:
+        """Take out a feed that was filed by these terms."""
+        access = find_access(terms)
+        assert access is not None
+        self._paths = None
+        for kind, key in _places_of(access):
+            places = self._kinds[kind]
+            place = places.held[key]
+            place.remove(feed, access.rest)
+            self._wants_old[kind] -= feed.wants_old
+            if not place:
+                places.release(key)
+            if not places.held:
+                del self._kinds[kind], self._wants_old[kind]
+
+    def paths(self, *, old: bool) -> Sequence[Path]:
+        """The fields that are looked at; only those that are in old states, too, if `old`."""
+        if self._paths is None:
+            every = dict.fromkeys(path for path, _ in self._kinds)
+            wants_old = dict.fromkeys(kind[0] for kind in self._kinds if self._wants_old[kind])
+            self._paths = list(every), list(wants_old)
+        return self._paths[old]
+
+    def find(self, column_of: ColumnOf, at: Sequence[int], found: Found, *, old: bool) -> None:
+        """Note who may want some records of a batch, by their new or, if `old`, their old values.
+
+        `at` are the places of the records in the columns that `column_of` gives.
+        """
+        for kind, places in self._kinds.items():
+            if old and not self._wants_old[kind]:
+                continue
+            column = column_of(kind[0])
+            if column.count(None) == len(column):
+                continue
+            crowds: dict[Place, list[int]] = {}
+            for number, place in places.find(column, at):
+                for feed in place.feeds:
+                    found.setdefault(feed, []).append(number)
+                if place.index is not None:
+                    crowds.setdefault(place, []).append(number)
+            for place, numbers in crowds.items():
+                assert place.index is not None
+                place.index.find(column_of, numbers, found, old=old)
+
+    def check(self, filed: Mapping[Feed, Terms]) -> None:
+        """Assert that exactly these feeds stand here, each in all places of its terms."""
+        expected: dict[tuple[Kind, Hashable], dict[Feed, Terms]] = {}
+        wants_old: Counter[Kind] = Counter()
+        for feed, terms in filed.items():
+            access = find_access(terms)
+            assert access is not None
+            for kind, key in _places_of(access):
+                expected.setdefault((kind, key), {})[feed] = access.rest
+                wants_old[kind] += feed.wants_old
+        there = {(kind, key) for kind, places in self._kinds.items() for key in places.held}
+        assert there == expected.keys(), "a feed is filed under other terms than it has"
+        assert wants_old == self._wants_old
+        for kind, places in self._kinds.items():
+            places.check()
+            for key, place in places.held.items():
+                place.check(expected[kind, key])
+
+
+class Place:
+    """Feeds that are filed in one place; `index` has those that are told apart by more terms."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[Feed, Terms] = {}
+        self.index: TermIndex | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.feeds or self.index)
+
+    def add(self, feed: Feed, rest: Terms) -> None:
+        """File a feed by what is left of its terms."""
+        if self.index is not None and self.index.add(feed, rest):
+            return
+        self.feeds[feed] = rest
+        if self.index is None and len(self.feeds) == CROWD_MIN:
+            self.index = index = TermIndex()
+            self.feeds = {one: its for one, its in self.feeds.items() if not index.add(one, its)}
+
+    def remove(self, feed: Feed, rest: Terms) -> None:
+        """Undo `add`."""
+        if self.feeds.pop(feed, None) is None:
+            assert self.index is not None
+            self.index.remove(feed, rest)
+
+    def check(self, filed: Mapping[Feed, Terms]) -> None:
+        """Assert that exactly these feeds stand here."""
+        assert self.feeds.keys() <= filed.keys(), "a feed stands where it does not belong"
+        apart = {feed: rest for feed, rest in filed.items() if feed not in self.feeds}
+        assert self.index is not None or not apart, "a feed is not where it belongs"
+        if self.index is not None:
+            self.index.check(apart)
+
+
+def _places_of(access: Access) -> Iterator[tuple[Kind, Hashable]]:
+    """The places of an access's terms, each once: terms differ in their fields, kinds or keys."""
+    for term in access.terms:
+        for key in keys_of(term):
+            yield (term.path, kind_of(term)), key

@@ -1,0 +1,164 @@
+"""Pattern sets: which of many regular expressions are found in a text.
+
+RE2 makes one automaton of many patterns, which reads a text once however many there are. Making one
+takes some 5 us a pattern, so there are several of moderate size. Patterns that come gather in a
+small one, which is made again when a text comes after it has changed; when that is full they move
+on to a large one. What is taken out is passed over in the answers, and the few that are left of a
+large one gather again.
+
+An automaton that would need more memory than it may have gives no answer at all. One pattern that
+is found in every text tells that from finding none; all of the set's patterns are then given, so an
+answer may hold patterns that are not found, and never lacks one that is.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import re2
+
+from sow.expressions.patterns import engine_options, steps_of
+
+SMALL_SET_MAX = 64
+"""Patterns of the small set: a third of a millisecond to make."""
+LARGE_SET_MAX = 512
+"""Patterns of a large set, which is made again whenever as many as gather have come: 2 to 4 ms to
+make, and a microsecond for each text."""
+EVERYWHERE = ""
+"""A pattern that is found in every text; nobody may ask for it."""
+SET_STEPS_MAX = 16_000
+"""Steps in the programs of a set from which on it takes no more."""
+SUITED_STEPS_MAX = 500
+"""Of a pattern's program; those of longer ones may take milliseconds to make."""
+SET_BYTES_MAX = 4 * 1024**2
+"""What RE2 may take for a set; it looks for states as it goes, and keeps them."""
+
+
+_steps_of = lru_cache(maxsize=1024)(steps_of)
+
+
+def suits_a_set(pattern: str) -> bool:
+    """Whether a pattern is short enough to share an automaton with others."""
+    return len(pattern) <= SUITED_STEPS_MAX and _steps_of(pattern) <= SUITED_STEPS_MAX
+
+
+class PatternSets:
+    """Distinct patterns that suit a set, and the automata that look for them."""
+
+    def __init__(self) -> None:
+        self._gathering = PatternSet()
+        self._growing = PatternSet()
+        """The large set that takes what has gathered."""
+        self._sets: dict[PatternSet, None] = {}
+        """All large sets that have patterns."""
+        self._homes: dict[str, PatternSet] = {}
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def add(self, pattern: str) -> None:
+        """Look for one pattern more."""
+        self._move((pattern,), self._gathering)
+        if not self._gathering.has_room(SMALL_SET_MAX):
+            if not self._growing.has_room(LARGE_SET_MAX):
+                self._growing = PatternSet()
+            self._sets[self._growing] = None
+            self._move(self._gathering.patterns, self._growing)
+            self._growing.make()
+            self._gathering = PatternSet()
+
+    def _move(self, patterns: Iterable[str], home: "PatternSet") -> None:
+        for pattern in patterns:
+            home.add(pattern)
+            self._homes[pattern] = home
+
+    def remove(self, pattern: str) -> None:
+        """Do not look for a pattern any more."""
+        home = self._homes.pop(pattern)
+        home.remove(pattern)
+        if home in self._sets and home.is_sparse:
+            del self._sets[home]
+            if home is self._growing:
+                self._growing = PatternSet()
+            for other in home.patterns:
+                self.add(other)
+
+    def found_in(self, text: str) -> list[str]:
+        """The patterns that may be found in a text, and all that are."""
+        encoded = text.encode(errors="replace")
+        if not self._gathering.is_made:
+            self._gathering.make()
+        found = self._gathering.found_in(encoded)
+        for one in self._sets:
+            found += one.found_in(encoded)
+        return found
+
+    def check(self) -> None:
+        """Assert that each pattern is looked for in one set."""
+        every = [*self._sets, self._gathering]
+        homes = [(pattern, one) for one in every for pattern in one.patterns]
+        assert dict(homes) == self._homes
+        assert len(homes) == len(self._homes)
+        assert all(one.is_made and not one.is_sparse for one in self._sets)
+
+
+class PatternSet:
+    """Some patterns with one automaton."""
+
+    def __init__(self) -> None:
+        self.patterns: dict[str, None] = {}
+        self.is_made = False
+        """The automaton looks for all patterns."""
+        self._made: list[str] = []
+        """The patterns of the automaton: first the one that is found in every text, and among the
+        others those that were taken out since."""
+        self._automaton: re2.Set | None = None
+        self._steps = 0
+
+    def has_room(self, patterns_max: int) -> bool:
+        """Whether it may take more, being of this size."""
+        return len(self.patterns) < patterns_max and self._steps < SET_STEPS_MAX
+
+    @property
+    def is_sparse(self) -> bool:
+        """Most of what it looks for is not wanted any more."""
+        return 4 * len(self.patterns) < len(self._made)
+
+    def add(self, pattern: str) -> None:
+        """Look for one pattern more, once it is made."""
+        self.patterns[pattern] = None
+        self._steps += _steps_of(pattern)
+        self.is_made = False
+
+    def remove(self, pattern: str) -> None:
+        """Do not look for a pattern any more."""
+        del self.patterns[pattern]
+        self._steps -= _steps_of(pattern)
+
+    def make(self) -> None:
+        """Make the automaton of the patterns there are."""
+        self._made = [EVERYWHERE, *self.patterns]
+        self._automaton = _automaton(self._made) if self.patterns else None
+        self.is_made = True
+
+    def found_in(self, text: bytes) -> list[str]:
+        """Those that may be found in a text; all of them where the automaton gives no answer."""
+        found = None if self._automaton is None else self._automaton.Match(text)
+        if found is None:
+            return list(self.patterns)
+        if len(found) == 1:  # only EVERYWHERE
+            return []
+        made, patterns = self._made, self.patterns
+        return [pattern for at in found if (pattern := made[at]) in patterns]
+
+
+def _automaton(patterns: list[str]) -> re2.Set | None:
+    """An automaton that gives the places of the patterns it finds; None if it would take too
+    much."""
+    automaton = re2.Set.SearchSet(engine_options(SET_BYTES_MAX))
+    try:
+        for pattern in patterns:
+            automaton.Add(pattern.encode(errors="replace"))
+        automaton.Compile()
+    except re2.error:
+        return None
+    return automaton
