@@ -120,8 +120,9 @@ class PatternSet:
 
     @property
     def is_sparse(self) -> bool:
-        """Most of what it looks for is not wanted any more."""
-        return 4 * len(self.patterns) < len(self._made)
+        """Most of what it looks for is not wanted any more, and the rest does not take long to look
+        for elsewhere."""
+        return 8 * len(self.patterns) < len(self._made)
 
     def add(self, pattern: str) -> None:
         """Look for one pattern more, once it is made."""
