@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Filter
+from sow.expressions import Filter, OrderTerm
 from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.memo import MemoColumn
 from sow.indexes.notes import CHUNK_ROWS, Deferred
+from sow.indexes.sort_keys import SortKeys
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.truths import Truths
 from sow.messages.base import Column, Decoder
@@ -244,6 +245,10 @@ class Indexes:
             return mask
 
         return Truths(read, len(condition.paths))
+
+    def sort_keys(self, term: OrderTerm) -> SortKeys:
+        """What to sort by for a term, whatever the values are, for a query that holds it."""
+        return SortKeys(term, self._decoder((term.path,)), self.table.bodies)
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match, by their bodies; a filter may read thousands of fields, so

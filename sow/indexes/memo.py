@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sow.indexes.notes import Notes
 from sow.indexes.sorted_numbers import SortedNumbers
+from sow.indexes.text_order import TextOrder
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 
@@ -54,7 +55,7 @@ class MemoColumn:
         self._code_of: dict[str, int] = {}
         self._texts_max = TEXTS_SPARE
         self._verdicts: dict[object, Mask] = {}
-        self._ranks = np.zeros(0, np.float64)
+        self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
         """The order of its numbers, once it was asked for."""
 
@@ -192,7 +193,7 @@ class MemoColumn:
         self.texts = [self.texts[code] for code in used]
         self._code_of = {text: code for code, text in enumerate(self.texts)}
         self._verdicts.clear()
-        self._ranks = np.zeros(0, np.float64)
+        self.text_order = TextOrder(self.texts)
 
     def text_code(self, text: str) -> int | None:
         """The code of a text, or None when no record has had it."""
@@ -208,14 +209,6 @@ class MemoColumn:
             del self._verdicts[next(iter(self._verdicts))]
         self._verdicts[test] = known
         return known
-
-    def text_ranks(self) -> NDArray[np.float64]:
-        """By code, the place of each text among all of them in order."""
-        if len(self._ranks) != len(self.texts):
-            self._ranks = np.empty(len(self.texts), np.float64)
-            order = sorted(range(len(self.texts)), key=self.texts.__getitem__)
-            self._ranks[order] = np.arange(len(order))
-        return self._ranks
 
 
 def _kind(value: Value) -> int:

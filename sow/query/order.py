@@ -1,11 +1,10 @@
 """Sorting and paging: the last stage of a query.
 
 Without `order_by` records stand in order of first publication, which also decides between equal
-ones. Many records are sorted by their memo columns: fields that hold only numbers, or only
-texts, beside NULLs, turn into numpy ranks. The first few of a whole topic stand at one end of a
-column of numbers that is kept in order; for those of very many found, a bound that enough of them
-lie within leaves a handful to be sorted. Everything else is sorted by values read from
-the bodies, with the sort keys of `sow.expressions`.
+ones. Many records are ranked by their memo columns, if a field holds only numbers or only texts,
+else by sort keys. The first few of a whole topic stand at one end of a column of numbers that is
+kept in order; for those of very many found, a bound that enough of them lie within leaves a
+handful to be sorted. Very many are sorted in steps (`arrangement`), few by their bodies.
 """
 
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from sow.expressions import OrderTerm
 from sow.indexes import Indexes
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.query import ways
+from sow.query.arrangement import Ranking, Ranks
 from sow.query.query import SCAN, PlanStep, Query
 from sow.query.readiness import Readiness
 from sow.query.search import FEW_ROWS
@@ -25,8 +25,10 @@ SAMPLE_EVERY = 64
 """One rank in so many bounds the first few of all: finding the bound costs little then, and leaves
 little more than what is asked for."""
 
+RANKS_AT_ONCE = 100_000
+"""Ranks that are sorted in the answering step: up to 20 ms. More are arranged in steps before."""
+
 Slots = NDArray[np.int64]
-Ranks = NDArray[np.float64]
 
 
 def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
@@ -43,14 +45,31 @@ def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots,
     if found is None:
         found = _all(ready, query)
     columns = _columns(ready, query.order_by, found)
-    if columns and query.end is not None:
-        found = _foremost(found, columns[0], query.order_by[0], query.end)
-    found = indexes.table.ordered(found)
-    order = _order_of_ranks(columns, query.order_by, found) if columns else None
-    names = ", ".join([f"memo({column.path})" for column in columns])
-    if order is None:
-        order, names = _order_of_values(indexes, query.order_by, found), SCAN
-    return found[order][page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
+    if columns:
+        pairs = zip(columns, query.order_by, strict=True)
+        used = [
+            f"memo({column.path})" if _can_rank(column, term) else SCAN for column, term in pairs
+        ]
+        names = ", ".join(dict.fromkeys(used))
+        found = _by_rankings(ready, _rankings(ready, columns, query.order_by), found, query.end)
+    else:
+        names = SCAN
+        found = _by_values(indexes, query.order_by, indexes.table.ordered(found))
+    return found[page], PlanStep(f"ORDER BY {_text(query.order_by)}", names, matches)
+
+
+def _by_rankings(
+    ready: Readiness, rankings: Sequence[Ranking], found: Slots, end: int | None
+) -> Slots:
+    """What was found in order, the first `end` at least; raises Unready."""
+    table = ready.indexes.table
+    foremost = found if end is None else _foremost(found, rankings, end)
+    if len(foremost) * len(rankings) <= RANKS_AT_ONCE:
+        foremost = table.ordered(foremost)
+        return foremost[np.lexsort([ranking(foremost) for ranking in reversed(rankings)])]
+    # Records that are born later stand last among equals; slots that are used again have changed.
+    rankings = [*rankings, lambda slots: table.born[slots].astype(np.float64)]
+    return ready.arranged(found, rankings)
 
 
 def _all(ready: Readiness, query: Query) -> Slots:
@@ -80,10 +99,21 @@ def _columns(ready: Readiness, terms: Sequence[OrderTerm], found: Slots) -> list
     return []
 
 
-def _foremost(found: Slots, column: MemoColumn, term: OrderTerm, end: int) -> Slots:
+def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
     """Those that can be among the first `end`, and perhaps some more."""
-    ranks = _ranks(column, term, found) if 0 < end < len(found) else None
-    return found if ranks is None else found[ranks <= _bound(ranks, end)]
+    if not end:
+        return found[:0]
+    sure: list[Slots] = []
+    for ranking in rankings:
+        if end >= len(found):
+            break
+        ranks = ranking(found)
+        bound = _bound(ranks, end)
+        sure.append(found[ranks < bound])
+        end -= len(sure[-1])
+        # Of those at the bound, the next ranking decides.
+        found = found[ranks == bound]
+    return np.concatenate([*sure, found])
 
 
 def _bound(ranks: Ranks, count: int) -> float:
@@ -95,37 +125,40 @@ def _bound(ranks: Ranks, count: int) -> float:
     return float(np.partition(ranks, count - 1)[count - 1])
 
 
-def _order_of_ranks(
-    columns: Sequence[MemoColumn], terms: Sequence[OrderTerm], found: Slots
-) -> Slots | None:
-    """The places of `found` in order, stable; None if a column cannot rank them."""
-    keys = []
-    for column, term in zip(columns, terms, strict=True):
-        ranks = _ranks(column, term, found)
-        if ranks is None:
-            return None
-        keys.append(ranks)
-    order: Slots = np.lexsort(keys[::-1])
-    return order
+def _rankings(
+    ready: Readiness, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm]
+) -> list[Ranking]:
+    """How to rank records by each term; raises Unready."""
+    pairs = list(zip(columns, terms, strict=True))
+    mixed = [term for column, term in pairs if not _can_rank(column, term)]
+    by_keys = dict(zip(mixed, ready.sort_keys(mixed), strict=True))
+    columns = [by_keys.get(term, column) for column, term in pairs]
+    ready.need(*[column.text_order for column in columns])
+    return [_ranking(*pair) for pair in zip(columns, terms, strict=True)]
 
 
-def _ranks(column: MemoColumn, term: OrderTerm, found: Slots) -> Ranks | None:
-    """Numbers that sort as the values do, or None if they are too mixed for that."""
-    # Judged by all records of the topic: counting those of `found` would cost as much as sorting.
+def _can_rank(column: MemoColumn, term: OrderTerm) -> bool:
+    """Whether numbers can sort as the values do: not where there are numbers and texts."""
+    # Judged by all records of the topic: counting those found would cost as much as sorting.
     counts = column.counts
-    if counts[OTHER] or (counts[NUMBER] and (counts[TEXT] or term.text)):
-        return None
-    if counts[TEXT]:
-        # The code -1, of what is NULL, leads to the last place.
-        ranks = np.append(column.text_ranks(), -np.inf)[column.codes[found]]
-    else:
-        ranks = column.numbers[found]
-        if counts[NULL]:
-            ranks[np.isnan(ranks)] = -np.inf
-    return np.negative(ranks, out=ranks) if term.descending else ranks
+    return not (counts[OTHER] or (counts[NUMBER] and (counts[TEXT] or term.text)))
 
 
-def _order_of_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Slots:
+def _ranking(column: MemoColumn, term: OrderTerm) -> Ranking:
+    sign = -1.0 if term.descending else 1.0
+
+    def of_texts(slots: Slots) -> Ranks:
+        return sign * column.text_order.ranks()[column.codes[slots]]
+
+    def of_numbers(slots: Slots) -> Ranks:
+        ranks = column.numbers[slots]
+        ranks[np.isnan(ranks)] = -np.inf
+        return np.multiply(ranks, sign, out=ranks)
+
+    return of_texts if column.counts[TEXT] else of_numbers
+
+
+def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Slots:
     """The same by the values in the bodies, whatever they are."""
     columns = indexes.columns(tuple(dict.fromkeys(term.path for term in terms)), found)
     paths = list(dict.fromkeys(term.path for term in terms))
@@ -133,7 +166,7 @@ def _order_of_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots)
     for term in reversed(terms):
         keys = [term.key(value) for value in columns[paths.index(term.path)]]
         order.sort(key=keys.__getitem__, reverse=term.descending)
-    return np.array(order, np.int64)
+    return found[np.array(order, np.int64)]
 
 
 def _text(terms: Sequence[OrderTerm]) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Filter
+from sow.expressions import Filter, OrderTerm
 from sow.indexes import Deferred, Indexes, MemoColumn, SortedNumbers, Truths
 from sow.paths import Path
+from sow.query.arrangement import Arrangement, Ranking
 
 NOTES_FEW = 2_000
 """Notes that are worked off within the answering step itself, in two milliseconds or so."""
@@ -43,6 +44,8 @@ class Readiness:
         self._patience: dict[Deferred, int] = {}
         """Everything needed so far, and how many notes of it the answering step takes."""
         self._truths: Truths | None = None
+        self._sort_keys: dict[OrderTerm, MemoColumn] = {}
+        self._arrangement: Arrangement | None = None
 
     def close(self) -> None:
         """Let go of what was needed."""
@@ -54,6 +57,15 @@ class Readiness:
         self.made.update({path: None for path in paths if not self.indexes.has_memo(path)})
         columns = {path: self.indexes.memo(path) for path in paths}
         self.need(*columns.values())
+        return columns
+
+    def sort_keys(self, terms: Sequence[OrderTerm]) -> list[MemoColumn]:
+        """What to sort by for each term, whatever the values are, up to date; raises Unready."""
+        for term in terms:
+            if term not in self._sort_keys:
+                self._sort_keys[term] = self.indexes.sort_keys(term)
+        columns = [self._sort_keys[term] for term in terms]
+        self.need(*columns)
         return columns
 
     def in_order(self, column: MemoColumn) -> SortedNumbers:
@@ -72,6 +84,14 @@ class Readiness:
         self._truths.want(slots)
         self.need(self._truths)
         return self._truths.of(slots)
+
+    def arranged(self, found: Slots, rankings: Sequence[Ranking]) -> Slots:
+        """What a query found sorted by rankings as of now, the last by birth; raises Unready."""
+        found = self.indexes.table.ordered(found)
+        if self._arrangement is None:
+            self._arrangement = Arrangement(found, rankings[:-1])
+        self.need(self._arrangement)
+        return self._arrangement.of(found, rankings)
 
     def need(self, *wanted: Deferred) -> None:
         """Have these up to date; raises Unready if that takes too long for one step."""

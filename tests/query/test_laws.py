@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from sow import indexes
-from sow.indexes import Truths, sorted_numbers, sorting
+from sow.indexes import Truths, memo, sorted_numbers, sorting, text_order
 from sow.indexes.notes import Notes
 from sow.query import Query, answering, readiness, search, ways
 from sow.steps import at_once
@@ -135,6 +135,7 @@ CHANGES = st.lists(
     st.one_of(
         st.lists(RECORDS, min_size=1, max_size=3),
         st.lists(st.sampled_from(["1", "2", "3", "5", "05", "true"]), min_size=1),
+        st.integers(0, 5),
     ),
     max_size=12,
 )
@@ -148,6 +149,10 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr(search, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
     monkeypatch.setattr(ways, "SORTED_ROWS_MIN", 0)
+    monkeypatch.setattr("sow.query.order.RANKS_AT_ONCE", 0)
+    monkeypatch.setattr(text_order, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(text_order, "LATER_MAX", 1)
+    monkeypatch.setattr(memo, "TEXTS_SPARE", 1)
     monkeypatch.setattr(sorted_numbers, "MOVED_SPARE", 1)
     monkeypatch.setattr(sorted_numbers, "MERGE_ROWS", 2)
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE", 2)

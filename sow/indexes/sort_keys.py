@@ -1,0 +1,26 @@
+"""Sort keys: a column of what to sort by, whatever the values are.
+
+A memo column cannot rank numbers beside texts, lists, or integers that no double equals. For an
+order by such a field a query makes itself a column that holds each value's sort key, different ones
+once, as a memo column does with texts; so it is read in steps, hears of changes and is put in order
+like any other.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.expressions import OrderTerm
+from sow.indexes.memo import TEXT, Bodies, MemoColumn
+from sow.messages.base import Column, Decoder
+
+
+class SortKeys(MemoColumn):
+    """The sort keys of `term` by slot, in the place of texts; `decoder` reads its path alone."""
+
+    def __init__(self, term: OrderTerm, decoder: Decoder, bodies: Bodies) -> None:
+        super().__init__(term.path, decoder, bodies)
+        self._key = term.key
+
+    def _store(self, where: NDArray[np.int64], values: Column) -> None:
+        self.kinds[where] = TEXT
+        self.codes[where] = [self._code(self._key(value)) for value in values]  # type: ignore[arg-type]
