@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import numpy.ma
 from numpy.typing import NDArray
 
 from sow.expressions.compare import is_null

@@ -168,8 +168,12 @@ class StagedWrites:
         adds = any(step.operation not in DELETIONS for step in steps)
         if adds and isinstance(topic, SourceTopic):
             self._engine.disk.check()
-        names = [name for step in steps for name in (*step.messages.identities, *step.sow_keys)]
-        self._engine.disk.check_reserve(lambda: size_bytes + ACCOUNT_BYTES + sum(map(len, names)))
+
+        def needed_bytes() -> int:
+            named = [(*step.messages.identities, *step.sow_keys) for step in steps]
+            return size_bytes + ACCOUNT_BYTES + sum(len(name) for names in named for name in names)
+
+        self._engine.disk.check_reserve(needed_bytes)
 
     def read(self, topic: LiveTopic, rows: StagedRows) -> tuple[list[CommitStep], list[Rejected]]:
         """What rows do, and which of them are bad, and why; bad ones do nothing."""

@@ -72,21 +72,22 @@ class Checkpointer:
         while True:
             await asyncio.sleep(CHECK_S)
             try:
-                for name in self._grown():
+                for name in await self._grown():
                     await self.write(name)
                 await self._drop_old()
             except SowError as error:
                 log.error("checkpoint: %s", error.detail)
                 await asyncio.sleep(10 * CHECK_S)
 
-    def _grown(self) -> list[str]:
-        logged = self._driver.bytes_logged
-        catalog = self._driver.engine.catalog
-        return [
-            name
-            for name, at_bytes in self._written_at_bytes.items()
-            if logged - at_bytes > max(self._growth_bytes_min, catalog.stored_bytes(name))
-        ]
+    async def _grown(self) -> list[str]:
+        driver, found = self._driver, []
+        for name, at_bytes in self._written_at_bytes.items():
+            grown_bytes = driver.bytes_logged - at_bytes
+            if grown_bytes > self._growth_bytes_min:
+                stored = driver.engine.catalog.stored_bytes(name)
+                if grown_bytes > await driver.turns.take("looking what has grown", stored):
+                    found.append(name)
+        return found
 
     async def write(self, name: str) -> None:
         """Checkpoint the topic `name` now; raises StoreError when it cannot be written."""
