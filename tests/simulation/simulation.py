@@ -5,15 +5,18 @@ process ends, what its clock says and what its disk refuses. What must be true o
 `views.py`'s; what must be true in the end, that everybody holds what they asked for, is here.
 """
 
+import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
 from sow.definitions import SessionSettings
 from sow.engine import removals
-from sow.errors import DiskFull
+from sow.engine.publications import reading
+from sow.errors import DiskFull, SowError
+from sow.steps import at_once
 from sow.wire import read_frame
 from tests.core.harness import SECOND, Client, World
 from tests.simulation.configurations import (
@@ -35,6 +38,8 @@ from tests.simulation.tight import tightened
 from tests.simulation.views import FOLDED, FOLDED_BY_OTHERS, View
 
 SELECTS = (("/id", "/n", "/v"), ("/id", "/n", "/w/x"), ("-/w/x", "-/v"), ("/id", "/v"))
+PUBLISHED_SLOWLY = 100
+"""What the keys of large publishes are raised by."""
 OVER = object()
 """Stands for no further step."""
 FAVOURITES = 3
@@ -43,9 +48,9 @@ FAVOURITES = 3
 
 ACTS = {
     "publish": 30, "burst": 8, "delta": 12, "delete": 4, "begin_delete": 6, "wait": 20,
-    "subscribe": 14, "follow": 4, "unsubscribe": 2, "resubscribe": 8, "replace": 5, "drop": 4,
-    "back": 6, "go_on": 3, "restart": 1, "checkpoint": 1, "reconfigure": 2, "set_clock": 1,
-    "break_disk": 1, "fill_disk": 1, "look": 2,
+    "begin_publish": 6, "subscribe": 14, "follow": 4, "unsubscribe": 2, "resubscribe": 8,
+    "replace": 5, "drop": 4, "back": 6, "go_on": 3, "restart": 1, "checkpoint": 1,
+    "reconfigure": 2, "set_clock": 1, "break_disk": 1, "fill_disk": 1, "look": 2,
 }  # fmt: skip
 """What may happen, and how often."""
 
@@ -56,6 +61,17 @@ class Deleting(NamedTuple):
     client: Client
     steps: Iterator[None]
     going: Going
+
+
+@dataclass(eq=False)
+class Publishing:
+    """A publish under way: what is still to come of it, and whether its client has gone."""
+
+    name: str
+    documents: list
+    delta: bool
+    steps: Iterator[None]
+    is_left: bool = False
 
 
 class Taste:
@@ -92,6 +108,7 @@ class Simulation:
         """The model as a restart would find it, while the disk refuses what was taken."""
         self.numbers = 0
         self.deletes = []
+        self.publishes = []
         self.time = Time(1_000 * SECOND)
         settings = SessionSettings(
             queue_messages_max=self.random.choice((6, 12, 40, 200)),
@@ -113,6 +130,7 @@ class Simulation:
             for _ in range(self.steps):
                 self._step()
                 self._go_on_deleting()
+                self._go_on_publishing()
                 self._read()
                 self._check()
             self.drain()
@@ -201,6 +219,62 @@ class Simulation:
         self.deletes.append(Deleting(client, steps, going))
         self._delete_more(self.deletes[-1])
 
+    def _begin_publish(self):
+        """A publish of many messages, of which others take a step now and then."""
+        name = self.random.choice(self.taste.published)
+        documents = list(itertools.chain.from_iterable(self._documents() for _ in range(3)))
+        if name not in DELETED_FROM or name in ("e", *(one.name for one in self.publishes)):
+            return
+        if self.world.journal.full or self.world.unstored:
+            return
+        for document in documents:
+            # Of its own: views know by the order of numbers what is newer.
+            document["id"] += PUBLISHED_SLOWLY
+        engine, delta = self.world.engine, self.random.random() < 0.5
+        topic = engine.publishable(name)
+        bodies = [json.dumps(document).encode() for document in documents]
+        read = at_once(reading(bodies, lambda part: engine.read(topic, part)))
+        steps = engine.publications.carry_out(name, read, self.world.now, delta=delta)
+        self.publishes.append(Publishing(name, documents, delta, steps))
+        self._publish_more(self.publishes[-1])
+
+    def _go_on_publishing(self):
+        for publishing in list(self.publishes):
+            if self.random.random() < 0.3:
+                self._publish_more(publishing)
+
+    def _publish_more(self, publishing):
+        """One step of a publish; of some the client goes, and the server goes on with it."""
+        if publishing.is_left:
+            steps = self.world.engine.publications.finish_left(publishing.name)
+        else:
+            steps = publishing.steps
+        over = False
+        try:
+            next(steps)
+        except StopIteration:
+            over = True
+        except SowError:
+            assert self.world.unstored or self.world.journal.full
+            over = True
+        # What it replaces may have waited to be deleted, which then came first.
+        while self.model.seq < self.world.engine.seq:
+            document = publishing.documents.pop(0)
+            now_us = self.world.engine.now_us
+            self.model.publish(publishing.name, document, now_us, publishing.delta)
+        self.world.settle()
+        if over:
+            self.publishes.remove(publishing)
+        elif not publishing.is_left and self.random.random() < 0.1:
+            steps.close()
+            if self.world.engine.publications.has_left:
+                # Nothing else may come to the topic before it.
+                publishing.is_left = True
+                while publishing in self.publishes:
+                    self._publish_more(publishing)
+            else:
+                self.publishes.remove(publishing)
+
     def _go_on_deleting(self):
         for deleting in list(self.deletes):
             if self.random.random() < 0.3:
@@ -283,6 +357,7 @@ class Simulation:
         if lost:
             self.model = self.durable
         self.deletes.clear()
+        self.publishes.clear()
         self.model.going.clear()
         disk.full, disk.refusals = False, 0
         if random.random() < 0.3:
@@ -406,6 +481,8 @@ class Simulation:
         """Bring everybody back, and look whether all is well."""
         self.world.journal.full, self.world.journal.refusals = False, 0
         self.world.settle()
+        while self.publishes:
+            self._publish_more(self.publishes[0])
         while self.deletes:
             self._delete_more(self.deletes[0])
         for client in self.clients:
