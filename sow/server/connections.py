@@ -3,13 +3,14 @@
 aiohttp speaks HTTP and WebSocket; between it and the socket stands a `Watched`, through which all
 that asyncio says of the socket passes. It closes connections that are silent for too long, or in
 the middle of a header (`sow.server.silence`; `sow.server.message_watch` for WebSockets), and knows
-whether the socket takes more (`sow.server.write_flow`).
+whether the socket takes more (`sow.server.write_flow`). A client that closes its sending side after
+its requests is answered before the connection is closed.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from sow.definitions import Limits
 from sow.errors import Busy
@@ -22,6 +23,10 @@ from sow.server.requests import TooSlow, client_key
 from sow.server.silence import Silence
 from sow.server.speaking import Speaking
 from sow.server.write_flow import WriteFlow
+
+LINGER_S = 0.1
+"""How long after the last answer a connection is closed whose client sends no more: a request that
+came together with it has begun by then."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -71,6 +76,8 @@ class Watched(asyncio.Protocol):
         self._silence = Silence(self._loop.time())
         self._messages: MessageWatch | None = None
         self._unsent = 0
+        self._content: StreamReader | None = None
+        self._is_half_closed = self._ends_with_client = False
         self._timer: asyncio.TimerHandle
 
     # What asyncio calls.
@@ -89,8 +96,27 @@ class Watched(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client will send no more."""
-        return self._inner.eof_received()
+        """The client will send no more: true if it is answered before the connection closes."""
+        self._inner.eof_received()
+        ends = self._messages is not None or self._ends_with_client or self._lacks_body
+        if ends or not self._silence.asks:
+            return False
+        self._is_half_closed = True
+        self._close_soon()
+        return True
+
+    def _close_soon(self) -> None:
+        """Close when all is answered that was asked; what was sent last may be about to begin."""
+        self._loop.call_later(LINGER_S, self._close_answered)
+
+    def _close_answered(self) -> None:
+        if not self._silence.requests or self._lacks_body:
+            self.transport.close()
+
+    @property
+    def _lacks_body(self) -> bool:
+        """A request is carried out whose body has not come."""
+        return self._content is not None and not self._content.is_eof()
 
     def pause_writing(self) -> None:
         """The socket takes no more."""
@@ -112,13 +138,21 @@ class Watched(asyncio.Protocol):
 
     # What requests tell.
 
-    def begin(self) -> None:
-        """A request is carried out."""
+    def begin(self, content: StreamReader | None = None) -> None:
+        """A request is carried out, whose body is `content`."""
+        self._content = content
         self._silence.begin()
 
     def end(self) -> None:
         """It was carried out."""
         self._silence.end(self._loop.time())
+        self._content = None
+        if self._is_half_closed:
+            self._close_soon()
+
+    def end_with_client(self) -> None:
+        """Its answer has no end: who sends no more is taken to have gone."""
+        self._ends_with_client = True
 
     def follow_messages(
         self,
@@ -195,7 +229,7 @@ class Counted:
         """Note when a request begins and ends, and for whom a proxy asks; raises Busy."""
         connection = watched(request)
         peer, client = connection.address, client_address(request)
-        connection.begin()
+        connection.begin(request.content)
         try:
             if client == peer:
                 return await handler(request)

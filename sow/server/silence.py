@@ -21,6 +21,11 @@ class Silence:
         """Since when a header is under way."""
         self._idle_since_s = now_s
 
+    @property
+    def asks(self) -> bool:
+        """Whether something was asked that is not answered yet, or half asked."""
+        return self.requests > 0 or self.header_since_s is not None
+
     def hear(self, now_s: float) -> None:
         """Bytes have come."""
         if not self.requests and self.header_since_s is None:

@@ -48,7 +48,9 @@ class EventDoor:
             response.content_type = EVENT_STREAM
             response.enable_chunked_encoding()
             await response.prepare(request)
-            connection = Connection(driver, executor, session, watched(request), ended.set)
+            below = watched(request)
+            below.end_with_client()
+            connection = Connection(driver, executor, session, below, ended.set)
             self._open.add(ended)
             try:
                 connection.begin()

@@ -229,6 +229,15 @@ def test_what_is_no_http_is_answered_with_a_problem_that_repeats_little(server, 
     assert len(body) < 300
 
 
+def test_a_client_that_closes_its_sending_side_is_answered(server):
+    server.publish("orders", *({"id": number} for number in range(2000)))
+    ask = b"GET /v1/topics/orders/records?top_n=%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    said = server.raw(ask % 1500 + ask % 1)
+    assert said.count(b"HTTP/1.1 200 OK") == 2
+    assert b'"id": 1499' in said
+    assert server.raw(b"GET /v1/topics HT") == b""
+
+
 def test_who_asks_for_subprotocols_is_let_in_and_not_repeated_in_the_log(server, caplog):
     with server.socket(protocols=["p" * 50] * 50) as ws:
         ws.send({"c": "heartbeat"})

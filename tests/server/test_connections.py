@@ -98,6 +98,48 @@ async def test_who_asks_for_nothing_is_closed_without_a_word_and_not_while_it_is
     side.go()
 
 
+class Content:
+    """A request's body, which has come or not."""
+
+    def __init__(self, has_come):
+        self.is_eof = lambda: has_come
+
+
+@stepped
+async def test_who_sends_no_more_is_answered_before_the_connection_is_closed():
+    side = Side()
+    side.watched.data_received(b"GET / HTTP/1.1\r\n\r\n")
+    assert side.watched.eof_received()
+    side.watched.begin(Content(True))
+    await asyncio.sleep(50)
+    assert not side.socket.closed
+    side.watched.end()
+    side.watched.begin(Content(True))  # it came together with the other one
+    await asyncio.sleep(50)
+    assert not side.socket.closed
+    side.watched.end()
+    await asyncio.sleep(1)
+    assert side.socket.closed
+    side.go()
+
+
+@stepped
+async def test_who_sends_no_more_and_has_asked_for_nothing_whole_is_gone():
+    silent, half, bodiless, streaming = Side(), Side(), Side(), Side()
+    assert not silent.watched.eof_received()
+    half.watched.data_received(b"GET / HT")
+    assert half.watched.eof_received()
+    await asyncio.sleep(1)
+    assert half.socket.closed
+    bodiless.watched.begin(Content(False))
+    assert not bodiless.watched.eof_received()
+    streaming.watched.begin(Content(True))
+    streaming.watched.end_with_client()
+    assert not streaming.watched.eof_received(), "its answer has no end"
+    for side in (silent, half, bodiless, streaming):
+        side.go()
+
+
 @stepped
 async def test_who_still_reads_the_last_answer_has_time_while_it_gets_on():
     side = Side()
