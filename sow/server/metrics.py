@@ -4,12 +4,14 @@ Nothing is counted twice and nothing is counted on the hot path for this page's 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from conflated_topics import FocusedConflator
 from sow.budget import Budget
 from sow.definitions import CONSUMERS
 from sow.engine.capacity import records_max
@@ -18,10 +20,94 @@ from sow.requests.consumers import Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.steps import Steps, at_once
+from sow.topic.conflated_copy import CopyUpdate
+from sow.topic.merging import CachedMerger
+
+Conflation = FocusedConflator[str, CopyUpdate]
+
+TOPICS_AT_ONCE = 100
+"""Topics of which one step writes a figure: a millisecond."""
+
+
+class TopicMetric(NamedTuple):
+    """A figure of each topic that has it; `figure` gives None for one that has not."""
+
+    family: type[GaugeMetricFamily] | type[CounterMetricFamily]
+    name: str
+    says: str
+    figure: Callable[[LiveTopic], float | None]
+
+
+def _of_copy(figure: Callable[[Conflation], float]) -> Callable[[LiveTopic], float | None]:
+    return lambda topic: figure(topic.copy.conflation) if isinstance(topic, CopyTopic) else None
+
+
+def _of_merger(figure: Callable[[CachedMerger], float]) -> Callable[[LiveTopic], float | None]:
+    def found(topic: LiveTopic) -> float | None:
+        merger = topic.records.folding.merger
+        return None if merger is None else figure(merger)
+
+    return found
+
+
+TOPIC_METRICS = (
+    TopicMetric(
+        GaugeMetricFamily, "sow_topic_records", "Records held.", lambda t: len(t.records.table)
+    ),
+    TopicMetric(
+        GaugeMetricFamily,
+        "sow_topic_bytes",
+        "Bytes of record bodies.",
+        lambda topic: topic.records.table.bytes,
+    ),
+    TopicMetric(
+        GaugeMetricFamily,
+        "sow_topic_subscriptions",
+        "Live subscriptions.",
+        lambda topic: sum(len(feed.members) for feed in topic.router.feeds()),
+    ),
+    TopicMetric(
+        GaugeMetricFamily, "sow_topic_records_max", "Records that the topic may hold.", records_max
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_conflated_updates_in",
+        "Updates offered to a conflated topic.",
+        _of_copy(lambda conflation: conflation.updates_in),
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_conflated_updates_out",
+        "Updates a conflated topic let out.",
+        _of_copy(lambda conflation: conflation.updates_out),
+    ),
+    TopicMetric(
+        GaugeMetricFamily,
+        "sow_conflated_pending",
+        "Keys that wait for their release.",
+        _of_copy(lambda conflation: conflation.pending),
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_merge_hits",
+        "Merges of a pair that was merged before.",
+        _of_merger(lambda merger: merger.hits),
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_merge_misses",
+        "Pairs merged.",
+        _of_merger(lambda merger: merger.misses),
+    ),
+)
 
 
 class EngineCollector(Collector):
-    """All metrics of one server; `crowd` counts its connections, `reading` what requests hold."""
+    """The metrics of one server but for those of topics.
+
+    `crowd` counts its connections, `reading` what requests hold.
+    """
 
     def __init__(self, driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> None:
         self._crowd = crowd
@@ -31,57 +117,9 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Metric families as they stand."""
-        yield from self._topics()
-        yield from self._conflated()
-        yield from self._merges()
         yield from self._consumers()
         yield from self._server()
         yield from self._limits()
-
-    def _topics_by_name(self) -> Iterator[tuple[str, LiveTopic]]:
-        for topic in self._executor.engine.catalog.listed():
-            yield topic.definition.name, topic
-
-    def _topics(self) -> Iterator[Metric]:
-        records = GaugeMetricFamily("sow_topic_records", "Records held.", labels=["topic"])
-        size = GaugeMetricFamily("sow_topic_bytes", "Bytes of record bodies.", labels=["topic"])
-        subscriptions = GaugeMetricFamily(
-            "sow_topic_subscriptions", "Live subscriptions.", labels=["topic"]
-        )
-        for name, topic in self._topics_by_name():
-            records.add_metric([name], len(topic.records.table))
-            size.add_metric([name], topic.records.table.bytes)
-            subscriptions.add_metric([name], sum(len(f.members) for f in topic.router.feeds()))
-        yield from (records, size, subscriptions)
-
-    def _conflated(self) -> Iterator[Metric]:
-        taken = CounterMetricFamily(
-            "sow_conflated_updates_in", "Updates offered to a conflated topic.", labels=["topic"]
-        )
-        given = CounterMetricFamily(
-            "sow_conflated_updates_out", "Updates a conflated topic let out.", labels=["topic"]
-        )
-        pending = GaugeMetricFamily(
-            "sow_conflated_pending", "Keys that wait for their release.", labels=["topic"]
-        )
-        for name, topic in self._topics_by_name():
-            if isinstance(topic, CopyTopic):
-                taken.add_metric([name], topic.copy.conflation.updates_in)
-                given.add_metric([name], topic.copy.conflation.updates_out)
-                pending.add_metric([name], topic.copy.conflation.pending)
-        yield from (taken, given, pending)
-
-    def _merges(self) -> Iterator[Metric]:
-        hits = CounterMetricFamily(
-            "sow_merge_hits", "Merges of a pair that was merged before.", labels=["topic"]
-        )
-        misses = CounterMetricFamily("sow_merge_misses", "Pairs merged.", labels=["topic"])
-        for name, topic in self._topics_by_name():
-            merger = topic.records.folding.merger
-            if merger is not None:
-                hits.add_metric([name], merger.hits)
-                misses.add_metric([name], merger.misses)
-        yield from (hits, misses)
 
     def _consumers(self) -> Iterator[Metric]:
         behind = GaugeMetricFamily(
@@ -155,13 +193,6 @@ class EngineCollector(Collector):
     def _limits(self) -> Iterator[Metric]:
         capacity, crowd = self._executor.engine.capacity, self._crowd
         limit_bytes = math.inf if capacity.limit_bytes is None else capacity.limit_bytes
-        most = GaugeMetricFamily(
-            "sow_topic_records_max", "Records that the topic may hold.", labels=["topic"]
-        )
-        for name, topic in self._topics_by_name():
-            if (count := records_max(topic)) is not None:
-                most.add_metric([name], count)
-        yield most
         yield GaugeMetricFamily(
             "sow_memory_bytes", "Bytes that all records take.", capacity.used_bytes
         )
@@ -181,8 +212,46 @@ class EngineCollector(Collector):
         yield refused
 
 
+class _Family(Collector):
+    """One family by itself."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
 def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> bytes:
     """The page, as text for Prometheus; arguments are those of `EngineCollector`."""
+    return at_once(exposing(driver, executor, crowd, reading))
+
+
+def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> Steps[bytes]:
+    """The same in steps: topics may be a hundred thousand."""
+    topics = [(topic.definition.name, topic) for topic in executor.engine.catalog.listed()]
+    written: list[bytes] = []
+    for metric in TOPIC_METRICS:
+        for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):
+            text = _text(metric, topics[start : start + TOPICS_AT_ONCE])
+            written.append(_without_head(text) if start else text)
+            yield
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(driver, executor, crowd, reading))
-    return generate_latest(registry)
+    written.append(generate_latest(registry))
+    return b"".join(written)
+
+
+def _text(metric: TopicMetric, topics: Sequence[tuple[str, LiveTopic]]) -> bytes:
+    """A figure of some topics."""
+    family = metric.family(metric.name, metric.says, labels=["topic"])
+    for name, topic in topics:
+        figure = metric.figure(topic)
+        if figure is not None:
+            family.add_metric([name], figure)
+    return generate_latest(_Family(family))
+
+
+def _without_head(text: bytes) -> bytes:
+    """The samples of a family whose head stands above others of it."""
+    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"# "))

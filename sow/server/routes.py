@@ -28,7 +28,7 @@ from sow.server.http import (
     HttpDoor,
 )
 from sow.server.log import LOG_PARAMETERS, LogDoor
-from sow.server.metrics import exposition
+from sow.server.metrics import exposing
 from sow.server.parameters import admit
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
@@ -93,7 +93,8 @@ def routes(
 
     async def metrics(_request: web.Request) -> web.Response:
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=exposition(driver, executor, crowd, reading), headers=headers)
+        page = exposing(driver, executor, crowd, reading)
+        return web.Response(body=await driver.turns.take("metrics", page), headers=headers)
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

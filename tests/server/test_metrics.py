@@ -3,10 +3,10 @@
 import re
 
 from sow.budget import Budget
-from sow.definitions import Configuration, ConflatedTopic
+from sow.definitions import Configuration, ConflatedTopic, Topic
 from sow.encodings import LINES
 from sow.server.crowd import Crowd
-from sow.server.metrics import exposition
+from sow.server.metrics import TOPIC_METRICS, exposing, exposition
 from sow.wire import read_frame
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
@@ -74,4 +74,17 @@ async def test_what_is_refused_and_what_is_left_is_told():
     world.journal.full = True
     assert figures(world)["sow_store_failing"] == 1
     world.journal.full = False
+    await world.driver.close()
+
+
+@stepped
+async def test_the_page_is_the_same_in_however_many_steps(monkeypatch):
+    topics = [Topic(f"topic-{at}", "json", keys=("/id",)) for at in range(7)]
+    world = World(ORDERS, SLOW, *topics)
+    crowd = Crowd(lambda: Configuration("test", ()), 100)
+    page = exposition(world.driver, world.executor, crowd, Budget(lambda: 1))
+    monkeypatch.setattr("sow.server.metrics.TOPICS_AT_ONCE", 2)
+    assert exposition(world.driver, world.executor, crowd, Budget(lambda: 1)) == page
+    steps = exposing(world.driver, world.executor, crowd, Budget(lambda: 1))
+    assert sum(1 for _ in steps) == len(TOPIC_METRICS) * 5
     await world.driver.close()
