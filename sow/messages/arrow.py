@@ -11,35 +11,27 @@ rounds integers beside fractions. What it found is therefore kept only where it 
 the other columns are made from the texts of their values.
 """
 
-import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-Result = TypeVar("Result")
-Item = TypeVar("Item")
+from sow.messages.making import ROWS_AT_ONCE, Making, made, parts
 
-Apart = Callable[[], object]
-Making = Generator[Apart | None, Any, Result]
-"""Short steps, as those of `sow.steps`, some of which want something done apart and are sent what
-it returns: work of Arrow's own that takes long and holds no lock of Python's, for a thread."""
+Item = TypeVar("Item")
 
 Texts = list[bytes | None]
 """The JSON texts of a field's values; None where it is absent."""
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 BLOCK_BYTES = 16 * 1024**2
 """What pyarrow reads of JSON in one go. A field whose type changes between two blocks is an error,
 so blocks are large."""
-ROWS_AT_ONCE = 1_000
-"""Rows that one step looks at: a millisecond at most."""
 SHORT_NUMBER = 16
 """A number of fewer characters has at most 15 digits, which every double holds."""
 LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
@@ -47,18 +39,6 @@ LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
 PLAIN = re.compile(r"\w[\w ]*", re.ASCII)
 EXACT = (pa.int64(), pa.string(), pa.bool_())
 JSON_NULL = b"null"
-
-
-def made(making: Making[Result]) -> Result:
-    """All steps, one after the other, and what is to be done apart in its place."""
-    sent: object = None
-    while True:
-        try:
-            apart = making.send(sent)
-        except StopIteration as over:
-            result: Result = over.value
-            return result
-        sent = None if apart is None else apart()
 
 
 def table_of_json(bodies: Sequence[bytes]) -> pa.Table:
@@ -71,7 +51,7 @@ def making_table_of_json(bodies: Sequence[bytes]) -> Making[pa.Table]:
     if not bodies:
         return pa.table({})
     sink, longest = pa.BufferOutputStream(), 0
-    for some in _parts(bodies):
+    for some in parts(bodies):
         sink.write(b"\n".join([*some, b""]))
         longest = max(longest, *map(len, some))
         yield None
@@ -108,21 +88,15 @@ def _read(lines: pa.Buffer, reading: pyarrow.json.ReadOptions) -> pa.Table | Non
         return None
 
 
-def _parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """As many as one step may look at."""
-    for start in range(0, len(items), ROWS_AT_ONCE):
-        yield items[start : start + ROWS_AT_ONCE]
-
-
 def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> Making[set[str]]:
     """Those of some fields all of whose numbers doubles are."""
     if not doubles:
         return set()
-    parts = []
-    for some in _parts(bodies):
-        parts.append(pa.array(some, pa.binary()))
+    made_parts = []
+    for some in parts(bodies):
+        made_parts.append(pa.array(some, pa.binary()))
         yield None
-    documents = pa.chunked_array(parts)
+    documents = pa.chunked_array(made_parts)
     long = LONG_NUMBER
     if all(PLAIN.fullmatch(name) for name in doubles) and not (yield partial(_escapes, documents)):
         # Only where it is the number of one of these fields: others are times, often.
@@ -151,7 +125,7 @@ def _matching(documents: pa.ChunkedArray, pattern: str) -> pa.Array:
 
 
 def _all_fit(texts: Texts) -> Making[bool]:
-    for some in _parts(texts):
+    for some in parts(texts):
         if not all(map(_fits, some)):
             return False
         yield None
@@ -161,7 +135,7 @@ def _all_fit(texts: Texts) -> Making[bool]:
 def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
     documents = yield from _decoded(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, bodies)
     names: dict[str, None] = {}
-    for some in _parts(documents):
+    for some in parts(documents):
         names |= dict.fromkeys(name for document in some for name in document)
         yield None
     columns = {}
@@ -173,7 +147,7 @@ def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
 
 def _decoded(decode: Callable[[bytes], Item], bodies: Sequence[bytes]) -> Making[list[Item]]:
     documents: list[Item] = []
-    for some in _parts(bodies):
+    for some in parts(bodies):
         documents += map(decode, some)
         yield None
     return documents
@@ -182,7 +156,7 @@ def _decoded(decode: Callable[[bytes], Item], bodies: Sequence[bytes]) -> Making
 def _members(documents: Sequence[dict[str, msgspec.Raw]], name: str) -> Making[Texts]:
     """The texts of one field."""
     texts: Texts = []
-    for some in _parts(documents):
+    for some in parts(documents):
         texts += [bytes(found[name]) if name in found else None for found in some]
         yield None
     return texts
@@ -201,7 +175,7 @@ def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> Making[dict[str,
     rename = {f"f{at}": name for at, name in enumerate(names)}
     row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
     decode = msgspec.json.Decoder(row).decode
-    for some in _parts(bodies):
+    for some in parts(bodies):
         rows = list(map(decode, some))
         for at, name in rename.items():
             texts[name] += [bytes(getattr(found, at)) for found in rows]
@@ -212,7 +186,7 @@ def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> Making[dict[str,
 def _column_of_texts(texts: Texts) -> Making[pa.ChunkedArray]:
     """The column of values whose JSON texts these are."""
     starts: set[bytes] = set()
-    for some in _parts(texts):
+    for some in parts(texts):
         starts |= {text[:1] for text in some if text is not None and text != JSON_NULL}
         yield None
     make, kind = _texts_as_they_are, pa.string()
@@ -220,11 +194,11 @@ def _column_of_texts(texts: Texts) -> Making[pa.ChunkedArray]:
         make = _strings
     elif starts <= {b"t", b"f"}:
         make, kind = _truths, pa.bool_()
-    parts = []
-    for some in _parts(texts):
-        parts.append(make([None if text == JSON_NULL else text for text in some]))
+    made_parts = []
+    for some in parts(texts):
+        made_parts.append(make([None if text == JSON_NULL else text for text in some]))
         yield None
-    column = pa.chunked_array(parts, kind)
+    column = pa.chunked_array(made_parts, kind)
     if make is _texts_as_they_are and not starts & {b'"', b"t", b"f", b"{", b"["}:
         return (yield from _numbers(column, texts))
     return column
@@ -279,82 +253,3 @@ def _is_double(text: str) -> bool:
         return number in (Decimal(double), Decimal(repr(double)))
     except (InvalidOperation, OverflowError, ValueError):
         return False
-
-
-def table_of_documents(documents: Sequence[Mapping[str, object]]) -> pa.Table:
-    """The same of documents that were read already, whatever their message type."""
-    return made(making_table_of_documents(documents))
-
-
-def making_table_of_documents(documents: Sequence[Mapping[str, object]]) -> Making[pa.Table]:
-    """The same in steps."""
-    names: dict[str, None] = {}
-    for some in _parts(documents):
-        names |= dict.fromkeys(name for document in some for name in document)
-        yield None
-    columns = {}
-    for name in names:
-        values: list[object] = []
-        for some in _parts(documents):
-            values += [found.get(name) for found in some]
-            yield None
-        columns[name] = yield from making_column_of_values(values)
-    return pa.table(columns)
-
-
-def column_of_values(values: Sequence[object]) -> pa.ChunkedArray:
-    """The column of values as Python has them."""
-    return made(making_column_of_values(values))
-
-
-def making_column_of_values(values: Sequence[object]) -> Making[pa.ChunkedArray]:
-    """The same in steps."""
-    kinds: set[type] = set()
-    fits_int = fits_double = True
-    for some in _parts(values):
-        kinds |= {type(value) for value in some if value is not None}
-        if kinds <= {int, float}:
-            fits_int = fits_int and all(INT64_MIN <= n <= INT64_MAX for n in _ints(some))
-            fits_double = fits_double and all(
-                abs(n) < 2**1023 and float(n) == n for n in _ints(some)
-            )
-        yield None
-    make, kind = _made_of(kinds, fits_int, fits_double)
-    parts = []
-    for some in _parts(values):
-        parts.append(pa.array(make(some), kind))
-        yield None
-    return pa.chunked_array(parts, kind)
-
-
-Values = Callable[[Sequence[object]], Sequence[object]]
-
-
-def _made_of(kinds: set[type], fits_int: bool, fits_double: bool) -> tuple[Values, pa.DataType]:
-    """What is made of values of some kinds, and the type that holds it."""
-    for kind, of_arrow in ((str, pa.string()), (bool, pa.bool_()), (bytes, pa.binary())):
-        if all(issubclass(found, kind) for found in kinds):
-            return list, of_arrow
-    if kinds <= {int, float}:
-        if kinds == {int} and fits_int:
-            return list, pa.int64()
-        if fits_double:
-            return _floats, pa.float64()
-    return _jsons, pa.string()
-
-
-def _floats(values: Sequence[object]) -> list[object]:
-    return [float(value) if isinstance(value, int) else value for value in values]
-
-
-def _jsons(values: Sequence[object]) -> list[object]:
-    return [None if value is None else _json(value) for value in values]
-
-
-def _ints(values: Sequence[object]) -> list[int]:
-    return [value for value in values if isinstance(value, int)]
-
-
-def _json(value: object) -> str:
-    """A value's JSON text; the standard library writes integers of any size."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)

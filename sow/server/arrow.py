@@ -18,14 +18,10 @@ from conflated_topics.ipc import from_ipc, to_ipc
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
-from sow.messages.arrow import (
-    Apart,
-    Making,
-    Result,
-    making_table_of_documents,
-    making_table_of_json,
-)
+from sow.messages.arrow import making_table_of_json
 from sow.messages.arrow_input import read_stream
+from sow.messages.arrow_values import making_table_of_documents
+from sow.messages.making import Apart, Making, Result
 from sow.requests.staged_writes import StagedRows
 from sow.server.turns import Turns
 from sow.steps import Steps

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.messages import arrow
-from sow.messages.arrow import column_of_values, table_of_documents, table_of_json
+from sow.messages import arrow, making
+from sow.messages.arrow import table_of_json
+from sow.messages.arrow_values import table_of_documents
 
 
 def column(*texts):
@@ -100,6 +101,7 @@ def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts):
     whole = table_of_json(bodies)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow, "ROWS_AT_ONCE", 2)
+        patch.setattr(making, "ROWS_AT_ONCE", 2)
         in_steps = table_of_json(bodies)
         read = table_of_documents([{"f": json.loads(text)} for text in texts])
     assert in_steps.schema == whole.schema
@@ -111,20 +113,3 @@ def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts):
 def test_documents_that_were_read_make_columns_of_the_same_types(texts):
     read = [{"f": json.loads(text)} for text in texts]
     assert table_of_documents(read)["f"].type in (column(*texts).type, pa.float64())
-
-
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
-        (["a", None], pa.string()),
-        ([["a", "b"], "c"], pa.string()),
-        ([b"\0", None], pa.binary()),
-        ([1, 2**70], pa.float64()),
-        ([1, 2**70 + 1], pa.string()),
-        ([2**53 + 1, 0.5], pa.string()),
-        ([True, 1], pa.string()),
-        ([10**400, 0.5], pa.string()),
-    ],
-)
-def test_a_column_of_values(given, kind):
-    assert column_of_values(given).type == kind

@@ -11,7 +11,7 @@ from sow.definitions import Topic
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
-from sow.messages.arrow import made
+from sow.messages.making import made
 from sow.server import arrow
 from sow.server.arrow import (
     SCHEMA,

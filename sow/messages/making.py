@@ -1,0 +1,37 @@
+"""Making columns in steps, some of which want something done apart, where Arrow does it by itself.
+
+Steps are as short as those of `sow.steps`. What takes Arrow long and needs no lock of Python's is
+handed to whoever takes the steps, to be done in a thread or in its place.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+Apart = Callable[[], object]
+Making = Generator[Apart | None, Any, Result]
+"""Short steps, as those of `sow.steps`, some of which want something done apart and are sent what
+it returns: work of Arrow's own that takes long and holds no lock of Python's, for a thread."""
+
+ROWS_AT_ONCE = 1_000
+"""Rows that one step looks at: a millisecond at most."""
+
+
+def made(making: Making[Result]) -> Result:
+    """All steps, one after the other, and what is to be done apart in its place."""
+    sent: object = None
+    while True:
+        try:
+            apart = making.send(sent)
+        except StopIteration as over:
+            result: Result = over.value
+            return result
+        sent = None if apart is None else apart()
+
+
+def parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """As many as one step may look at."""
+    for start in range(0, len(items), ROWS_AT_ONCE):
+        yield items[start : start + ROWS_AT_ONCE]

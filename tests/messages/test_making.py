@@ -1,0 +1,22 @@
+"""What is made in steps is what would be made at once."""
+
+from sow.messages import making
+from sow.messages.making import made, parts
+
+
+def test_what_is_to_be_done_apart_is_done_and_sent_back():
+    def steps():
+        yield None
+        first = yield lambda: 2
+        nothing = yield None
+        assert nothing is None
+        second = yield lambda: first + 1
+        return first, second
+
+    assert made(steps()) == (2, 3)
+
+
+def test_items_come_in_parts(monkeypatch):
+    monkeypatch.setattr(making, "ROWS_AT_ONCE", 2)
+    assert list(parts(b"abcde")) == [b"ab", b"cd", b"e"]
+    assert list(parts([])) == []
