@@ -31,6 +31,7 @@ AGAIN_FRACTION = 0.1
 by so much: what has just been folded will not fold again."""
 SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
+GONE = "the client has gone"
 
 
 class Owner(Protocol):
@@ -190,6 +191,14 @@ class Session:
             line = self.encoding.reply(replies.close(reason))
             # Group 0: there is nothing this line would have to wait for.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+
+    def abandon(self) -> None:
+        """Nobody reads any more: let go what waits, and say no more."""
+        if self.ended is None:
+            self.ended = GONE
+            self._lines.clear()
+            # A session is part of cycles: what waits would stay until those are looked for.
+            self.outbox.clear()
 
     # Writing.
 

@@ -161,9 +161,7 @@ class Executor:
             self.closed[_because(session, why)] += 1
             self._folded_before += session.outbox.folded
             self._dropped_before += session.dropped
-            if session.ended is None:
-                # A session is part of cycles: what waits would stay until those are looked for.
-                session.outbox.clear()
+            session.abandon()
             if session.named:
                 self._gone[session.name] = why
                 if len(self._gone) > FORGOTTEN_MAX:
@@ -434,8 +432,8 @@ class Executor:
     def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
         return self.subscriptions.sow_and_subscribe(session, command)
 
-    def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> None:
-        self.subscriptions.unsubscribe(session, command)
+    def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
+        return self.subscriptions.unsubscribe(session, command)
 
 
 def _in_parts(reads: Iterable[Read]) -> Iterator[Read]:

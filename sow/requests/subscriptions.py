@@ -118,16 +118,15 @@ class Subscriptions:
         old = self._subscription(session, command.subscription or "")
         self._replacing.replace(session, command, old, with_snapshot)
 
-    def unsubscribe(self, session: Session, command: Command) -> None:
-        """`unsubscribe`: some subscriptions by name, or all."""
+    def unsubscribe(self, session: Session, command: Command) -> Steps[None]:
+        """`unsubscribe`: some subscriptions by name, or all; acknowledged when all have ended."""
         if command.subscription is None:
             raise ClientError("unsubscribe needs s: one or more subscriptions, or all")
         names = comma_list(command.subscription)
         if names == ["all"]:
             names = list(self.of(session))
         found = [self._subscription(session, name) for name in dict.fromkeys(names)]
-        for subscription in found:
-            self._ending.end(subscription)
+        yield from self._ending.end_many(found)
         acknowledge(session, command, *ACKS)
 
     def _subscription(self, session: Session, name: str) -> Subscription:
@@ -142,7 +141,7 @@ class Subscriptions:
     # Ending.
 
     def end_all(self, session: Session) -> None:
-        """A session is gone: so is all that it followed."""
+        """A session is gone: so is all that it followed, now or, where it is much, soon."""
         self._ending.end_all(session)
 
     def give_up(self, session: Session, name: str) -> None:

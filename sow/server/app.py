@@ -20,16 +20,18 @@ from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.garbage_watch import GarbageWatch
 from sow.server.gate import Gate, machine_names
 from sow.server.group_commit import stored_bytes
 from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
+from sow.server.measured import MeasuredRequests
 from sow.server.opening import Opening
 from sow.server.problems import report
 from sow.server.removed import removed_at, write_out
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
-from sow.server.routes import Doors, open_doors, routes
+from sow.server.routes import WEBSOCKET, Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
 from sow.server.step_watch import StepWatch
 from sow.store.protocols import Journal, LogEntry
@@ -108,12 +110,13 @@ class Server:
             self.engine.restore_accounts(journal.accounts())
             self._clock.go_on_from(self.engine.now_us)
             watch = StepWatch(log.warning)
+            self._closers.append(GarbageWatch(watch).close)
             self.driver = Driver(self.engine, journal, self._clock, self._windows_us(), watch)
             self.executor = Executor(
                 self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
             )
             self.executor.hear_of_slow_clients(log.warning)
-            self.driver.idle_work.append(self.executor.conflate_in_background)
+            self.driver.idle_work["conflating queues"] = self.executor.conflate_in_background
             self.checkpointer = Checkpointer(
                 self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
             )
@@ -190,6 +193,7 @@ class Server:
             )
         app = web.Application(
             middlewares=[
+                MeasuredRequests(self.driver.watch, WEBSOCKET).measure,
                 report,
                 self._gate.check,
                 Counted(crowd).count,

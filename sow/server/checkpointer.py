@@ -102,7 +102,7 @@ class Checkpointer:
 
         def slices() -> Iterator[Slice]:
             while not given_up.is_set():
-                cut = asyncio.run_coroutine_threadsafe(_next(records), loop).result()
+                cut = asyncio.run_coroutine_threadsafe(self._next(records), loop).result()
                 if cut is None:
                     # A slice may hold records newer than the journal has stored. Only when it
                     # has caught up may the checkpoint count, or a crash could leave it ahead.
@@ -142,7 +142,7 @@ class Checkpointer:
         kept += () if is_strained else waited_for.values()
         return min(kept, default=driver.engine.seq) + 1
 
-
-async def _next(records: Iterator[Slice]) -> Slice | None:
-    """The next slice, cut on the loop that changes the records; None past the last one."""
-    return next(records, None)
+    async def _next(self, records: Iterator[Slice]) -> Slice | None:
+        """The next slice, cut on the loop that changes the records; None past the last one."""
+        with self._driver.watched("cutting a checkpoint"):
+            return next(records, None)

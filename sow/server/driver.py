@@ -43,9 +43,9 @@ class Driver:
     """Turns the engine on one event loop, with what `journal` stores and `clock` says.
 
     `windows_us` says for each topic for how many microseconds a commit may wait for more to store
-    with it (`GroupCommit`). `idle_work` are bounded pieces of work for when there is time: each is
-    given the time in microseconds, and says whether it has more. `watch` is told how long each step
-    took.
+    with it (`GroupCommit`). `idle_work` are bounded pieces of work for when there is time, by name:
+    each is given the time in microseconds, and says whether it has more. `watch` is told how long
+    each step took.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Driver:
         self.engine = engine
         self.clock = clock
         self.journal = journal
-        self.idle_work: list[Callable[[int], bool]] = []
+        self.idle_work: dict[str, Callable[[int], bool]] = {}
         self._loop = asyncio.get_running_loop()
         self.watch = watch or StepWatch()
         self.turns = Turns(self.watch, self.wake)
@@ -100,7 +100,8 @@ class Driver:
             self._loop.call_soon(self._turn)
 
     @contextmanager
-    def _watched(self, name: str) -> Iterator[None]:
+    def watched(self, name: str) -> Iterator[None]:
+        """What is done within keeps the loop by this name."""
         began = self._loop.time()
         try:
             yield
@@ -109,7 +110,7 @@ class Driver:
 
     def _turn(self) -> None:
         self._turning = False
-        with self._watched("storing and telling"):
+        with self.watched("storing and telling"):
             self._flush()
 
     def _flush(self) -> None:
@@ -129,14 +130,15 @@ class Driver:
 
     def _tidy(self) -> None:
         self._clock_watch.look()
-        with self._watched("tidying"):
+        with self.watched("tidying indexes"):
             more = self.engine.refresh_indexes(TIDY_NOTES)
-            for work in self.idle_work:
+        for name, work in self.idle_work.items():
+            with self.watched(name):
                 more |= work(self.now_us())
         self._tidying = self._loop.call_later(TIDY_MORE_S, self._tidy) if more else None
 
     def _release(self, group: Group) -> None:
-        with self._watched("writing"):
+        with self.watched("writing"):
             self._write(group)
 
     def _write(self, group: Group) -> None:

@@ -184,11 +184,27 @@ class EngineCollector(Collector):
             "How far the server's time is ahead of the machine's, which was set back.",
             self._driver.clock_ahead_s(),
         )
+        yield from self._steps()
         yield GaugeMetricFamily(
             "sow_store_failing",
             "1 while messages are refused, for the disk is full or cannot be written.",
             int(self._driver.refusal is not None),
         )
+
+    def _steps(self) -> Iterator[Metric]:
+        watch = self._driver.watch
+        longest = GaugeMetricFamily(
+            "sow_step_longest_seconds",
+            "The longest time for which a kind of work has kept all others waiting, since start.",
+            labels=["step"],
+        )
+        long = CounterMetricFamily(
+            "sow_steps_long", "How often it was over 50 ms.", labels=["step"]
+        )
+        for name, took_s in watch.longest_s.items():
+            longest.add_metric([name], took_s)
+            long.add_metric([name], watch.long[name])
+        yield from (longest, long)
 
     def _limits(self) -> Iterator[Metric]:
         capacity, crowd = self._executor.engine.capacity, self._crowd

@@ -62,7 +62,7 @@ class SnapshotDoor:
         self._past_waiting = 0
         self._bounding: asyncio.Task[None] | None = None
         self._looked_us = 0
-        driver.idle_work.append(self._look_after)
+        driver.idle_work["looking after snapshots"] = self._look_after
 
     async def take(self, request: web.Request) -> web.Response:
         """Take a snapshot: all records of a topic, or those that a filter or keys name, as they are

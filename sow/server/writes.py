@@ -168,7 +168,7 @@ class WritesDoor:
         self._recent = Recent()
         self._swept_us = 0
         self._sweeping: asyncio.Task[int] | None = None
-        driver.idle_work.append(self._sweep)
+        driver.idle_work["sweeping staged batches"] = self._sweep
 
     async def stage(self, request: web.Request) -> web.Response:
         """Keep a chunk of rows for a commit."""

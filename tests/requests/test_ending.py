@@ -3,6 +3,9 @@
 import pytest
 
 from sow.definitions import SessionSettings, Topic
+from sow.requests import ending
+from sow.steps import at_once
+from sow.wire import read_frame
 from tests.core.harness import World, short
 
 NEWS = Topic("news", "json", keys=("/id",), conflation_policy="unsubscribe")
@@ -36,6 +39,41 @@ def test_a_session_is_told_what_it_is_not_worth_keeping_up_with(world):
         "BACK_PRESSURE"
     ]
     assert client.subscriptions == {}
+    assert feeds(world) == []
+
+
+def test_a_session_that_follows_much_ends_some_at_a_time(world, monkeypatch):
+    monkeypatch.setattr(ending, "ENDED_AT_ONCE", 2)
+    client = world.client()
+    for number in range(5):
+        client.say(c="subscribe", t="news", filter=f"/v = {number}")
+    world.executor.close(client.session)
+    assert len(feeds(world)) == 3
+    assert world.executor.sessions == {}
+    world.publish("news", {"id": 1, "v": 4})
+    assert not client.session.outbox, "nothing gathers for who has gone"
+    world.check()
+    world.engine.advance(world.now)
+    assert len(feeds(world)) == 1
+    world.advance(0)
+    assert feeds(world) == []
+    assert world.due_us() is None
+    world.check()
+
+
+def test_much_is_unsubscribed_some_at_a_time_and_acknowledged_at_the_end(world, monkeypatch):
+    monkeypatch.setattr(ending, "ENDED_AT_ONCE", 2)
+    client = world.client()
+    for number in range(5):
+        client.say(c="subscribe", t="news", filter=f"/v = {number}")
+    commands = read_frame(b'{"c":"unsubscribe","s":"all","cid":"1"}')
+    steps = world.executor.carry_out(client.session, commands, lambda: world.now)
+    next(steps)
+    assert len(feeds(world)) == 3
+    world.executor.subscriptions.give_up(client.session, next(iter(client.subscriptions)))
+    at_once(steps)
+    world.settle()
+    assert [line["c"] for line in client.lines()] == ["unsubscribed", "ack"]
     assert feeds(world) == []
 
 

@@ -105,9 +105,10 @@ async def test_what_falls_due_is_done_at_its_time_without_anybody_asking():
 @stepped
 async def test_what_can_wait_is_done_piece_by_piece_while_it_says_there_is_more():
     world, pieces = World(), [True, True, False]
-    world.driver.idle_work.append(lambda now_us: pieces.pop(0) if now_us else False)
-    world.driver.idle_work.append(lambda _now_us: False)
+    world.driver.idle_work["pieces"] = lambda now_us: pieces.pop(0) if now_us else False
+    world.driver.idle_work["nothing"] = lambda _now_us: False
     world.driver.wake()
     await asyncio.sleep(5)
     assert pieces == []
+    assert world.driver.watch.longest_s.keys() >= {"tidying indexes", "pieces", "nothing"}
     await world.driver.close()

@@ -59,6 +59,17 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
 
 
 @stepped
+async def test_the_longest_steps_are_told_by_name():
+    world = World()
+    for took_s in (0.001, 0.2, 0.003):
+        world.driver.watch.note("a delete", took_s)
+    found = figures(world)
+    assert found['sow_step_longest_seconds{step="a delete"}'] == 0.2
+    assert found['sow_steps_long_total{step="a delete"}'] == 1
+    await world.driver.close()
+
+
+@stepped
 async def test_what_is_refused_and_what_is_left_is_told():
     world = World()
     crowd, reading = Crowd(lambda: Configuration("test", ()), 1), Budget(lambda: 100)

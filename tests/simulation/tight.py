@@ -27,6 +27,7 @@ BOUNDS = {
     ("sow.delivery.term_index:CROWD_MIN",): (1, 2, 16),
     ("sow.delivery.intervals:KNOWN_MAX",): (0, 16),
     ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
+    ("sow.requests.ending:ENDED_AT_ONCE",): (1, 50),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
     ("sow.engine.publications:SLICE_ROWS",): (1, 3, 250),
 }

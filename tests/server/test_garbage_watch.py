@@ -1,0 +1,33 @@
+"""Each long run of the collector is told by its own name, and after the end none."""
+
+import asyncio
+import gc
+
+from sow.server import garbage_watch
+from sow.server.garbage_watch import NAME, GarbageWatch
+from sow.server.step_watch import StepWatch
+from tests.server.stand_ins import stepped
+
+
+@stepped
+async def test_runs_of_the_collector_are_noted_until_it_is_closed(monkeypatch):
+    monkeypatch.setattr(garbage_watch, "NOTED_S", -1.0)
+    watch, before = StepWatch(), len(gc.callbacks)
+    garbage = GarbageWatch(watch)
+    gc.collect()
+    assert watch.longest_s == {}, "not from within"
+    await asyncio.sleep(0)
+    assert watch.longest_s[NAME] > 0
+    garbage.close()
+    assert len(gc.callbacks) == before
+
+
+@stepped
+async def test_short_runs_are_nothing_worth_a_word(monkeypatch):
+    monkeypatch.setattr(garbage_watch, "NOTED_S", 3600.0)
+    watch = StepWatch()
+    garbage = GarbageWatch(watch)
+    gc.collect()
+    await asyncio.sleep(0)
+    garbage.close()
+    assert watch.longest_s == {}
