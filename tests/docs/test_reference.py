@@ -15,6 +15,7 @@ from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
 from sow.server.metrics import exposition
 from sow.server.routes import Doors, description, routes
+from sow.server.step_watch import StepWatch
 from tests.core.harness import ORDERS, SLOW, World
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +88,14 @@ def exported_metrics():
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})
     journal = SimpleNamespace(last_seq=0, size_bytes=0)
+    watch = StepWatch()
+    watch.note("a step", 0.001)
     driver = SimpleNamespace(
-        journal=journal, refusal=None, clock_ahead_s=lambda: 0.0, now_us=lambda: world.now
+        journal=journal,
+        refusal=None,
+        clock_ahead_s=lambda: 0.0,
+        now_us=lambda: world.now,
+        watch=watch,
     )
     crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
     text = exposition(driver, world.executor, crowd, budget).decode()
