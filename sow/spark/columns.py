@@ -42,6 +42,8 @@ ROW = pa.schema(
 SPARK_ROW = "bookmark long, topic string, key string, op string, ts timestamp, value string"
 OF_THE_ROW = {f"_{name}": name for name in ROW.names if name != "value"}
 """Columns of a typed schema that are not fields of the body."""
+BOOKMARK_DIGITS = 19
+"""Of the longest number of 64 bits."""
 
 
 def is_row_schema(schema: pa.Schema) -> bool:
@@ -49,6 +51,28 @@ def is_row_schema(schema: pa.Schema) -> bool:
     return set(schema.names) <= set(ROW.names) and all(
         schema.field(name).type == ROW.field(name).type for name in schema.names
     )
+
+
+def check_row_columns(schema: pa.Schema) -> None:
+    """Raise ClientError for a column of the row, such as `_key`, in a type that may not hold it."""
+    for field in schema:
+        if field.name in OF_THE_ROW and not _holds(field.type, ROW.field(field.name[1:]).type):
+            wanted = next(one for one in SPARK_ROW.split(", ") if one.startswith(field.name[1:]))
+            raise ClientError(
+                f"the column {field.name} cannot be read as {field.type}: it is that of the row, "
+                f"not of the body; write _{wanted}, and cast it afterwards"
+            )
+
+
+def _holds(kind: pa.DataType, own: pa.DataType) -> bool:
+    """Whether a column of the row has each of its values in a type: in its own, as text, a bookmark
+    also as a decimal, and a time also without its zone or as its day."""
+    if kind.equals(own) or pa.types.is_string(kind):
+        return True
+    if pa.types.is_timestamp(own):
+        return bool(pa.types.is_date(kind) or kind.equals(pa.timestamp("us")))
+    digits = kind.precision - kind.scale if pa.types.is_decimal(kind) else 0
+    return bool(pa.types.is_integer(own) and digits >= BOOKMARK_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ from sow.suggest import did_you_mean
 
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
+NEVER_EMPTY = (
+    "url", "asOf", "startingBookmark", "endingBookmark", "consumer", "writer", "deadLetterPath",
+    "keyColumn", "opColumn",
+)  # fmt: skip
+"""Options of which an empty text is no value; a `filter` without text lets every row through."""
 
 WriteMode = Literal["publish", "delta", "delete", "replace"]
 
@@ -75,6 +80,8 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         if use is not None and (problem := misuse(known, use)):
             raise ClientError(problem)
         asked[known] = value
+    if empty := next((name for name in NEVER_EMPTY if asked.get(name, "set").strip() == ""), None):
+        raise ClientError(f"the option {empty} is empty; give it a value, or leave it out")
     _check_together(asked, use)
     if not asked.get("topic", "").strip():
         raise ClientError('give the topic: .option("topic", "orders")')

@@ -50,9 +50,11 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
         keys = ["__key"]
         frame = frame.withColumn("__key", col("key"))
     else:
-        keys = list(wanted.keys)
-        for text in keys:
-            frame = frame.withColumn(text, _field(columns, parse_path(text)))
+        fields = {
+            _key_column(text, number): _field(columns, parse_path(text))
+            for number, text in enumerate(wanted.keys)
+        }
+        keys, frame = list(fields), frame.withColumns(fields)
         # Whose delete it is cannot be told where it has no body.
         nameless = reduce(or_, (col(f"`{key}`").isNull() for key in keys))
         frame = frame.where(~(deletes & nameless))
@@ -114,25 +116,47 @@ def _is_by_record(columns: list[str], pipeline: Pipeline, wanted: Conflate, url:
     return set(topic.get("keys", [])) == set(wanted.keys)
 
 
+def _key_column(text: str, number: int) -> str:
+    """What the column of a key is called: as its path, unless Spark cannot hand that to Python."""
+    return f"__key{number}" if "." in text or "`" in text else text
+
+
 def _field(columns: list[str], path: FieldPath) -> Any:
     """A column, a field of one, or a field of the body in `value`."""
     from pyspark.sql.functions import col, get_json_object
 
     first, *inside = (str(step) for step in path.steps)
     if first in columns:
-        return col(".".join(f"`{name}`" for name in (first, *inside)))
+        return col(".".join("`" + name.replace("`", "``") + "`" for name in (first, *inside)))
     if "value" not in columns:
         raise ClientError(
             f"there is no column {first!r} for the key {path}; use one of {', '.join(columns)}"
         )
-    return get_json_object(col("value"), ".".join(["$", first, *inside]))
+    return get_json_object(col("value"), "$" + "".join(map(_json_step, path.steps)))
+
+
+def _json_step(name: str) -> str:
+    """A step of a path as Spark's JSONPath has it; raises ClientError for a name that it cannot
+    write."""
+    if not set(name) & set(".[]*'?"):
+        return f".{name}"
+    if set(name) & set("*'?"):
+        raise ClientError(
+            f"the key {name!r} has a character that Spark's paths have no way to write; select it "
+            "as a column in the SQL, and name that as Key"
+        )
+    return f"['{name}']"
 
 
 def _judged(frame: Any, text: str) -> Any:
     """Rows with the server's verdict on a filter: whether they are outside of it."""
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BooleanType, StructField, StructType
 
     schema = StructType([*frame.schema.fields, StructField(OUTSIDE, BooleanType())])
+    # Of no rows, here: so what cannot be read is said at the start and not by a worker.
+    nothing = pa.RecordBatch.from_pylist([], to_arrow_schema(frame.schema, timezone="UTC"))
+    _values(nothing, compile_filter(text).paths)
 
     def judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         condition = compile_filter(text)
@@ -154,6 +178,9 @@ def _values(batch: pa.RecordBatch, paths: Iterable[FieldPath]) -> list[Any]:
         if first in names:
             column = batch.column(first)
             for step in inside:
+                fields = column.type.names if pa.types.is_struct(column.type) else []
+                if step not in fields:
+                    raise ClientError(f"the filter reads {path}, and there is no field {step!r}")
                 column = pc.struct_field(column, step)
             found.append(column.to_pylist())
         elif "value" in names:

@@ -113,6 +113,8 @@ def _timed(frame: Any, source: Source) -> Any:
     if source.time is None:
         return frame
     if source.time not in frame.columns:
+        if source.time_column is None and source.watermark_us is None:
+            return frame  # nobody has asked for one; what conflates says so itself
         raise ClientError(
             f"the source has no column {source.time!r}; TimeColumn must be one of "
             f"{', '.join(frame.columns)}"

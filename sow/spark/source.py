@@ -19,7 +19,14 @@ from pyspark.sql.types import StructType
 
 from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.errors import ClientError
-from sow.spark.columns import JSON_MESSAGES, ROW, SPARK_ROW, Messages, is_row_schema
+from sow.spark.columns import (
+    JSON_MESSAGES,
+    ROW,
+    SPARK_ROW,
+    Messages,
+    check_row_columns,
+    is_row_schema,
+)
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
@@ -143,7 +150,9 @@ def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
 
 def _arrow(schema: StructType) -> pa.Schema:
     check_types(schema)
-    return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
+    found = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
+    check_row_columns(found)
+    return found
 
 
 def _inferred(options: SourceOptions) -> pa.Schema:

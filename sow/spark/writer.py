@@ -18,23 +18,20 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import NullType, NumericType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from conflated_topics.ipc import to_ipc
-from sow.errors import ClientError
 from sow.media_types import ARROW
 from sow.spark.dead_letters import DeadLetters
 from sow.spark.documents import documents
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions
-from sow.suggest import did_you_mean
+from sow.spark.target import Target, check_columns, target
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-SAID_BY = (StringType, NumericType, NullType)
-"""Types of the columns `op` and `key`: texts, and numbers as they are written."""
 
 
 @dataclass
@@ -47,15 +44,6 @@ class Staged(WriterCommitMessage):
     chunks: int
     rows: int
     rejected: int
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is written to. `key_is_field`: its records are identified by a field called like the
-    key column. `is_copy`: a conflated topic that Spark is the engine of."""
-
-    key_is_field: bool
-    is_copy: bool = False
 
 
 class _Staging:
@@ -156,43 +144,6 @@ def _bounded(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     half = len(messages) // 2
     yield from _bounded(messages.slice(0, half))
     yield from _bounded(messages.slice(half))
-
-
-def check_columns(schema: StructType, options: SourceOptions, to: Target) -> None:
-    """Raise ClientError for columns that cannot be written, and for one that is named and not
-    there: its rows would all be published."""
-    names = schema.names
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ClientError(f"two columns are called {twice!r}; a document has a field once")
-    kinds = {field.name: field.dataType for field in schema}
-    for option, default, column in (
-        ("opColumn", "op", options.op_column),
-        ("keyColumn", "key", options.key_column),
-    ):
-        if column not in names and column != default:
-            meant = did_you_mean(column, names)
-            raise ClientError(f"there is no column {column!r}, which {option} names{meant}")
-        is_field = option == "keyColumn" and to.key_is_field and "value" not in names
-        if column in names and not is_field and not isinstance(kinds[column], SAID_BY):
-            raise ClientError(
-                f"the column {column} is {kinds[column].simpleString()}, and {option} is a text; "
-                f"cast it to string, or name another column as {option}"
-            )
-
-
-def target(options: SourceOptions) -> Target:
-    """The topic that options name; raises ClientError if it takes no rows."""
-    path = f"/v1/topics/{segment(options.topic)}"
-    topic = options.server.json("GET", path, expected=True)
-    if topic["kind"] == "pattern":
-        raise ClientError(f"{options.topic} is a pattern of topics; write to one of its topics")
-    if topic["kind"] != "conflated":
-        return Target(f"/{options.key_column}" in topic.get("keys", []))
-    if topic.get("engine") != "spark":
-        raise ClientError(
-            f"{options.topic} is a conflated topic, a copy of {topic['underlying']}; write to that"
-        )
-    return Target(key_is_field=False, is_copy=True)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

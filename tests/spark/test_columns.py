@@ -12,7 +12,7 @@ from sow.errors import ClientError
 from sow.messages import message_type
 from sow.messages.base import MessageType
 from sow.spark import columns as module
-from sow.spark.columns import ROW, Messages, decoder
+from sow.spark.columns import ROW, Messages, check_row_columns, decoder
 
 TIME = pa.timestamp("us", tz="UTC")
 FIELDS = pa.schema(
@@ -143,6 +143,44 @@ def test_a_field_that_may_not_be_null_is_named():
 
 def line(kind: MessageType, body: bytes) -> str:
     return json.loads(kind.to_line(body))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_bookmark", pa.int64()),
+        ("_bookmark", pa.string()),
+        ("_bookmark", pa.decimal128(21, 2)),
+        ("_key", pa.string()),
+        ("_ts", TIME),
+        ("_ts", pa.timestamp("us")),
+        ("_ts", pa.date32()),
+        ("_ts", pa.string()),
+        ("key", pa.int64()),  # without the underscore it is a field of the body
+    ],
+)
+def test_a_column_of_the_row_is_read_in_the_types_that_hold_it(name, kind):
+    schema = pa.schema([("x", pa.int64()), (name, kind)])
+    check_row_columns(schema)
+    assert decoder(schema)(rows('{"x": 1}')).schema == schema
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "instead"),
+    [
+        ("_key", pa.int64(), "write _key string"),
+        ("_topic", pa.int32(), "write _topic string"),
+        ("_op", pa.bool_(), "write _op string"),
+        ("_bookmark", pa.int32(), "write _bookmark long"),
+        ("_bookmark", pa.float64(), "write _bookmark long"),
+        ("_bookmark", pa.decimal128(19, 1), "write _bookmark long"),
+        ("_ts", pa.int64(), "write _ts timestamp"),
+        ("_ts", pa.struct([("x", pa.int64())]), "write _ts timestamp"),
+    ],
+)
+def test_a_column_of_the_row_in_another_type_is_refused_by_name(name, kind, instead):
+    with pytest.raises(ClientError, match=f"column {name} cannot be read as .*{instead}"):
+        check_row_columns(pa.schema([("x", pa.int64()), (name, kind)]))
 
 
 def test_messages_of_other_types_are_read_by_field():

@@ -37,6 +37,13 @@ def test_an_option_is_taken_where_it_means_something_and_refused_by_name_elsewhe
         read_options(given, use)
 
 
+@pytest.mark.parametrize("name", ["deadLetterPath", "consumer", "writer", "asOf", "keyColumn"])
+def test_an_option_that_is_empty_says_nothing(name):
+    for text in ("", " "):
+        with pytest.raises(ClientError, match=f"the option {name} is empty; give it a value"):
+            read_options({**TOPIC, name: text})
+
+
 def test_names_are_written_in_any_case():
     assert read_options({"TOPIC": "orders", "as_of": "7"}, RECORDS).as_of == "7"
 

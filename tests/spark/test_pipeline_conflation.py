@@ -83,3 +83,28 @@ def test_a_filter_reads_columns_their_fields_and_bodies():
 def test_what_a_filter_reads_and_nobody_has_is_refused():
     with pytest.raises(ClientError, match="there is no such column"):
         values("/px > 1", id=[1])
+
+
+def test_a_field_that_a_column_has_not_is_refused():
+    for path in ("/leg/side", "/leg/qty/x"):
+        with pytest.raises(ClientError, match=f"reads {path}, and there is no field"):
+            values(f"{path} > 1", leg=[{"qty": 5}])
+
+
+def test_a_key_in_a_body_may_have_a_dot():
+    assert [module._json_step(name) for name in ("a", "a b", "a.b", "a[0]")] == [
+        ".a",
+        ".a b",
+        "['a.b']",
+        "['a[0]']",
+    ]
+    with pytest.raises(ClientError, match="select it as a column in the SQL"):
+        module._json_step("it's")
+
+
+def test_the_column_of_a_key_is_called_as_its_path_where_spark_can_hand_that_on():
+    assert [module._key_column(text, 1) for text in ("/a", "/a.b", "/a`b")] == [
+        "/a",
+        "__key1",
+        "__key1",
+    ]

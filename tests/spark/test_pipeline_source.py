@@ -34,6 +34,14 @@ def test_nanoseconds_before_1970_are_cut_like_all_others(spark):
     assert sorted(row.us for row in found) == [-2, -1, -1]
 
 
+def test_a_topic_by_a_schema_without_a_time_is_read_as_it_is_unless_one_is_asked_for():
+    frame = SimpleNamespace(columns=["id", "price"])
+    assert _timed(frame, Source(format="sow", topic="orders")) is frame
+    for asked in ({"time_column": "at"}, {"watermark_us": 1}):
+        with pytest.raises(ClientError, match="TimeColumn must be one of id, price"):
+            _timed(frame, Source(format="sow", topic="orders", **asked))
+
+
 class Reader:
     """Notes what it is told."""
 

@@ -124,7 +124,7 @@ def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run,
 
 def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
     start = server.get("/v1/log/extent").json["newest"]
-    server.publish("orders", *({"id": n, "sym": "AB"[n % 2]} for n in range(20)))
+    server.publish("orders", *({"id": n, "leg": {"s.y": "AB"[n % 2]}} for n in range(20)))
     pipeline = Pipeline(
         name="bodies",
         sources=(
@@ -132,14 +132,14 @@ def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):
                 format="sow", topic="orders", options=(PipelineOption("startingBookmark", start),)
             ),
         ),
-        conflate=Conflate(keys=("/sym",), interval_us=1, null_keys="drop"),
+        conflate=Conflate(keys=("/leg/s.y",), interval_us=1, null_keys="drop"),
         sink=Sink(topic="loud"),
     )
     server.publish("orders", {"id": 21})
     server.request("DELETE", "/v1/topics/orders/records?filter=/id=0")  # whose has no body
-    server.publish("orders", {"id": 20, "sym": "C"})  # ends the windows of the others
+    server.publish("orders", {"id": 20, "leg": {"s.y": "C"}})  # ends the windows of the others
     run(pipeline)
-    assert {row["sym"] for row in server.records("loud")} == {"A", "B"}
+    assert {row["leg"]["s.y"] for row in server.records("loud")} == {"A", "B"}
 
 
 def test_bars_are_written_anew_as_they_change(run, server):
@@ -271,12 +271,27 @@ def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
         ({"sources": (Source(format="sow", topic="ordres"),)}, "did you mean orders"),
         ({"sources": (Source(format="rate"),)}, "has no end"),
         ({"conflate": ("/sym",)}, "1 records have no '/sym', which is a key"),
+        ({"conflate": ("/it's",)}, "select it as a column in the SQL"),
+        (
+            {"sql": "SELECT op, ts FROM source", "conflate": ("/op",), "filter": "/px > 1"},
+            "the filter reads /px, and there is no such column",
+        ),
+        (
+            {"sql": "SELECT bookmark AS n FROM source", "sink": Sink(topic="bflat")},
+            "bflat holds messages of type bflat, which are not made of columns such as n",
+        ),
+        (
+            {"sources": (Source(format="sow", topic="orders", schema="id long, _key long"),)},
+            "the column _key cannot be read as int64",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(spark, server, tmp_path, changes, says):
     changes = dict(changes)
     if "conflate" in changes:
-        changes["conflate"] = Conflate(keys=changes["conflate"], interval_us=1_000_000)
+        changes["conflate"] = Conflate(
+            keys=changes["conflate"], interval_us=1_000_000, filter=changes.pop("filter", None)
+        )
         before = server.get("/v1/log/extent").json["newest"]
         starting = (PipelineOption("startingBookmark", before),)
         changes["sources"] = (Source(format="sow", topic="orders", options=starting),)

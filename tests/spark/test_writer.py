@@ -28,9 +28,12 @@ def test_a_write_makes_a_topic_of_a_pattern(server):
     assert server.records("/desk/written") == [{"id": 1, "v": "first"}]
 
 
-def test_a_pattern_itself_is_not_written_to(server):
-    with pytest.raises(Exception, match="desks is a pattern of topics"):
-        write(server, "desks")
+def test_a_message_of_another_type_is_written_as_its_text(server):
+    write(server, "nvfix", pa.table({"value": ["id=1|px=2.5|"]}))
+    assert server.records("nvfix") == ["id=1|px=2.5|"]
+    (one,) = server.records("nvfix", meta="true")
+    write(server, "nvfix", pa.table({"key": [one["k"]]}), mode="delete")
+    assert server.records("nvfix") == []
 
 
 def test_one_epoch_is_written_to_two_topics(server):

@@ -1,0 +1,69 @@
+"""What is written to, and which columns it takes: said before a row is written."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from sow.errors import ClientError
+from sow.spark.options import read_options
+from sow.spark.target import Target, check_columns, target
+
+pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+
+TEXT, LONG = StringType(), LongType()
+
+
+def schema(**columns):
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def options(topic="orders", **more):
+    return read_options({"topic": topic, **more})
+
+
+def asked(server, topic):
+    return target(options(topic, url=server.url))
+
+
+def test_a_topic_says_of_what_type_its_messages_are_and_whether_the_key_is_a_field(server):
+    assert asked(server, "orders") == Target(key_is_field=False)
+    by_field = target(options(url=server.url, keyColumn="id"))
+    assert by_field == Target(key_is_field=True)
+    assert asked(server, "nvfix").messages == "bar"
+
+
+def test_what_takes_no_rows_is_refused(server):
+    with pytest.raises(ClientError, match="desks is a pattern of topics"):
+        asked(server, "desks")
+    with pytest.raises(ClientError, match="a copy of orders; write to that"):
+        asked(server, "orders-C")
+
+
+@pytest.mark.parametrize("messages", ["bar", "fix", "bflat", "binary", "string", "int64", "double"])
+def test_columns_are_no_messages_of_other_types(messages):
+    to = Target(key_is_field=False, messages=messages)
+    for columns in ({"id": LONG}, {"key": TEXT, "value": LONG}, {"op": TEXT, "id": TEXT}):
+        with pytest.raises(ClientError, match=f"messages of type {messages}, which are not made"):
+            check_columns(schema(**columns), options(), to)
+
+
+def test_of_other_types_there_is_a_text_or_a_key_to_delete():
+    to = Target(key_is_field=False, messages="bflat")
+    for columns in ({"value": TEXT}, {"key": TEXT, "op": TEXT, "value": TEXT}, {"key": TEXT}):
+        check_columns(schema(**columns), options(), to)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "says"),
+    [
+        ({"id": LONG, "kee": TEXT}, {"keyColumn": "ke"}, "did you mean kee"),
+        ({"id": LONG}, {"opColumn": "does"}, "there is no column 'does', which opColumn names"),
+        ({"id": LONG, "op": ArrayType(TEXT)}, {}, "opColumn is a text; cast it to string"),
+    ],
+)
+def test_a_column_that_is_named_is_there_and_is_a_text(columns, more, says):
+    with pytest.raises(ClientError, match=says):
+        check_columns(schema(**columns), options(**more), Target(key_is_field=False))
