@@ -15,8 +15,6 @@ Buckets, packed rows and bytes are as those of a conflated stream (`conflated_to
 reads no clock and knows nothing of Spark either.
 """
 
-import json
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -27,6 +25,7 @@ import pyarrow.compute as pc
 
 from conflated_topics.asof import AsOf
 from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, check_count, divided
+from conflated_topics.envelope import Envelope
 from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.ordering import AGAIN
 from conflated_topics.recorded import refuse_other_columns, times_us
@@ -48,10 +47,7 @@ PACKED = pa.schema(
         ("right", pa.binary()),
     ]
 )
-MAGIC = b"CTRJ"
-VERSION = 1
-"""Of the bytes of a state. It goes up when older releases cannot read them any more."""
-HEADER = struct.Struct("<4sHI")
+ENVELOPE = Envelope(b"CTRJ", 1, "an as-of join", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -211,9 +207,7 @@ class JoinBuckets:
     def _bytes(self, sides: Sides) -> bytes:
         tables = [to_ipc(side.rows) for side in (sides.left, sides.right)]
         times = [[side.newest_us, side.watermark_us] for side in (sides.left, sides.right)]
-        about = {**self._about(), "times": times, "sizes": [len(table) for table in tables]}
-        text = json.dumps(about).encode()
-        return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, *tables])
+        return ENVELOPE.seal({**self._about(), "times": times}, tables)
 
     def _about(self) -> dict[str, Any]:
         """What must be the same for a state to be gone on with."""
@@ -229,27 +223,15 @@ class JoinBuckets:
 
 def _from_bytes(data: bytes, wanted: dict[str, Any]) -> Sides:
     """The sides that were stored; raises ValueError for a state that cannot be gone on with."""
-    if len(data) < HEADER.size or data[:4] != MAGIC:
-        raise ValueError(f"this is not the state of an as-of join; {AGAIN}")
-    _, version, size = HEADER.unpack_from(data)
-    if version != VERSION:
-        raise ValueError(
-            f"this state has the version {version}, and {VERSION} is understood here; "
-            f"use the release that wrote it, or {AGAIN}"
-        )
-    at = HEADER.size + size
-    about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
-    if about is None or at + sum(about["sizes"]) != len(data):
-        raise ValueError(f"this state was cut short; use an earlier one, or {AGAIN}")
+    about, tables = ENVELOPE.open(data)
     differing = [name for name, value in wanted.items() if about[name] != value]
     if differing:
         said = ", ".join(f"{name} {about[name]!r}, not {wanted[name]!r}" for name in differing)
         raise ValueError(
             f"this state belongs to another join: it has {said}; go on with these, or {AGAIN}"
         )
-    middle = at + about["sizes"][0]
-    tables = from_ipc(data[at:middle]), from_ipc(data[middle:])
-    return Sides(*(Side(rows, *times) for rows, times in zip(tables, about["times"], strict=True)))
+    both = zip(tables, about["times"], strict=True)
+    return Sides(*(Side(from_ipc(table), *times) for table, times in both))
 
 
 def _time(told_us: int) -> int | None:

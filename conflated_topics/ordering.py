@@ -16,8 +16,6 @@ reads no clock, and does not know of keys that are looked after elsewhere, excep
 time is to be that of all of them.
 """
 
-import json
-import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,19 +23,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from conflated_topics.envelope import Envelope
 from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.recorded import State, refuse_other_columns, step, times_us
 from conflated_topics.specs import WINDOW_END, Spec
 
-MAGIC = b"CTRO"
 MAGIC_OF_EARLIER_RELEASES = b"CTRS"
-VERSION = 1
-"""Of the bytes of a state. It goes up when older releases cannot read them any more."""
-HEADER = struct.Struct("<4sHI")
 AGAIN = (
     "begin again with a new checkpoint (of a pipeline: remove its Checkpoint, or its directory "
     "under pipelines in the data directory)"
 )
+ENVELOPE = Envelope(b"CTRO", 1, "a conflated stream", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -55,16 +51,13 @@ class OrderedStream:
 
     def to_bytes(self, buckets: int) -> bytes:
         """This stream, for `from_bytes`; of `buckets` parts by key it is one."""
-        state = self.state.to_bytes()
         waiting = b"" if self.waiting is None else to_ipc(self.waiting)
         about = {
             "buckets": buckets,
             "newest_us": self.newest_us,
             "watermark_us": self.watermark_us,
-            "sizes": [len(state), len(waiting)],
         }
-        text = json.dumps(about).encode()
-        return b"".join([HEADER.pack(MAGIC, VERSION, len(text)), text, state, waiting])
+        return ENVELOPE.seal(about, [self.state.to_bytes(), waiting])
 
     @classmethod
     def from_bytes(cls, data: bytes, spec: Spec, buckets: int) -> "OrderedStream":
@@ -77,29 +70,17 @@ class OrderedStream:
                 "this state was written by an earlier release, in which it depended on the number "
                 f"of shuffle partitions, and cannot be gone on with; {AGAIN}"
             )
-        if len(data) < HEADER.size or data[:4] != MAGIC:
-            raise ValueError(f"this is not the state of a conflated stream; {AGAIN}")
-        _, version, size = HEADER.unpack_from(data)
-        if version != VERSION:
-            raise ValueError(
-                f"this state has the version {version}, and {VERSION} is understood here; "
-                f"use the release that wrote it, or {AGAIN}"
-            )
-        at = HEADER.size + size
-        about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
-        if about is None or at + sum(about["sizes"]) != len(data):
-            raise ValueError(f"this state was cut short; use an earlier one, or {AGAIN}")
+        about, (state, waiting) = ENVELOPE.open(data)
         if about["buckets"] != buckets:
             raise ValueError(
                 f"this state has {about['buckets']} buckets of keys, not {buckets}; "
                 f"go on with buckets={about['buckets']}, or {AGAIN}"
             )
-        middle = at + about["sizes"][0]
         return cls(
-            State.from_bytes(data[at:middle], spec),
+            State.from_bytes(state, spec),
             about["newest_us"],
             about["watermark_us"],
-            from_ipc(data[middle:]) if about["sizes"][1] else None,
+            from_ipc(waiting) if waiting else None,
         )
 
 

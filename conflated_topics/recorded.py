@@ -15,14 +15,14 @@ It reads no clock and no file, and does not know who provides the batches. These
 order of their times; `conflated_topics.ordering` puts those of a stream into it.
 """
 
-import json
-import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from conflated_topics.envelope import Envelope
 from conflated_topics.folds import Groups, accumulator, fold, sortable
 from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.specs import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
@@ -42,10 +42,7 @@ __all__ = [
     "times_us",
 ]
 
-STATE_MAGIC = b"CTRS"
-STATE_VERSION = 1
-"""Of the bytes of a state. It goes up when older releases cannot read them any more."""
-STATE_HEADER = struct.Struct("<4sHI")
+ENVELOPE = Envelope(b"CTRS", 1, "a conflation", "start again from the log")
 
 
 @dataclass(frozen=True)
@@ -65,34 +62,17 @@ class State:
     def to_bytes(self) -> bytes:
         """This state, for `from_bytes`: a header, what it belongs to, and Arrow IPC streams."""
         tables = [b"" if table is None else to_ipc(table) for table in (self.pending, self.held)]
-        about = {
-            "spec": self.spec.fingerprint(),
-            "stream_us": self.stream_us,
-            "sizes": [len(table) for table in tables],
-        }
-        text = json.dumps(about).encode()
-        return b"".join([STATE_HEADER.pack(STATE_MAGIC, STATE_VERSION, len(text)), text, *tables])
+        about = {"spec": self.spec.fingerprint(), "stream_us": self.stream_us}
+        return ENVELOPE.seal(about, tables)
 
     @classmethod
     def from_bytes(cls, data: bytes, spec: Spec) -> "State":
         """The state that `to_bytes` wrote; raises if it was written under another spec."""
-        if len(data) < STATE_HEADER.size or data[:4] != STATE_MAGIC:
-            raise ValueError("this is not the state of a conflation; begin with State(spec)")
-        _, version, size = STATE_HEADER.unpack_from(data)
-        if version != STATE_VERSION:
-            raise ValueError(
-                f"this state has the version {version}, and {STATE_VERSION} is understood here; "
-                "use the release that wrote it or start again from the log"
-            )
-        tables, at = [], STATE_HEADER.size + size
-        about = json.loads(data[STATE_HEADER.size : at]) if at <= len(data) else None
-        if about is None or at + sum(about["sizes"]) != len(data):
-            raise ValueError("this state was cut short; use an earlier one or start from the log")
+        about, tables = ENVELOPE.open(data)
         _refuse_difference(about["spec"], spec.fingerprint())
-        for length in about["sizes"]:
-            tables.append(from_ipc(data[at : at + length]) if length else None)
-            at += length
-        return cls(spec, about["stream_us"], *tables)
+        return cls(
+            spec, about["stream_us"], *(from_ipc(table) if table else None for table in tables)
+        )
 
 
 def conflate_table(table: Any, spec: Spec) -> Any:
@@ -300,6 +280,10 @@ def key_codes(keys: Any) -> Ints:
 def _encoded(column: Any) -> tuple[Ints, int]:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type):
+        # As to Spark: -0.0 is the key 0.0, and NaN is one key.
+        column = pc.add(column, pa.scalar(0.0, column.type))
+        column = pc.if_else(pc.is_nan(column), pa.scalar(np.nan, column.type), column)
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices, np.int64), len(encoded.dictionary)
 

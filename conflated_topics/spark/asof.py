@@ -7,7 +7,6 @@ it has a state, in which rows wait for the other side (`conflated_topics.asof_st
 of that is the same, whatever the triggers.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -34,14 +33,13 @@ from conflated_topics.spark.frames import (
     enough_partitions,
     is_ahead,
     is_tick,
+    numbered,
     unpacked,
     with_bucket,
 )
 from conflated_topics.specs import parse_interval
 
 PACKED = f"{BUCKET} int, left_us long, right_us long, left binary, right binary"
-
-_numbers = itertools.count(1)
 
 
 def asof_join(
@@ -101,7 +99,7 @@ def asof_join(
     ]
     bring_together = _streams if left.isStreaming else _batches
     joined = bring_together(sides[0], sides[1], divided)
-    return _counted(joined, counts or f"as-of join {next(_numbers)}")
+    return _counted(joined, counts or numbered("as-of join"))
 
 
 def _order(order: str | Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:

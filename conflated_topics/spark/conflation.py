@@ -16,7 +16,6 @@ the time of all keys, and one without a key belongs to none. The clock is Spark'
 which the checkpoint keeps, so that a batch that is run again comes to the same verdicts.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +36,7 @@ from conflated_topics.spark.frames import (
     enough_partitions,
     is_ahead,
     is_tick,
+    numbered,
     unpacked,
     with_bucket,
 )
@@ -49,8 +49,6 @@ INTERVAL_COLUMN = "interval"
 INTERVAL_NUMBER = "__number"
 NUMBER_FIELD = pa.field(INTERVAL_NUMBER, pa.int32())
 """The place of a row's interval among them, on its way."""
-
-_numbers = itertools.count(1)
 
 
 def conflate(
@@ -122,7 +120,7 @@ def conflate(
         None if max_skew is None else parse_interval(max_skew, least_us=0),
         late,
         null_keys,
-        counts or f"conflation {next(_numbers)}",
+        counts or numbered("conflation"),
     )
     schema = arrow_schema(df)
     wanted.check(schema)
@@ -170,6 +168,10 @@ class _Wanted:
         """Raise ValueError for what does not fit the columns."""
         if self.null_keys not in ("refuse", "drop"):
             raise ValueError(f"null_keys is {self.null_keys!r}; write 'refuse' or 'drop'")
+        if self.late is not None and not (isinstance(self.late, str) and self.late.strip()):
+            raise ValueError(
+                f"late is {self.late!r}; give the name of the column that says which rows are late"
+            )
         taken = [name.lower() for name in self.spec.output_schema(schema).names]
         if self.late is not None and self.late.lower() in taken:
             raise ValueError(

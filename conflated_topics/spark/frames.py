@@ -4,7 +4,10 @@ Streams are brought together in a few *buckets* of keys (`conflated_topics.bucke
 blob of state. What comes of a bucket's turn are rows as Arrow streams in a binary column.
 """
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +23,14 @@ BYTES_OF_A_PARTITION = 128 * 1024**2
 """As Spark cuts files: a task holds its partition, several times over while it sorts."""
 MAX_SKEW = "1h"
 """More than clocks differ by and zones are mistaken by, less than what is a mistake for sure."""
+
+
+_numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(itertools.count, 1))
+
+
+def numbered(kind: str) -> str:
+    """What the counts of a query are called that nobody has given a name: `conflation 1`."""
+    return f"{kind} {next(_numbers[kind])}"
 
 
 def column(name: str) -> Any:

@@ -1,0 +1,54 @@
+"""The bytes of a state: what it is, what must be the same to go on with it, and its parts.
+
+    magic (4)  version (2)  size of about (4)  about, as JSON  part  part  …
+
+An envelope is understood whole or refused with a sentence. What `about` says, and what to do with a
+state that cannot be gone on with, is the caller's business; so is what the parts are.
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HEADER = struct.Struct("<4sHI")
+SIZES = "sizes"
+"""Under which name `about` has the sizes of the parts."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One kind of state. `magic` is four bytes of its own; `version` goes up when older releases
+    cannot read it any more. `what` it is, and how to begin `again` without it, are for whoever has
+    another one."""
+
+    magic: bytes
+    version: int
+    what: str
+    again: str
+
+    def seal(self, about: Mapping[str, Any], parts: Sequence[bytes]) -> bytes:
+        """The bytes that `open` reads."""
+        text = json.dumps({**about, SIZES: list(map(len, parts))}).encode()
+        return b"".join([HEADER.pack(self.magic, self.version, len(text)), text, *parts])
+
+    def open(self, data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+        """What was said about the state, and its parts; raises ValueError for what is none."""
+        if len(data) < HEADER.size or data[:4] != self.magic:
+            raise ValueError(f"this is not the state of {self.what}; {self.again}")
+        _, version, size = HEADER.unpack_from(data)
+        if version != self.version:
+            raise ValueError(
+                f"this state has the version {version}, and {self.version} is understood here; "
+                f"use the release that wrote it, or {self.again}"
+            )
+        at = HEADER.size + size
+        about = json.loads(data[HEADER.size : at]) if at <= len(data) else None
+        if about is None or at + sum(about[SIZES]) != len(data):
+            raise ValueError(f"this state was cut short; use an earlier one, or {self.again}")
+        parts = []
+        for length in about[SIZES]:
+            parts.append(data[at : at + length])
+            at += length
+        return about, parts

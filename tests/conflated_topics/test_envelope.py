@@ -1,0 +1,41 @@
+"""An envelope is understood whole, or refused with a sentence."""
+
+import pytest
+
+from conflated_topics.envelope import Envelope
+
+ENVELOPE = Envelope(b"TEST", 3, "a test", "begin again")
+ABOUT = {"keys": ["a"], "newest_us": None}
+PARTS = [b"first", b"", b"\0third"]
+SEALED = ENVELOPE.seal(ABOUT, PARTS)
+
+
+def test_what_is_sealed_is_opened_as_it_was():
+    about, parts = ENVELOPE.open(SEALED)
+    assert about == {**ABOUT, "sizes": [5, 0, 6]}
+    assert parts == PARTS
+    assert ENVELOPE.open(ENVELOPE.seal({}, [])) == ({"sizes": []}, [])
+
+
+def test_what_is_cut_short_or_goes_on_too_long_is_refused():
+    for data in [SEALED[:size] for size in range(10, len(SEALED))] + [SEALED + b"x"]:
+        with pytest.raises(ValueError, match="cut short; use an earlier one, or begin again"):
+            ENVELOPE.open(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"TEST", b"ELSE" + SEALED[4:]])
+def test_what_is_something_else_is_refused(data):
+    with pytest.raises(ValueError, match="this is not the state of a test; begin again"):
+        ENVELOPE.open(data)
+
+
+def test_another_version_is_refused_by_both_numbers():
+    other = Envelope(b"TEST", 4, "a test", "begin again")
+    with pytest.raises(ValueError, match="the version 3, and 4 is understood here"):
+        other.open(SEALED)
+
+
+def test_the_bytes_are_those_that_are_on_disks_already():
+    assert SEALED[:10] == b"TEST\x03\x00" + len(SEALED[10:-11]).to_bytes(4, "little")
+    assert SEALED[10:-11] == b'{"keys": ["a"], "newest_us": null, "sizes": [5, 0, 6]}'
+    assert SEALED[-11:] == b"first\0third"
