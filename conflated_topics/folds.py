@@ -6,7 +6,8 @@ type as it is. `sum` adds up from left to right, and what it has added goes on a
 first record: a window that is folded in two parts comes out the same to the last bit. `count` is a
 sum of ones. Documents and callables are folded value by value, in Python.
 
-It does not know of keys, times or windows. Null means nothing is said, except to `latest`.
+It does not know of keys, times or windows. Null means nothing is said, except to `latest`. Floats
+have the order of Spark's: NaN is a value like any, and greater than all others.
 """
 
 from collections.abc import Callable
@@ -152,19 +153,23 @@ def _greatest(column: Any, groups: Groups) -> Ints:
 
 
 def _extreme(column: Any, groups: Groups, better: np.ufunc) -> Ints:
-    """The first row of the least or greatest value; a float that is no number is none."""
+    """The first row of the least or greatest value, in the order that Spark has of them."""
     filled = column.fill_null(0) if _is_number(column.type) else column
     values = sortable(filled)[groups.rows]
-    counts = _valid(column, groups)
     if values.dtype.kind == "f":
-        counts &= ~np.isnan(values)
-        worst = np.inf if better is np.minimum else -np.inf
-    else:
-        bounds = np.iinfo(values.dtype)
-        worst = bounds.max if better is np.minimum else bounds.min
+        values = _ordered(values)
+    counts = _valid(column, groups)
+    bounds = np.iinfo(values.dtype)
+    worst = bounds.max if better is np.minimum else bounds.min
     values = np.where(counts, values, values.dtype.type(worst))
     best = better.reduceat(values, groups.starts)
     return _first_of(counts & (values == np.repeat(best, groups.sizes)), groups)
+
+
+def _ordered(values: NDArray[Any]) -> Ints:
+    """Floats as integers of the same order: NaN is one value, above all others, and -0.0 is 0.0."""
+    bits = np.where(np.isnan(values), np.nan, values.astype(np.float64) + 0.0).view(np.int64)
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 CHOICES: dict[Any, Callable[[Any, Groups], Ints]] = {

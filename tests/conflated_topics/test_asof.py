@@ -1,5 +1,6 @@
 """As-of joins of whole tables, against a naive model."""
 
+import math
 import random
 
 import pyarrow as pa
@@ -28,6 +29,17 @@ def test_the_bounds_are_inclusive_and_of_one_time_the_order_decides():
     assert found(rows) == {0: 7, 1: 9, 2: None, 3: None}
     without_order = AsOf(("sym",), "ts", 10)
     assert found(without_order.joined(trades(("a", 10, 0)), right)) == {0: 5}
+
+
+@pytest.mark.parametrize("values", [(None, 1.0, math.inf, math.nan), (-math.inf, -0.5, math.nan)])
+def test_of_one_time_the_greatest_is_last_and_that_is_nan_as_to_spark(values):
+    when = pa.array([0], pa.int64()).cast(pa.timestamp("us"))
+    left = pa.table({"sym": ["a"], "ts": when})
+    for order in (values, values[::-1]):
+        times = pa.chunked_array([when] * len(order))
+        right = pa.table({"sym": ["a"] * len(order), "ts": times, "o": pa.array(order)})
+        (found,) = AsOf(("sym",), "ts", 0, ("o",)).joined(left, right)["o"].to_pylist()
+        assert math.isnan(found)
 
 
 def test_sides_may_be_empty():

@@ -81,9 +81,41 @@ def test_a_sum_in_two_parts_is_the_sum(values, data):
     assert folded([[first, *values[at:]]], "sum", pa.int64()) == [sum(values)]
 
 
-def test_a_float_that_is_no_number_is_neither_least_nor_greatest():
-    for operation, found in (("min", 1.0), ("max", 2.0)):
-        assert folded([[math.nan, 2.0, 1.0]], operation, pa.float64()) == [found]
+NAN = math.nan
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize(
+    ("values", "least", "greatest"),
+    [
+        ([NAN, 2.0, 1.0], 1.0, NAN),
+        ([2.0, NAN, math.inf, None], 2.0, NAN),
+        ([-math.inf, NAN, -1.5], -math.inf, NAN),
+        ([None, NAN], NAN, NAN),
+        ([-2.0, -1.0, None], -2.0, -1.0),
+        ([None, None], None, None),
+    ],
+)
+def test_a_float_that_is_no_number_is_greater_than_all_as_to_spark(kind, values, least, greatest):
+    for operation, wanted in (("min", least), ("max", greatest)):
+        (found,) = folded([values], operation, kind)
+        assert found == wanted or (math.isnan(found) and math.isnan(wanted))
+
+
+def test_of_equal_extremes_the_first_is_chosen_whatever_its_sign():
+    for first, second in ((0.0, -0.0), (-0.0, 0.0)):
+        for operation in ("min", "max"):
+            (found,) = folded([[first, second]], operation, pa.float64())
+            assert math.copysign(1, found) == math.copysign(1, first)
+
+
+@given(st.lists(st.none() | st.floats(), min_size=1), st.integers(0, 99))
+def test_an_extreme_in_two_parts_is_the_extreme(values, at):
+    at %= len(values)
+    for operation in ("min", "max"):
+        whole = folded([values], operation, pa.float64())
+        (first,) = folded([values[: at + 1]], operation, pa.float64())
+        assert str(folded([[first, *values[at + 1 :]]], operation, pa.float64())) == str(whole)
 
 
 @pytest.mark.parametrize("operation", ["min", "max"])

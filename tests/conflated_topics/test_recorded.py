@@ -19,6 +19,7 @@ from conflated_topics.recorded import (
     Spec,
     State,
     conflate_table,
+    key_codes,
     parse_interval,
     standing_alone,
     step,
@@ -546,11 +547,20 @@ def test_the_least_and_the_greatest_of_any_type_that_has_an_order(name, operatio
     assert result.type == EVERYTHING[name].type
 
 
-@pytest.mark.parametrize(("operation", "expected"), [("min", 1.0), ("max", 2.0)])
-def test_what_is_not_a_number_is_neither_least_nor_greatest(operation, expected):
-    spec = Spec(("key",), "at", INTERVAL, policy={"number": operation})
+def test_what_is_not_a_number_is_the_greatest():
     records = log(("k", 0, math.nan), ("k", 1, 2), ("k", 2, 1), ("k", 3, math.nan))
-    assert conflate_table(records, spec)["number"].to_pylist() == [expected]
+    least, greatest = (
+        conflate_table(records, Spec(("key",), "at", INTERVAL, policy={"number": operation}))
+        for operation in ("min", "max")
+    )
+    assert least["number"].to_pylist() == [1.0]
+    assert math.isnan(greatest["number"][0].as_py())
+
+
+def test_a_key_that_is_a_float_is_what_spark_takes_for_one():
+    nan = np.frombuffer(b"\x01\0\0\0\0\0\xf8\xff")[0]
+    keys = pa.table({"k": pa.array([0.0, -0.0, math.nan, nan, 1.0, None])})
+    assert key_codes(keys).tolist() == [0, 0, 1, 1, 2, 3]
 
 
 def test_infinite_numbers_are_found():

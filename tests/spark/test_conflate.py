@@ -82,6 +82,22 @@ def test_a_batch_is_conflated_as_the_core_does_it(spark, policy, delete):
     assert len(expected(table, policy, delete)) > 50
 
 
+def test_the_least_and_greatest_are_those_of_spark(spark):
+    values = "(0, double('nan')), (1, -0.5D), (2, double('inf')), (3, null)"
+    frame = spark.sql(f"SELECT 'a' AS k, timestamp_millis(n) AS ts, x FROM VALUES {values} t(n, x)")
+    for policy in ("min", "max"):
+        (row,) = conflate(frame, "k", "ts", "1s", policy).collect()
+        (same,) = frame.selectExpr(f"{policy}(x) AS x").collect()
+        assert str(row.x) == str(same.x)
+
+
+@pytest.mark.parametrize("late", [True, "", " "])
+def test_late_is_the_name_of_a_column(spark, late):
+    frame = spark.range(1).selectExpr("id", "current_timestamp() AS ts")
+    with pytest.raises(ValueError, match=r"late is .*; give the name of the column"):
+        conflate(frame, "id", "ts", "1s", late=late)
+
+
 def test_an_empty_batch_is_empty(spark):
     frame = spark.createDataFrame(log(1).slice(0, 0))
     assert conflate(frame, "sym", "ts", "1s").count() == 0
