@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from conflated_topics.spark import conflate
 from sow.server.writes import Recent
 from sow.spark.columns import ROW
 from sow.spark.http import SowServer as Client
@@ -86,13 +87,12 @@ def killed(gate, work):
 def copy(spark, server, tmp_path):
     """Copies `orders` into `loud` until it has caught up; where and how may be said otherwise."""
 
-    def run(start, read=None, write=None, trigger=None, sink="loud"):
+    def run(start, read=None, write=None, trigger=None, sink="loud", through=lambda frame: frame):
         reads = {"url": server.url, "topic": "orders", "startingBookmark": start, **(read or {})}
         writes = {"url": server.url, "topic": sink, **(write or {})}
+        frame = spark.readStream.format(reads.pop("format", "sow")).options(**reads).load()
         query = (
-            spark.readStream.format(reads.pop("format", "sow"))
-            .options(**reads)
-            .load()
+            through(frame)
             .select("value", "op")
             .writeStream.format(writes.pop("format", "sow"))
             .options(**writes)
@@ -274,12 +274,17 @@ def forgetful(tmp_path):
     server.close()
 
 
-def trim(server):
-    """Let go of the whole log."""
+def retain(server):
+    """Let go of what nobody is known to want of the log."""
     checkpointer = server.server.checkpointer
     for name in checkpointer._checkpoints:
         server.wait(checkpointer.write(name))
     server.wait(checkpointer._drop_old())
+
+
+def trim(server):
+    """Let go of the whole log."""
+    retain(server)
     here = server.get("/v1/log/extent").json
     assert here["oldest"] == here["newest"]
     return int(here["oldest"])
@@ -317,6 +322,44 @@ def test_a_task_that_retention_overtakes_names_what_is_gone(forgetful):
         assert rows.column("bookmark").to_pylist() == list(range(begin + 1, end + 1))
 
 
+def test_a_checkpoint_that_retention_has_passed_names_what_is_gone(forgetful):
+    publish(forgetful, 0, 10)
+    given = {"url": forgetful.url, "topic": "orders"}
+    reader = SowStreamReader(read_options(given), ROW)
+    written = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    publish(forgetful, 10, 20)
+    begin = trim(forgetful)
+    publish(forgetful, 20, 30)
+    gone = rf"after bookmark 10 up to {begin} are no longer kept \({begin - 10} changes"
+    with pytest.raises(DataLoss, match=gone + ".*; set failOnDataLoss to false"):
+        reader.latestOffset(written, ReadAllAvailable())
+    # A batch that was planned before, and is run again after.
+    planned = {**written, "after": 10, "bookmark": begin + 5}
+    with pytest.raises(DataLoss, match=gone):
+        reader.partitions(written, planned)
+    goes_on = SowStreamReader(read_options({**given, "failOnDataLoss": "false"}), ROW)
+    after = goes_on.latestOffset(written, ReadAllAvailable())
+    rows = [row for part in goes_on.partitions(written, after) for row in goes_on.read(part)]
+    found = [bookmark for batch in rows for bookmark in batch.column("bookmark").to_pylist()]
+    assert found == list(range(begin + 1, begin + 11))
+
+
+def test_of_two_streams_with_one_consumer_the_log_is_kept_for_the_slower(forgetful):
+    given = {"url": forgetful.url, "topic": "orders", "consumer": "shared"}
+    slow, fast = (SowStreamReader(read_options(given), ROW) for _ in range(2))
+    begin = slow.initialOffset(), fast.initialOffset()
+    publish(forgetful, 0, 10)
+    behind = slow.latestOffset(begin[0], ReadAllAvailable())
+    slow.commit(behind)
+    publish(forgetful, 10, 30)
+    fast.commit(fast.latestOffset(begin[1], ReadAllAvailable()))
+    retain(forgetful)
+    assert int(forgetful.get("/v1/log/extent").json["oldest"]) <= 10
+    after = slow.latestOffset(behind, ReadAllAvailable())
+    rows = [row for part in slow.partitions(behind, after) for row in slow.read(part)]
+    assert sum(map(len, rows)) == 20
+
+
 def test_a_log_that_was_cut_off_is_data_loss(server):
     publish(server, 0, 10)
     end = int(end_of_log(server))
@@ -334,12 +377,20 @@ def test_a_log_that_was_cut_off_is_data_loss(server):
     assert reader.partitions(start, went_on) == []
 
 
-def test_a_first_batch_that_fails_is_the_same_one_when_it_is_run_again(copy, server, proxy):
-    """Spark does not write down where a query began, and `latest` is elsewhere by then."""
-    begun = []
+def test_a_batch_that_dies_between_the_state_and_the_sink_is_the_same_one_again(
+    copy, server, proxy, tmp_path
+):
+    """Tasks write the state, then the driver commits to the sink, and then Spark notes that the
+    batch is done: it is stopped in both gaps. Where a query began Spark does not write down, and
+    `latest` is elsewhere by then."""
+    begun, asked_to_commit = [], []
 
     def publish_then_refuse(asked, forward):
         if asked.step == "commit":
+            of_state = list((tmp_path / "copy" / "state").rglob("1.*"))
+            asked_to_commit.append((len(of_state) > 0, (tmp_path / "copy/commits/0").exists()))
+            if len(asked_to_commit) > 1:
+                forward()
             return Told(409, {}, b'{"detail":"not now"}')
         told = forward()
         if asked.parameters.get("from") == "now" and not begun:
@@ -350,9 +401,24 @@ def test_a_first_batch_that_fails_is_the_same_one_when_it_is_run_again(copy, ser
     proxy.way = publish_then_refuse
     start = end_of_log(server)
     there = {"url": proxy.url}
+
+    def windows(frame):
+        return conflate(frame, "key", "ts", "1us", buckets=2)
+
+    def run(**trigger):
+        return copy("latest", there, there, trigger or None, through=windows)
+
     with pytest.raises(Exception, match="not now"):
-        copy("latest", there, there, {"processingTime": "0 seconds"}).awaitTermination()
+        run(processingTime="0 seconds").awaitTermination()
+    assert ids(server, "loud", start) == []
+    with pytest.raises(Exception, match="not now"):
+        run()
+    assert asked_to_commit == [(True, False)] * 2
+    once = ids(server, "loud", start)
+    assert len(once) >= ROWS - BATCH  # what is of the newest moment waits for its window's end
     publish(server, ROWS, 2 * ROWS)
     proxy.way = lambda _asked, forward: forward()
-    copy("latest", there, there)
-    assert ids(server, "loud", start) == list(range(2 * ROWS))
+    run()
+    twice = ids(server, "loud", start)
+    assert twice == list(range(len(twice)))
+    assert len(twice) >= 2 * ROWS - BATCH

@@ -90,6 +90,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow  # a Java of its own; make cluster submits jobs, too
 @pytest.mark.spark
 def test_a_job_of_spark_submit_runs_as_it_was_told(tmp_path):
     pyspark = pytest.importorskip("pyspark")
