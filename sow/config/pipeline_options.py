@@ -7,8 +7,8 @@ does not know. Of settings it is known where they belong.
 from collections.abc import Callable, Iterable, Mapping
 
 from sow.config.findings import Findings
-from sow.config.source_options import NAMES, READS, USES, Use, misuse, plain
 from sow.config.structure import Section
+from sow.source_options import NAMES, READS, USES, Use, misuse, plain
 from sow.suggest import nearest
 
 Names = Mapping[str, str]

@@ -6,9 +6,9 @@ from sow.config.findings import Findings
 from sow.config.logged import definition_of
 from sow.config.pipeline_options import check_options, check_settings
 from sow.config.pipeline_views import check_views
-from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, plain
 from sow.config.structure import Section
 from sow.pipelines import FILES, TIME_COLUMNS
+from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, plain
 from sow.suggest import nearest
 
 Names = Mapping[str, str]

@@ -6,10 +6,10 @@ from typing import Any, Literal, cast, get_args
 
 from conflated_topics.intervals import interval_us
 from conflated_topics.specs import parse_interval
-from sow.config.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
+from sow.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.spark.http import SowServer
 from sow.suggest import did_you_mean
 

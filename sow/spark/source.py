@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.errors import ClientError
+from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.spark.columns import (
     JSON_MESSAGES,
     ROW,

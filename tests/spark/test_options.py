@@ -1,9 +1,12 @@
 """Options are what was written, and mean something where they are used."""
 
+import subprocess
+import sys
+
 import pytest
 
-from sow.config.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.errors import ClientError
+from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.spark.options import read_options
 
 TOPIC = {"topic": "orders"}
@@ -42,6 +45,15 @@ def test_an_option_that_is_empty_says_nothing(name):
     for text in ("", " "):
         with pytest.raises(ClientError, match=f"the option {name} is empty; give it a value"):
             read_options({**TOPIC, name: text})
+
+
+def test_the_data_source_is_imported_without_the_configuration():
+    """Spark starts a process of Python's for each plan and stream, and each imports it."""
+    pytest.importorskip("pyspark")
+    heavy = ("sow.config", "sow.expressions", "lark", "jsonpath_ng")
+    code = f"import sys, sow.spark.source; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_names_are_written_in_any_case():

@@ -2,6 +2,7 @@
 
 Spark's data source reads them (`sow.spark.options`), and the rules of `<Pipelines>` know them too,
 so that a slip is found before Spark is started. What a value may be is the data source's business.
+They stand by themselves: each of Spark's processes imports them, and none needs the configuration.
 """
 
 from typing import Literal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.config.source_options import INSTEAD, NAMES, READS, USES, WRITES, misuse, plain
+from sow.source_options import INSTEAD, NAMES, READS, USES, WRITES, misuse, plain
 
 
 @pytest.mark.parametrize("name", USES)
