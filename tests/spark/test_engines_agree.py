@@ -16,12 +16,14 @@ from tests.conflated_topics.engines import (
 
 pytestmark = pytest.mark.spark
 INTERVAL_US = 1_000_000
+LEVELS = None if ROWS is None else 40_000
+"""Of the recorded book: fewer than where no Spark is started, and many windows still."""
 PIECES = 3
 
 
 def logs(recordings):
     """All of them as one log, in order of time; no two have a key in common."""
-    tables = [random_logs(300), book_levels(recordings, ROWS), bus_positions(recordings)]
+    tables = [random_logs(300), book_levels(recordings, LEVELS), bus_positions(recordings)]
     return pa.concat_tables(tables).sort_by("ts").combine_chunks()
 
 

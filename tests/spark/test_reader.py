@@ -9,11 +9,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from sow.errors import SowError
 from sow.spark import snapshots
 from sow.spark.columns import ROW
 from sow.spark.source import SowDataSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
+
+NOWHERE = "http://127.0.0.1:9"
 
 
 def rows(server, topic, schema=ROW, **options):
@@ -58,3 +61,25 @@ def test_a_read_of_the_log_ends_where_it_is_told(server):
     at = second["ts"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     for ending in (str(first["bookmark"]), at):
         assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": "ordres"}, "did you mean orders"),
+        ({"topic": "orders", "filtre": "1"}, "no option 'filtre'"),
+        ({"topic": "orders", "columns": "valu"}, "no column 'valu'"),
+        ({"topic": "orders", "partitions": "0"}, "it must be a whole number, 1 or more"),
+        ({"topic": "orders", "filter": "/id >"}, "filter"),
+        ({}, "give the topic"),
+        ({"topic": "orders", "url": NOWHERE, "retryTimeout": "0"}, f"{NOWHERE} cannot be reached"),
+    ],
+)
+def test_a_mistake_in_the_options_is_answered_with_what_to_write(server, options, says):
+    def planned():
+        source = SowDataSource({"url": server.url, **options})
+        source.schema()
+        return source.reader(from_arrow_schema(ROW)).partitions()
+
+    with pytest.raises(SowError, match=says):
+        planned()

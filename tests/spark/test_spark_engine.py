@@ -29,7 +29,7 @@ def server(tmp_path):
 @pytest.fixture
 def engine(spark, server, tmp_path):
     definition = server.server.engine.topics["orders-S"].definition
-    pipeline = replace(conflated_topic(definition), trigger_us=100_000)  # tests are in a hurry
+    pipeline = replace(conflated_topic(definition), trigger_us=500_000)  # tests are in a hurry
 
     def start():
         running = Running(

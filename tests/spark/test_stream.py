@@ -205,3 +205,14 @@ def test_a_silent_stream_that_began_with_records_tells_the_time_too(server):
     first = next_of(reader, reader.initialOffset())
     (tick,) = read(reader, first, next_of(reader, first))
     assert tick["op"] == "tick"
+
+
+def test_a_topic_without_a_log_cannot_be_streamed(server):
+    with pytest.raises(ServerRefusal, match="orders-C has no log; read the log of orders"):
+        stream(server, "orders-C").initialOffset()
+
+
+def test_where_a_query_begins_is_a_batch_without_rows():
+    reader = SowStreamReader(read_options({"topic": "orders", "startingBookmark": "latest"}), ROW)
+    # Nothing came until the first trigger, and something did when Spark asked once more.
+    assert reader.partitions({"bookmark": 7}, {"bookmark": 5}) == []
