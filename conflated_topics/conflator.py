@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from conflated_topics.schedules import Schedule
+from conflated_topics.schedules import NO_WINDOWS, Schedule
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,11 +36,13 @@ class Conflator(Generic[K, V]):
     one clock of the caller's, and never go back from one call to the next.
     """
 
+    __slots__ = ("_closed", "_fold", "_pending", "schedule")
+
     def __init__(self, schedule: Schedule[K], fold: Fold[V] | None = None) -> None:
         self.schedule = schedule
         self._fold = fold
         self._pending: dict[K, V] = {}
-        self._closed: deque[tuple[int, dict[K, V]]] = deque()
+        self._closed: deque[tuple[int, dict[K, V]]] = NO_WINDOWS
 
     def __len__(self) -> int:
         """Keys that wait, in open and in closed windows."""
@@ -122,10 +124,13 @@ class Conflator(Generic[K, V]):
         self._close(now_us)
         if count_max is not None:
             self._join(now_us, JOINED_FACTOR * count_max)
-            return self._take_some(now_us, count_max)
-        taken: dict[K, V] = {}
-        while self._is_due(0, now_us):
-            self._put(taken, self._closed.popleft()[1])
+            taken = self._take_some(now_us, count_max)
+        else:
+            taken = {}
+            while self._is_due(0, now_us):
+                self._put(taken, self._closed.popleft()[1])
+        if not self._closed:
+            self._closed = NO_WINDOWS
         return taken
 
     def _is_due(self, at: int, now_us: int) -> bool:
@@ -202,6 +207,7 @@ class Conflator(Generic[K, V]):
         if self._closed and self._closed[-1][0] == release_us:
             self._put(self._closed[-1][1], entries)
         elif entries:
+            self._closed = self._closed or deque()
             self._closed.append((release_us, entries))
 
     def check(self) -> None:

@@ -37,6 +37,8 @@ class FocusedConflator(Generic[K, V]):
     stand. Removals are never merged. All times are microseconds and never go back.
     """
 
+    __slots__ = ("_conflator", "_holds", "_merge", "releases", "updates_in", "updates_out")
+
     def __init__(
         self,
         schedule: Schedule[K],

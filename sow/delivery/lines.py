@@ -21,7 +21,7 @@ from sow.topic.records import Records
 from sow.topic.rendering import Kind, LineColumns, Shape
 from sow.topic.updates import Update
 
-FoldPlace = tuple[QueuePolicy, Key]
+FoldPlace = tuple[Records, QueuePolicy, Key]
 """What is folded into each other: updates that a topic's settings of the time call the same."""
 Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
 """Records that were published: identities, bodies, sequence numbers and times."""
@@ -236,7 +236,7 @@ class Delivery:
             for lines, run in groupby(self._parts, lambda part: part[0]):
                 updates = [update for _, said in run for update in updates_of(said)]
                 self._keyed += [
-                    (lines, (lines.queue_policy, key), update)
+                    (lines, (lines.topic, lines.queue_policy, key), update)
                     for key, update in zip(lines.keys(updates), updates, strict=True)
                 ]
             self._parts = []

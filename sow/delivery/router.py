@@ -34,11 +34,14 @@ class Listener(Protocol):
 class Router:
     """Feeds and listeners of one topic."""
 
+    __slots__ = ("_attributes", "_feeds", "_filed", "_unfiled", "listeners", "topic")
+
     def __init__(self, topic: Records) -> None:
         self.topic = topic
-        self.listeners: list[Listener] = []
+        self.listeners: tuple[Listener, ...] = ()
         self._feeds: dict[FeedKey, list[Feed]] = {}
-        self._attributes = FeedIndex()
+        self._attributes: FeedIndex | None = None
+        """Made for the first feed with a filter: most topics of a pattern never have one."""
         self._filed = 0
         self._unfiled: dict[Feed, None] = {}
 
@@ -52,10 +55,18 @@ class Router:
         for listener in self.listeners:
             listener.hear(batch, now_us)
         heard = [feed for feed in self._unfiled if feed.hear(batch, now_us)]
-        if self._filed:
+        if self._attributes is not None and self._filed:
             candidates = self._attributes.candidates(batch)
             heard += [feed for feed, at in candidates.items() if feed.hear_at(batch, at, now_us)]
         return heard
+
+    def follow(self, listener: Listener) -> None:
+        """Let a listener hear of every batch, after those that do already."""
+        self.listeners += (listener,)
+
+    def leave(self, listener: Listener) -> None:
+        """Let a listener hear no more."""
+        self.listeners = tuple(one for one in self.listeners if one is not listener)
 
     def shared(self, key: FeedKey, taken: Container[str]) -> Feed | None:
         """The feed of `key` that a session may join whose subscriptions have the names `taken`.
@@ -78,7 +89,9 @@ class Router:
         if feed.condition is not None:
             self.topic.watch(feed.condition.paths)
         self._feeds.setdefault(feed.key, []).append(feed)
-        if self._attributes.add(feed):
+        if feed.condition is not None and self._attributes is None:
+            self._attributes = FeedIndex()
+        if self._attributes is not None and self._attributes.add(feed):
             self._filed += 1
         else:
             self._unfiled[feed] = None
@@ -90,7 +103,7 @@ class Router:
             return
         if feed in self._unfiled:
             del self._unfiled[feed]
-        else:
+        elif self._attributes is not None:
             self._attributes.remove(feed)
             self._filed -= 1
         if feed.condition is not None:
@@ -107,7 +120,8 @@ class Router:
         filed = [feed for feed in feeds if feed not in self._unfiled]
         assert self._filed == len(filed)
         assert len(self._unfiled) == len(feeds) - len(filed), "a feed that has gone still hears"
-        self._attributes.check(filed)
+        if self._attributes is not None:
+            self._attributes.check(filed)
         for feed in feeds:
             assert feed.members, "a feed hears for nobody"
             assert feed.topic is self.topic, "a feed hears another topic than its own"

@@ -246,7 +246,7 @@ class Catalog:
         if pattern is not None:
             pattern.members[topic.name] = topic
         if isinstance(topic, CopyTopic):
-            self.topics[topic.underlying].router.listeners.append(topic)
+            self.topics[topic.underlying].router.follow(topic)
         return topic
 
     def _of_pattern(self, name: str, limited: bool = True) -> SourceTopic | None:
@@ -313,7 +313,7 @@ class Catalog:
     def forget(self, topic: LiveTopic) -> None:
         """Take out a topic that nothing copies any more."""
         if isinstance(topic, CopyTopic):
-            self.topics[topic.underlying].router.listeners.remove(topic)
+            self.topics[topic.underlying].router.leave(topic)
             topic.give_up()
         else:
             topic.records.table.forget()
@@ -433,8 +433,8 @@ class Catalog:
             if pattern is not None:
                 assert pattern.members[name] is topic, f"its pattern does not know {name}"
             if isinstance(topic, CopyTopic):
-                listeners = self.topics[topic.underlying].router.listeners
-                assert listeners.count(topic) == 1, f"{name} does not hear what it copies"
+                hearing = self.topics[topic.underlying].router.listeners
+                assert hearing.count(topic) == 1, f"{name} does not hear what it copies"
             for listener in topic.router.listeners:
                 assert not isinstance(listener, CopyTopic) or self.topics[listener.name] is listener
         for pattern in self.patterns.values():

@@ -310,14 +310,14 @@ class Engine:
             self.tell_of_work()
 
     def _fill(self, topic: CopyTopic) -> Steps[None]:
-        listeners = self.topics[topic.underlying].router.listeners
-        listeners.append(topic.copy)
+        router = self.topics[topic.underlying].router
+        router.follow(topic.copy)
         is_full = False
         try:
             yield from topic.fill(lambda: self.seq)
             is_full = True
         finally:
-            listeners.remove(topic.copy)
+            router.leave(topic.copy)
             if not is_full:
                 topic.give_up()
 

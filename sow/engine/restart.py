@@ -49,7 +49,7 @@ def restore(
 def _settle(topic: LiveTopic, last_seq: int) -> int:
     """Make what is made of records, now that all are there; returns the newest time of them."""
     topic.records.settle()
-    newest_us = int(topic.records.table.ts_us.max())
+    newest_us = int(topic.records.table.ts_us.max(initial=0))
     if isinstance(topic, CopyTopic):
         at_once(topic.fill(lambda: last_seq))
     else:

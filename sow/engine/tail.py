@@ -70,7 +70,7 @@ class Tail:
         """Which of them are newer than what a checkpoint already held of them."""
         newest = self._newest.get(records)
         if newest is None:
-            newest = self._newest[records] = int(records.table.seqs.max())
+            newest = self._newest[records] = int(records.table.seqs.max(initial=0))
         if not seqs or seqs[0] > newest:
             return repeat(True)
         found, held = records.table.slots.get, records.table.seqs

@@ -57,6 +57,20 @@ class Indexes:
     `memos` are the fields whose columns are to exist from the start (`Index` elements).
     """
 
+    __slots__ = (
+        "_decoder",
+        "_hearing",
+        "_held",
+        "_key",
+        "_keys",
+        "_memos",
+        "_pinned",
+        "hashes",
+        "sow_keys",
+        "table",
+        "watched",
+    )
+
     def __init__(
         self,
         table: Table,
@@ -67,14 +81,15 @@ class Indexes:
     ) -> None:
         self.table = table
         self._decoder = decoder
-        self.key = KeyIndex(table, keys) if keys else None
+        self._keys = keys
+        self._key: KeyIndex | None = None
         self.sow_keys = SowKeyIndex(table)
         # The key fields have their index already.
         wanted = {frozenset(paths): paths for paths in hash_indexes if set(paths) != set(keys)}
-        self.hashes = [HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values()]
+        self.hashes = tuple(HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values())
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values every publish must hand to `put`."""
-        self._pinned = frozenset(memos)
+        self._pinned = tuple(memos)
         self._memos: dict[Path, MemoColumn] = {}
         self._held: Counter[Deferred] = Counter()
         self._hearing: tuple[Deferred, ...] = ()
@@ -85,6 +100,13 @@ class Indexes:
     def memos(self) -> tuple[Path, ...]:
         """The fields that have a memo column now."""
         return tuple(self._memos)
+
+    @property
+    def key(self) -> KeyIndex | None:
+        """The index of the key fields, made when somebody first asks; None without key fields."""
+        if self._key is None and self._keys:
+            self._key = KeyIndex(self.table, self._keys)
+        return self._key
 
     # What happened to the records.
 
@@ -141,8 +163,8 @@ class Indexes:
         """Note the slots in all that is brought up to date later."""
         for index in self._hearing:
             index.touch(slots)
-        if self.key is not None:
-            self.key.touch(slots)
+        if self._key is not None:
+            self._key.touch(slots)
 
     def hold(self, index: Deferred) -> None:
         """Tell `index` what happens until it is let go, and do not make room by it until then."""
@@ -194,8 +216,8 @@ class Indexes:
             index.check(slots.tolist(), [values[path] for path in index.paths])
         for column in self._memos.values():
             column.check()
-        if self.key is not None:
-            self.key.check()
+        if self._key is not None:
+            self._key.check()
 
     # What queries use.
 

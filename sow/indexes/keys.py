@@ -31,6 +31,8 @@ try."""
 class KeyIndex:
     """Lookups by `paths`, the key fields of a table."""
 
+    __slots__ = ("_born", "_notes", "_table", "_unusual", "paths")
+
     def __init__(self, table: Table, paths: tuple[Path, ...]) -> None:
         self.paths = paths
         self._table = table
@@ -110,6 +112,8 @@ class KeyIndex:
 
 class SowKeyIndex:
     """The dictionary of SowKeys that a table makes when somebody first asks by SowKey."""
+
+    __slots__ = ("_table",)
 
     def __init__(self, table: Table) -> None:
         self._table = table

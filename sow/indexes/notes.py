@@ -37,6 +37,8 @@ class Deferred(Protocol):
 class Notes:
     """The slots that are to be read: those never read yet, and those touched since they were."""
 
+    __slots__ = ("_read_to", "_touched", "_touched_max")
+
     def __init__(self) -> None:
         self._read_to = 0
         """No slot from here on was ever read."""

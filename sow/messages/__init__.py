@@ -6,6 +6,7 @@ another name or other separators; its `Module` says which line of the table it m
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
@@ -14,6 +15,7 @@ from sow.messages.bflat import BFlat
 from sow.messages.fix import Fix
 from sow.messages.json import Json
 from sow.messages.scalars import Binary, Double, Int64, String
+from sow.paths import Path
 from sow.suggest import nearest
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Column",
     "Decoder",
     "MessageType",
+    "decoder_of",
     "message_type",
 ]
 
@@ -47,6 +50,13 @@ MESSAGE_TYPES_LATER = (
 )
 
 
+MESSAGE_TYPES_MAX = 64
+"""Configured message types that are kept, to be shared by all topics that have them."""
+DECODERS_MAX = 512
+"""Sets of fields whose decoders are kept, some kilobytes each: those of keys and indexes, and of
+filters that come and go. A hostile set of a thousand fields takes a quarter of a megabyte."""
+
+
 def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = None) -> MessageType:
     """The message type `name`, as configured by `options[name]` if there is such an entry.
 
@@ -56,7 +66,7 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
     options = options or {}
     chosen = options.get(name) or MessageTypeOptions(name=name, module=name)
     if chosen.module in MESSAGE_TYPES:
-        return MESSAGE_TYPES[chosen.module](chosen)
+        return _made(chosen)
     known = ", ".join(MESSAGE_TYPES)
     if chosen.module in MESSAGE_TYPES_LATER:
         raise NotAvailable(
@@ -65,3 +75,14 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
     meant = nearest(chosen.module, [*MESSAGE_TYPES, *MESSAGE_TYPES_LATER, *options])
     hint = f"did you mean {meant!r}?" if meant else f"known are {known}"
     raise ClientError(f"there is no message type {chosen.module!r}; {hint}")
+
+
+@lru_cache(maxsize=MESSAGE_TYPES_MAX)
+def _made(options: MessageTypeOptions) -> MessageType:
+    return MESSAGE_TYPES[options.module](options)
+
+
+@lru_cache(maxsize=DECODERS_MAX)
+def decoder_of(kind: MessageType, paths: tuple[Path, ...]) -> Decoder:
+    """A decoder of these paths, made once for all topics of the message type."""
+    return kind.decoder(paths)

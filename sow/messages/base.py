@@ -18,7 +18,7 @@ Column = list[Value]
 
 
 class Decoder(Protocol):
-    """Reads the same few paths out of batch after batch; made once per topic and path set."""
+    """Reads the same few paths out of batch after batch; made once for all topics of a type."""
 
     def columns(self, bodies: Sequence[bytes]) -> list[Column]:
         """One column per path, in the order the decoder was made with; bodies are known good."""
@@ -41,6 +41,10 @@ class MessageType(Protocol):
     """Has named fields, so that the server can make keys, filter and index."""
     enc: str | None
     """How a body travels inside a JSON line when it is not text: None, or "base64"."""
+
+    def __hash__(self) -> int:
+        """It is itself: what is made of it is kept by it."""
+        ...
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
         """A decoder of these paths."""

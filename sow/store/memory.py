@@ -21,16 +21,17 @@ from sow.store.protocols import Numbers, Slice, numbers
 
 Slots = NDArray[np.int64]
 
-CAPACITY_MIN = 16
-"""Slots of an empty table: topics of a pattern may be a hundred thousand, most of them small."""
+NO_NUMBERS = np.zeros(0, np.int64)
+NO_SOW_KEYS = np.zeros(0, np.uint64)
+"""The columns of every empty table: topics of a pattern may be a hundred thousand."""
 GROWTH = 2
 """By which columns grow: each record is copied about once."""
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
 MARKED_SHARE_MIN = 1 / 128
 """From this share of the slots on, marking them among all is faster than sorting them."""
-SowKeys = Callable[[Sequence[str]], "array[int]"]
-"""Makes the SowKeys of identities."""
+SowKeys = Callable[[str, Sequence[str]], "array[int]"]
+"""Makes the SowKeys of identities in a domain (`sow.keys.sow_keys`)."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
@@ -44,28 +45,50 @@ class Usage:
 
 
 class Table:
-    """Records of one topic. `sow_keys` makes the SowKeys of identities; None: these are the keys.
+    """Records of one topic. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
+    the keys themselves.
 
     `by_arrival`: records are ordered by when they came, not by their sequence numbers, which in a
     copy come in another order. What the table takes is counted in `usage` too.
     """
 
+    __slots__ = (
+        "_arrivals",
+        "_by_arrival",
+        "_by_sow_key",
+        "_domain",
+        "_free",
+        "_in_order",
+        "_keyed_to",
+        "_make_sow_keys",
+        "_sow_keys",
+        "_usage",
+        "bodies",
+        "born",
+        "bytes",
+        "expires_us",
+        "identities",
+        "seqs",
+        "slots",
+        "ts_us",
+    )
+
     def __init__(
         self,
         sow_keys: SowKeys | None,
+        domain: str = "",
         by_arrival: bool = False,
         usage: Usage | None = None,
     ) -> None:
         self._make_sow_keys = sow_keys
+        self._domain = domain
         self._usage = usage or Usage()
         self.slots: dict[str, int] = {}
         self.bodies: list[bytes | None] = []
         self.identities: list[str | None] = []
-        self.seqs = np.zeros(CAPACITY_MIN, np.int64)
-        self.ts_us = np.zeros(CAPACITY_MIN, np.int64)
-        self.born = np.zeros(CAPACITY_MIN, np.int64)
+        self.seqs = self.ts_us = self.born = NO_NUMBERS
         self.expires_us: NDArray[np.int64] | None = None
-        self._sow_keys = np.zeros(CAPACITY_MIN, np.uint64)
+        self._sow_keys = NO_SOW_KEYS
         self._by_sow_key: dict[int, int] = {}
         self._keyed_to = 0
         """Slots below it are in `_by_sow_key`; the others follow when somebody asks by SowKey."""
@@ -161,7 +184,9 @@ class Table:
         """Make the SowKeys of records that are new in these slots."""
         if self._make_sow_keys is None:
             return
-        sow_keys = self._make_sow_keys([self.identities[slot] or "" for slot in slots])
+        sow_keys = self._make_sow_keys(
+            self._domain, [self.identities[slot] or "" for slot in slots]
+        )
         self._sow_keys[slots] = sow_keys
         if self._keyed_to:
             keyed = zip(sow_keys, slots, strict=True)
@@ -314,7 +339,7 @@ class Table:
         if self.expires_us is not None:
             self.expires_us[start:end] = part.expires_us
         if self._make_sow_keys is not None:
-            self._sow_keys[start:end] = self._make_sow_keys(part.identities)
+            self._sow_keys[start:end] = self._make_sow_keys(self._domain, part.identities)
         grown = sum(map(len, part.bodies))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(part.bodies)

@@ -29,6 +29,17 @@ LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 class ConflatedCopy:
     """Ties an underlying topic, a filter and an interval to the copy they make."""
 
+    __slots__ = (
+        "_noted",
+        "condition",
+        "conflation",
+        "copy",
+        "enrichment",
+        "filled_seq",
+        "is_external",
+        "underlying",
+    )
+
     def __init__(
         self,
         copy: Records,

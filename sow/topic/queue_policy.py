@@ -10,9 +10,12 @@ outbox's business (`sow.delivery.outbox`).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
 
-from sow.definitions import BackPressure, ConflatedTopic
+from sow.definitions import BackPressure, ConflatedTopic, Definition
 from sow.keys import key_text
 from sow.messages.base import MessageType
 from sow.paths import Path, Value, parse_path, value_at
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 
 DISPLACEMENTS_MAX = 8
 """How often an update may be moved to the end before it keeps its place: no key starves."""
+
+POLICIES_MAX = 256
+"""Kinds of settings that are kept: a hundred thousand topics of a pattern have one."""
 
 Key = tuple[object, ...]
 Verdict = Literal["kept current", "kept both"]
@@ -37,14 +43,17 @@ def key_of(values: Sequence[Value], identity: str) -> Key:
 
 
 class QueuePolicy:
-    """The back-pressure settings of one topic at work."""
+    """The back-pressure settings of one topic at work, or of all that have the same
+    (`queue_policy`)."""
 
-    def __init__(self, settings: BackPressure, message_type: MessageType) -> None:
+    __slots__ = ("_decoder", "_match", "_message_type", "_of_copy", "appends", "merger", "policy")
+
+    def __init__(self, settings: BackPressure, of_copy: bool, message_type: MessageType) -> None:
         self.policy = settings.conflation_policy
         self.appends = settings.placement == "append"
         self.merger: CachedMerger | None = make_merger(settings, message_type)
         self._match: tuple[Path, ...] = tuple(map(parse_path, settings.match))
-        self._of_copy = isinstance(settings, ConflatedTopic)
+        self._of_copy = of_copy
         self._message_type = message_type
         self._decoder: Decoder | None = message_type.decoder(self._match) if self._match else None
 
@@ -80,3 +89,22 @@ class QueuePolicy:
             return "kept current"
         # A merged message is no state of the record: it is told whole.
         return folded if body is newer else folded._replace(new=body, delta=None, merged=True)
+
+
+def queue_policy(definition: Definition, message_type: MessageType) -> QueuePolicy:
+    """The policy of a definition. Topics with the same settings and messages share it, unless they
+    merge: each counts its own merges."""
+    of_copy = isinstance(definition, ConflatedTopic)
+    if definition.merger is not None or definition.merges:
+        return QueuePolicy(definition, of_copy, message_type)
+    return _shared(_values(definition), of_copy, message_type)
+
+
+@lru_cache(maxsize=POLICIES_MAX)
+def _shared(values: tuple[Any, ...], of_copy: bool, message_type: MessageType) -> QueuePolicy:
+    settings = BackPressure(**dict(zip(_NAMES, values, strict=True)))
+    return QueuePolicy(settings, of_copy, message_type)
+
+
+_NAMES = [one.name for one in fields(BackPressure)]
+_values = attrgetter(*_NAMES)

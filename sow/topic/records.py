@@ -8,7 +8,7 @@ bodies into records and changes; how those are written out is the renderer's bus
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 from typing import NamedTuple
 
 from sow.changes import Changes, Reason
@@ -18,22 +18,23 @@ from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
+from sow.messages import decoder_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
 from sow.steps import Steps
 from sow.store.memory import Table, Usage
 from sow.store.protocols import LogEntry
 from sow.topic.batch import Batch
-from sow.topic.queue_policy import QueuePolicy
+from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
 
 Columns = dict[Path, Column]
 WATCHED_MAX = 1024
 """Fields that filters of subscriptions may have read of every message: some two microseconds each
 for a batch, at the cost of all who publish."""
-DECODERS_MAX = 64
-"""Sets of fields whose decoders are kept, some kilobytes each: those of the indexes, and of the
-filters that come and go."""
+
+PATHS_MAX = 1024
+"""Lists of paths of definitions that are kept, some hundred bytes each."""
 
 
 class CheckedMessages(NamedTuple):
@@ -52,6 +53,23 @@ class Records:
     `usage`.
     """
 
+    __slots__ = (
+        "_coming",
+        "_read_paths",
+        "_watched",
+        "definition",
+        "domain",
+        "folding",
+        "indexes",
+        "keys",
+        "message_type",
+        "name",
+        "renderer",
+        "retains",
+        "since_seq",
+        "table",
+    )
+
     def __init__(
         self,
         definition: Definition,
@@ -63,19 +81,19 @@ class Records:
         self.definition = definition
         self.name = definition.name
         self.message_type = message_type
-        self.keys = tuple(parse_path(key) for key in keys)
+        self.keys = _paths(tuple(keys))
         self.domain = domain
         self.renderer = Renderer(self.name, message_type, self.keys)
-        self.folding = QueuePolicy(definition, message_type)
+        self.folding = queue_policy(definition, message_type)
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
         self.table = Table(
-            partial(sow_keys, domain) if self.keys else None,
+            sow_keys if self.keys else None,
+            domain,
             by_arrival=not isinstance(definition, Topic) or definition.system,
             usage=usage,
         )
-        self._decoders: dict[tuple[Path, ...], Decoder] = {}
         self.indexes = self._make_indexes(definition)
         self._coming: Indexes | None = None
         """The indexes that will take their place, while they are being made."""
@@ -89,8 +107,8 @@ class Records:
             self.table,
             self.decoder,
             self.keys,
-            tuple(tuple(map(parse_path, fields)) for fields in definition.hash_indexes),
-            tuple(map(parse_path, definition.indexes)),
+            tuple(map(_paths, definition.hash_indexes)),
+            _paths(definition.indexes),
         )
 
     def redefine(self, definition: Definition) -> None:
@@ -99,7 +117,7 @@ class Records:
 
     def refold(self) -> None:
         """Go on with the queue policy that the definition has now."""
-        self.folding = QueuePolicy(self.definition, self.message_type)
+        self.folding = queue_policy(self.definition, self.message_type)
 
     def begin_after(self, seq: int) -> None:
         """Log entries of the topic's name up to `seq` are not its own."""
@@ -127,13 +145,8 @@ class Records:
         return tuple(dict.fromkeys((*self.keys, *self._watched)))
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
-        """A decoder of these paths, made once for as long as it is in use."""
-        found = self._decoders.get(paths)
-        if found is None:
-            if len(self._decoders) >= DECODERS_MAX:
-                self._decoders = {}
-            found = self._decoders[paths] = self.message_type.decoder(paths)
-        return found
+        """A decoder of these paths, made once."""
+        return decoder_of(self.message_type, paths)
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Read these fields of every message as it comes in, because a filter needs them."""
@@ -384,3 +397,9 @@ class Records:
             return identity
         slot = self.table.slots.get(identity)
         return str(sow_key(self.domain, identity)) if slot is None else self.table.sow_key(slot)
+
+
+@lru_cache(maxsize=PATHS_MAX)
+def _paths(texts: tuple[str, ...]) -> tuple[Path, ...]:
+    """The paths that a definition names, shared by the topics of a pattern."""
+    return tuple(map(parse_path, texts))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sow.definitions import Topic
 from sow.delivery import term_index
+from sow.delivery.feed_index import FeedIndex
 from tests.core.harness import World
 
 TOPIC = Topic("orders", "json", keys=("/id",))
@@ -47,7 +48,8 @@ def test_feeds_hear_the_same_with_and_without_the_index(retain, conflation, monk
     @given(st.lists(st.tuples(filters, st.booleans()), min_size=1, max_size=8), operations)
     def law(subscriptions, log):
         with_index, without = World(topic), World(topic)
-        without.engine.topics["orders"].router._attributes.add = lambda feed: False
+        index = without.engine.topics["orders"].router._attributes = FeedIndex()
+        index.add = lambda feed: False
         assert heard(with_index, subscriptions, log) == heard(without, subscriptions, log)
 
     def heard(world, subscriptions, log):

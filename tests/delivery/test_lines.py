@@ -11,7 +11,7 @@ from sow.encodings import LINES
 from sow.topic.rendering import Shape
 from sow.topic.updates import Update
 from tests.delivery.making import unframed
-from tests.topic.making import ORDERS, body, changed, put, records
+from tests.topic.making import ORDERS, allow, body, changed, put, records
 
 
 def lines(definition=ORDERS, **key):
@@ -153,5 +153,5 @@ def test_a_delivery_is_dated_once_its_topics_policy_is_another():
     told = Told({"id": 1})
     assert told.delivery.policy == "conflate"
     assert not told.delivery.is_dated
-    told.lines.topic.folding.policy = "off"
+    allow(told.lines.topic, "off")
     assert told.delivery.is_dated

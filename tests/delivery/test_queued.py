@@ -15,7 +15,7 @@ from sow.delivery.queued import (
 from sow.encodings import LINES
 from sow.topic.updates import Update
 from tests.delivery.making import unframed, wording
-from tests.topic.making import body
+from tests.topic.making import allow, body
 
 
 def entered(membership, identity="1", place=None, seq=1, lines=None, **fields):
@@ -49,14 +49,14 @@ def test_a_delivery_says_what_its_topics_allowed_when_it_was_said():
     update = Update("1", False, body(id=1), 1, 0, 1, 0)
     delivery = Delivery("sub", LINES, [lines.line(update)], [(lines, update)])
     entry = QueuedDelivery(Membership("sub"), delivery, 3, 4)
-    lines.topic.folding.policy = "off"
+    allow(lines.topic, "off")
     assert (entry.policy, entry.group, entry.since_us) == ("conflate", 3, 4)
     assert (entry.message_count, entry.frame) == (1, delivery.frame)
 
 
 def test_an_update_says_what_its_topic_allows_now():
     entry = entered(Membership("sub"))
-    entry.lines.topic.folding.policy = "off"
+    allow(entry.lines.topic, "off")
     assert entry.policy == "off"
 
 
@@ -120,7 +120,7 @@ def test_nothing_is_folded_into_what_stands_behind_a_closed_place():
 
 def test_frames_that_are_always_conflated_are_counted():
     lines, membership = wording(), Membership("sub")
-    lines.topic.folding.policy = "always"
+    allow(lines.topic, "always")
     update = Update("1", False, body(id=1), 1, 0, 1, 0)
     delivery = Delivery("sub", LINES, [lines.line(update)], [(lines, update)])
     membership.add(delivery)

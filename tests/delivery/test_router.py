@@ -87,6 +87,6 @@ def test_listeners_hear_before_feeds(following):
             order.append(("listener", len(batch), now_us))
 
     following.feed("all")
-    following.router.listeners.append(Listener())
+    following.router.follow(Listener())
     following.heard({"id": 1}, {"id": 2})
     assert order == [("listener", 2, 0)]

@@ -13,7 +13,7 @@ def test_publishes_hand_over_only_what_hash_indexes_need() -> None:
 
 
 def test_the_key_fields_need_no_further_index() -> None:
-    assert Topic("/id").indexes.hashes == []
+    assert Topic("/id").indexes.hashes == ()
 
 
 def test_the_same_fields_are_indexed_once() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 
 from sow.expressions import compile_filter, parse_order_by
 from sow.indexes import Indexes
@@ -26,7 +26,7 @@ class Topic:
 
     def __init__(self, *hashes: str, keys: str = "/id", memos: str = "") -> None:
         self.keys = paths(keys)
-        self.table = Table(partial(sow_keys, "topic"))
+        self.table = Table(sow_keys, "topic")
         self.indexes = Indexes(
             self.table,
             decoder,

@@ -432,7 +432,7 @@ MUTATIONS = (
     Mutation(
         "a conflated topic that is removed still hears",
         "sow/engine/catalog.py",
-        "            self.topics[topic.underlying].router.listeners.remove(topic)\n",
+        "            self.topics[topic.underlying].router.leave(topic)\n",
         "",
     ),
     Mutation(

@@ -16,16 +16,12 @@ def key(identity):
     return sow_key("t", identity)
 
 
-def keys(identities):
-    return sow_keys("t", identities)
-
-
 class Beside:
     """A table, and a dictionary in order of first publication that says what it ought to hold."""
 
     def __init__(self, **more):
         self.usage = Usage()
-        self.table = Table(keys, usage=self.usage, **more)
+        self.table = Table(sow_keys, "t", usage=self.usage, **more)
         self.model = {}
         self.seq = 0
 
@@ -65,7 +61,7 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
 
 
 def test_a_copy_orders_records_by_when_they_came():
-    by_seq, by_arrival = Table(keys), Table(keys, by_arrival=True)
+    by_seq, by_arrival = Table(sow_keys, "t"), Table(sow_keys, "t", by_arrival=True)
     for table in (by_seq, by_arrival):
         table.put(["late"], [b""], [9], [0])
         table.drop(["late"])
@@ -76,7 +72,7 @@ def test_a_copy_orders_records_by_when_they_came():
 
 @given(names)
 def test_a_record_is_found_by_its_key_and_by_nothing_that_looks_like_it(identities):
-    table = Table(keys)
+    table = Table(sow_keys, "t")
     table.put(identities, [b""] * len(identities), range(len(identities)), [0] * len(identities))
     for identity in identities:
         slot = table.slots[identity]
@@ -89,7 +85,7 @@ def test_a_record_is_found_by_its_key_and_by_nothing_that_looks_like_it(identiti
 
 
 def test_keys_of_records_that_have_just_gone_are_still_told():
-    table = Table(keys)
+    table = Table(sow_keys, "t")
     table.put(["a", "b"], [b"", b""], [1, 2], [0, 0])
     gone, slots, _ = table.drop(["b", "a", "c"])
     assert gone == ["b", "a"]
@@ -107,7 +103,7 @@ def test_without_a_function_an_identity_is_its_own_key():
 
 
 def test_a_lifetime_goes_with_the_state_that_had_it():
-    table = Table(keys)
+    table = Table(sow_keys, "t")
     table.put(["a"], [b"1"], [1], [0])
     assert table.expires_us is None
     table.put(["b"], [b"1"], [2], [0], expires_us=50)
@@ -121,7 +117,7 @@ def test_what_is_cut_in_slices_is_put_back_as_it_was(log, size):
     for step, identities in log:
         getattr(beside, step)(identities)
     back, usage = None, Usage()
-    back = Table(keys, usage=usage)
+    back = Table(sow_keys, "t", usage=usage)
     parts = range(0, len(beside.table.bodies) + 1, size)
     for start in reversed(parts):  # slices of a checkpoint may come in any order
         back.restore(beside.table.slice(start, size))
@@ -134,11 +130,11 @@ def test_what_is_cut_in_slices_is_put_back_as_it_was(log, size):
 
 
 def test_the_newest_state_of_a_record_stays_however_slices_overlap():
-    old, new = Table(keys), Table(keys)
+    old, new = Table(sow_keys, "t"), Table(sow_keys, "t")
     old.put(["a"], [b"old"], [1], [0], expires_us=70)
     new.put(["a"], [b"newer"], [5], [0])
     for parts in ((old, new), (new, old)):
-        back = Table(keys)
+        back = Table(sow_keys, "t")
         for part in parts:
             back.restore(part.slice(0, 10))
         assert [back.bodies[slot] for slot in back.live()] == [b"newer"]
@@ -152,7 +148,7 @@ def test_a_record_may_stand_twice_in_what_is_put_back():
         [b"old", b"b", b"new"],
         *map(numbers, ([1, 2, 3], [0] * 3, [1, 2, 3], [9, 0, 0])),
     )
-    back = Table(keys, usage=Usage())
+    back = Table(sow_keys, "t", usage=Usage())
     back.restore(twice)
     back.restore(twice.at([0], str))
     back.settle()
@@ -162,14 +158,14 @@ def test_a_record_may_stand_twice_in_what_is_put_back():
 
 
 def test_lifetimes_may_differ_within_a_batch():
-    table = Table(keys)
+    table = Table(sow_keys, "t")
     table.put(["a", "b"], [b"", b""], [1, 2], [0, 0], expires_us=[0, 70])
     assert table.expires_us.tolist()[:2] == [0, 70]
 
 
 def test_a_table_that_is_forgotten_counts_no_more():
     usage = Usage()
-    one, other = Table(keys, usage=usage), Table(keys, usage=usage)
+    one, other = Table(sow_keys, "t", usage=usage), Table(sow_keys, "t", usage=usage)
     one.put(["a"], [b"12345"], [1], [0])
     other.put(["a"], [b"1"], [2], [0])
     one.forget()
@@ -180,7 +176,7 @@ def test_a_table_that_is_forgotten_counts_no_more():
 
 @pytest.mark.parametrize("spoil", ["bytes", "identities", "free"])
 def test_a_check_finds_a_table_that_is_not_true(spoil):
-    table = Table(keys)
+    table = Table(sow_keys, "t")
     table.put(["a", "b"], [b"1", b"2"], [1, 2], [0, 0])
     if spoil == "bytes":
         table.bytes += 1

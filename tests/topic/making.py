@@ -1,10 +1,12 @@
 """Records of one topic for the tests of what is done with them: no engine, no clock."""
 
 import json
+from dataclasses import replace
 
 from sow.changes import Changes
 from sow.definitions import Topic
 from sow.messages import message_type
+from sow.topic.queue_policy import queue_policy
 from sow.topic.records import Records
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/symbol",),))
@@ -40,3 +42,9 @@ def changed(target, *pairs):
     count = len(pairs)
     changes = Changes(target.name, names, (), olds, news, range(1, count + 1), [0] * count)
     return target.batch(changes, {})
+
+
+def allow(topic, policy):
+    """Let a topic fold as this ConflationPolicy says; what it had is shared by others."""
+    definition = replace(topic.definition, conflation_policy=policy)
+    topic.folding = queue_policy(definition, topic.message_type)

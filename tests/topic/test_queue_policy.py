@@ -6,12 +6,12 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Merge, Topic
 from sow.messages import message_type
-from sow.topic.queue_policy import QueuePolicy, key_of
+from sow.topic.queue_policy import key_of, queue_policy
 from sow.topic.updates import Update
 
 
 def policy(**settings):
-    return QueuePolicy(Topic("orders", "json", keys=("/id",), **settings), message_type("json"))
+    return queue_policy(Topic("orders", "json", keys=("/id",), **settings), message_type("json"))
 
 
 def update(identity="1", told=True, **fields):
@@ -79,7 +79,7 @@ def test_counts_say_how_many_messages_stand_behind_one():
 
 def test_what_a_copy_holds_says_itself_what_it_stands_for():
     copy = ConflatedTopic("copy", "json", "orders", merges=(Merge("/n", "count"),))
-    folded = QueuePolicy(copy, message_type("json")).fold(update(n=5), update(n=2))
+    folded = queue_policy(copy, message_type("json")).fold(update(n=5), update(n=2))
     assert json.loads(folded.new)["n"] == 7
 
 

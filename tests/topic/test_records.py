@@ -110,15 +110,11 @@ def test_filters_that_come_and_go_have_nothing_compiled_before_a_message_comes(m
     assert len(made) == 1
 
 
-def test_decoders_are_kept_for_some_sets_of_fields(monkeypatch):
-    monkeypatch.setattr(module, "DECODERS_MAX", 3)
-    target = records()
-    paths = [parse_path(f"/p{number}") for number in range(5)]
-    before = target.decoder((paths[0],))
-    assert target.decoder((paths[0],)) is before
-    for count in range(1, 6):
-        target.decoder(tuple(paths[:count]))
-    assert len(target._decoders) <= 3
+def test_topics_of_a_pattern_share_what_reads_and_folds_their_messages():
+    one, other = records(), records()
+    assert one.decoder(one.keys) is other.decoder(other.keys)
+    assert one.folding is other.folding
+    assert one.keys is other.keys
 
 
 def test_how_many_fields_filters_may_name_is_bounded(monkeypatch):
