@@ -18,6 +18,11 @@ from sow.expressions import Filter
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 
+NO_FEEDS: dict[FeedKey, list[Feed]] = {}
+NONE_UNFILED: dict[Feed, None] = {}
+"""What every router has that nobody has followed yet, and never added to: most topics of a pattern,
+of which there may be a hundred thousand, are only stored."""
+
 
 class Listener(Protocol):
     """Something other than a feed that follows a topic, such as a conflated copy."""
@@ -39,11 +44,11 @@ class Router:
     def __init__(self, topic: Records) -> None:
         self.topic = topic
         self.listeners: tuple[Listener, ...] = ()
-        self._feeds: dict[FeedKey, list[Feed]] = {}
+        self._feeds = NO_FEEDS
         self._attributes: FeedIndex | None = None
         """Made for the first feed with a filter: most topics of a pattern never have one."""
         self._filed = 0
-        self._unfiled: dict[Feed, None] = {}
+        self._unfiled = NONE_UNFILED
 
     def feeds(self) -> Iterator[Feed]:
         """All feeds."""
@@ -88,6 +93,8 @@ class Router:
         """Let a feed hear what becomes of the topic from now on."""
         if feed.condition is not None:
             self.topic.watch(feed.condition.paths)
+        if not self._feeds:
+            self._feeds, self._unfiled = {}, {}
         self._feeds.setdefault(feed.key, []).append(feed)
         if feed.condition is not None and self._attributes is None:
             self._attributes = FeedIndex()

@@ -10,7 +10,6 @@ Whoever drives the engine stores each group's entries in order, then calls `rele
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from conflated_topics import Removal
 from sow.definitions import Configuration, ConflatedTopic
@@ -114,7 +113,7 @@ class Engine:
     def look_after_topic(self, topic: LiveTopic) -> None:
         """A topic has come into being: do what falls due there, and tell who wants to know."""
         if topic.falls_due:
-            self.timers.add(topic, partial(self._work, topic))
+            self.timers.add(topic, self._work)
         for listener in self._topic_listeners:
             listener(topic)
 

@@ -9,7 +9,7 @@ conflated topic comes before what is made from it. Times are in microseconds; no
 import heapq
 import itertools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from sow.steps import Steps
 
@@ -27,14 +27,14 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timed]] = []
-        self._added: dict[Timed, tuple[int, Callable[[int], None]]] = {}
+        self._added: dict[Timed, tuple[int, Callable[[Any, int], None]]] = {}
         self._noted: dict[Timed, int] = {}
         self._done: dict[Timed, None] = {}
         """What has been done in a run that goes on: it is not waited for until the run is over."""
         self._numbers = itertools.count()
 
-    def add(self, item: Timed, act: Callable[[int], None]) -> None:
-        """`act(now_us)` is called when `item` is due."""
+    def add(self, item: Timed, act: Callable[[Any, int], None]) -> None:
+        """`act(item, now_us)` is called when `item` is due."""
         self._added[item] = (next(self._numbers), act)
         self.note(item)
 
@@ -98,7 +98,7 @@ class Timers:
 
     def _act(self, item: Timed, now_us: int) -> None:
         try:
-            self._added[item][1](now_us)
+            self._added[item][1](item, now_us)
         except Exception:
             # It would fail again at once, and for ever.
             self._done.pop(item, None)

@@ -7,7 +7,6 @@ them what happened, and knows nothing of queries: `sow.query` chooses among them
 makes for itself alone hears of changes too, for as long as it is held (`hold`).
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -91,7 +90,7 @@ class Indexes:
         """The fields whose values every publish must hand to `put`."""
         self._pinned = tuple(memos)
         self._memos: dict[Path, MemoColumn] = {}
-        self._held: Counter[Deferred] = Counter()
+        self._held: tuple[Deferred, ...] = ()
         self._hearing: tuple[Deferred, ...] = ()
         for path in memos:
             self.memo(path)
@@ -168,13 +167,15 @@ class Indexes:
 
     def hold(self, index: Deferred) -> None:
         """Tell `index` what happens until it is let go, and do not make room by it until then."""
-        self._held[index] += 1
+        self._held += (index,)
         self._look_who_hears()
 
     def let_go(self, indexes: Sequence[Deferred]) -> None:
         """Undo one `hold` of each."""
-        self._held.subtract(indexes)
-        self._held += Counter()
+        held = list(self._held)
+        for index in indexes:
+            held.remove(index)
+        self._held = tuple(held)
         self._look_who_hears()
 
     def _look_who_hears(self) -> None:

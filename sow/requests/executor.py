@@ -151,7 +151,7 @@ class Executor:
             return False
         session.disconnect()
         dropped = self._dropped[session] = Dropped(session, now_us + timeout_us)
-        self.engine.timers.add(dropped, lambda _now_us: self.close(session, "expired"))
+        self.engine.timers.add(dropped, lambda _dropped, _now_us: self.close(session, "expired"))
         return True
 
     def close(self, session: Session, why: str = "disconnected") -> None:

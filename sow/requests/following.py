@@ -5,7 +5,6 @@ subscription's pattern is followed from its beginning.
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from sow.commands import Command
 from sow.delivery.conflated_strands import ConflatedStrand
@@ -145,7 +144,7 @@ class Following:
         engine.flush_strand(strand)
         strand.join_at(subscription.session, engine.seq if seq is None else seq)
         if isinstance(strand, ConflatedStrand):
-            engine.timers.add(strand, partial(engine.release_strand, strand))
+            engine.timers.add(strand, engine.release_strand)
 
     def _follow_new(self, topic: LiveTopic) -> None:
         """A topic has come into being: those who follow patterns may want it."""

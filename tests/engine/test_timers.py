@@ -20,15 +20,12 @@ def made(*dues_us):
     """Timers with an item for each time, and what has been done, as (item, time)."""
     timers, done, items = Timers(), [], [Item(due_us) for due_us in dues_us]
 
-    def act(item):
-        def carry_out(now_us):
-            done.append((items.index(item), now_us))
-            item.at_us = None
-
-        return carry_out
+    def act(item, now_us):
+        done.append((items.index(item), now_us))
+        item.at_us = None
 
     for item in items:
-        timers.add(item, act(item))
+        timers.add(item, act)
     return timers, items, done
 
 
@@ -72,7 +69,7 @@ def test_what_is_due_later_than_it_was_waits():
 def test_what_is_due_again_at_once_waits_its_turn():
     timers, items, done = made(10, 10)
 
-    def again(now_us):
+    def again(_item, now_us):
         done.append((0, now_us))
 
     timers.add(items[0], again)
@@ -100,11 +97,11 @@ def test_something_that_is_due_and_was_not_noted_is_found_out():
 def test_between_two_steps_others_are_noted_and_what_was_done_waits():
     timers, items, done = made(10, 10, None)
 
-    def again(now_us):
+    def again(_item, now_us):
         done.append((0, now_us))
 
     timers.add(items[0], again)
-    timers.add(items[1], lambda now_us: done.append((1, now_us)))
+    timers.add(items[1], lambda _item, now_us: done.append((1, now_us)))
     steps = timers.run(10)
     next(steps)
     timers.note(items[0])
@@ -131,7 +128,7 @@ def test_a_run_that_is_given_up_forgets_nothing():
 def test_what_fails_is_not_tried_again_until_it_is_noted():
     timers, items, done = made(10, 10)
 
-    def fail(_now_us):
+    def fail(_item, _now_us):
         raise ValueError("no")
 
     timers.add(items[0], fail)
