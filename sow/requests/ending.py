@@ -64,7 +64,7 @@ class Ending:
         self._end_some(session)
         if self._register.of(session):
             leaver = Leaver(self._register, session)
-            self._engine.timers.add(leaver, lambda _now_us: self._go_on(leaver))
+            self._engine.timers.add(leaver, lambda _item, _now_us: self._go_on(leaver))
             self._engine.tell_of_work()
 
     def _end_some(self, session: Session) -> None:
