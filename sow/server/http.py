@@ -26,7 +26,7 @@ from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import ask
 from sow.requests.executor import OPERATOR, Executor
-from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed
+from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
@@ -143,6 +143,7 @@ class HttpDoor:
     ) -> web.StreamResponse:
         """Rows as an Arrow stream: a column for each field, or (`meta`) rows as those of the
         log."""
+        await warm_up()
         turns = self._driver.turns
         batches: Iterable[RecordBatch] = (
             of_snapshot(rows)

@@ -24,7 +24,7 @@ from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
 from sow.lists import comma_list
 from sow.media_types import ARROW, JSON, NDJSON
 from sow.requests.consumers import Consumers
-from sow.server.arrow import ArrowStream, of_log
+from sow.server.arrow import ArrowStream, of_log, warm_up
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted
 from sow.server.parameters import asked_of, read_count, read_seconds
@@ -78,6 +78,8 @@ class LogDoor:
         response.content_type = kind
         await response.prepare(request)
         rows = log_pieces(self._driver.journal, part, topics, condition)
+        if kind == ARROW:
+            await warm_up()
         pieces = _arrow(rows) if kind == ARROW else map(_lines, rows)
         await write_pieces(self._driver.turns, READING, response, pieces)
         return response

@@ -26,7 +26,7 @@ from sow.lists import comma_list
 from sow.media_types import ARROW
 from sow.query import Query
 from sow.requests.asking import ask
-from sow.server.arrow import of_snapshot, streamed
+from sow.server.arrow import of_snapshot, streamed, warm_up
 from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
@@ -142,6 +142,7 @@ class SnapshotDoor:
         response = web.StreamResponse(headers={"SOW-Bookmark": str(taken.bookmark)})
         response.content_type = ARROW
         await response.prepare(request)
+        await warm_up()
         pieces = streamed(of_snapshot(taken.parts[part]))
         await write_pieces(self._driver.turns, "reading a snapshot", response, pieces)
         taken.touch(self._driver.now_us())

@@ -1,6 +1,8 @@
 """Rows in Arrow: the six columns of every row, columns of fields, and what writers send."""
 
 import io
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -91,6 +93,24 @@ def test_a_record_as_it_stands_is_the_publish_that_made_it_so(monkeypatch):
 def test_fields_become_columns_and_what_has_none_becomes_one(topic, columns):
     batches = with_world(lambda world: made(of_documents(snapshot_of(world, topic))))
     assert pa.Table.from_batches(batches).to_pydict() == columns
+
+
+FIRST_ROWS = """
+import asyncio, sys
+import pyarrow as pa
+from sow.server.arrow import warm_up
+asyncio.run(warm_up())
+there = set(sys.modules)
+pa.array(["a"], pa.string())
+print(sorted(set(sys.modules) - there))
+"""
+
+
+def test_the_first_rows_wait_for_no_import():
+    said = subprocess.run(
+        [sys.executable, "-c", FIRST_ROWS], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "[]\n"
 
 
 def test_columns_are_made_in_turns_and_what_takes_long_in_a_thread():
