@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from sow.messages.making import ROWS_AT_ONCE, Making, made, parts
+from sow.messages.making import PART_ROWS, Making, made, parts
 
 Item = TypeVar("Item")
 
@@ -103,8 +103,8 @@ def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> Making[set[str]]:
         long = rf'"(?:{"|".join(doubles)})"\s*:\s*-?(?:{LONG_NUMBER})'
     places = yield partial(_matching, documents, long)
     matching: list[bytes] = []
-    for start in range(0, len(places), ROWS_AT_ONCE):
-        matching += [bodies[at] for at in places[start : start + ROWS_AT_ONCE].to_pylist()]
+    for start in range(0, len(places), PART_ROWS):
+        matching += [bodies[at] for at in places[start : start + PART_ROWS].to_pylist()]
         yield None
     texts = yield from _texts_of(matching, doubles)
     exact = set()

@@ -15,7 +15,7 @@ Making = Generator[Apart | None, Any, Result]
 """Short steps, as those of `sow.steps`, some of which want something done apart and are sent what
 it returns: work of Arrow's own that takes long and holds no lock of Python's, for a thread."""
 
-ROWS_AT_ONCE = 1_000
+PART_ROWS = 1_000
 """Rows that one step looks at: a millisecond at most."""
 
 
@@ -33,5 +33,5 @@ def made(making: Making[Result]) -> Result:
 
 def parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """As many as one step may look at."""
-    for start in range(0, len(items), ROWS_AT_ONCE):
-        yield items[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(items), PART_ROWS):
+        yield items[start : start + PART_ROWS]

@@ -100,8 +100,8 @@ def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts):
     bodies = [b'{"f":%b}' % text.encode() for text in texts]
     whole = table_of_json(bodies)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow, "ROWS_AT_ONCE", 2)
-        patch.setattr(making, "ROWS_AT_ONCE", 2)
+        patch.setattr(arrow, "PART_ROWS", 2)
+        patch.setattr(making, "PART_ROWS", 2)
         in_steps = table_of_json(bodies)
         read = table_of_documents([{"f": json.loads(text)} for text in texts])
     assert in_steps.schema == whole.schema

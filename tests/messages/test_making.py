@@ -17,6 +17,6 @@ def test_what_is_to_be_done_apart_is_done_and_sent_back():
 
 
 def test_items_come_in_parts(monkeypatch):
-    monkeypatch.setattr(making, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(making, "PART_ROWS", 2)
     assert list(parts(b"abcde")) == [b"ab", b"cd", b"e"]
     assert list(parts([])) == []
