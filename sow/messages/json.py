@@ -9,6 +9,7 @@ read again record by record, which is slower, names the culprit, and gives the s
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import orjson
 
 from sow.definitions import MessageTypeOptions
@@ -21,12 +22,18 @@ from sow.paths import Path
 NESTING_MAX = 250
 """Levels of objects and arrays in one message; what the JSON libraries can also write."""
 
+LEVELS_AT_ONCE = 64 * 1024
+"""Brackets that are counted in one go, at ten bytes of memory each."""
+
 OPEN, CLOSE = b"{}"
 # Digits become 0 and E becomes e, so that a number's shape can be searched for; + is left out.
 SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 # A number overflows a double only with an exponent of three digits or some 200 digits in all.
 LONG_EXPONENT = b"e000"
 LONG_NUMBER = b"0" * 200
+# A bracket of either kind becomes a square one; all but brackets and quotes is left out.
+ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
+BUT_BRACKETS = bytes(set(range(256)).difference(b'{}[]"'))
 BEFORE_A_NUMBER = (b":", b",", b"[", b" ", b"\t", b"")
 
 
@@ -121,7 +128,7 @@ def _is_plain(bodies: Sequence[bytes]) -> bool:
         and b"\r" not in block
         and _is_utf8(block)
         and not _may_overflow(block)
-        and not _may_nest_deeply(bodies)
+        and not any(map(_nests_deeply, bodies))
     )
 
 
@@ -152,21 +159,34 @@ def _has_long_exponent(shape: bytes) -> bool:
     return False
 
 
-def _may_nest_deeply(bodies: Sequence[bytes]) -> bool:
-    if max(map(len, bodies), default=0) <= 2 * NESTING_MAX:
+def _nests_deeply(body: bytes) -> bool:
+    """Whether a JSON text is nested deeper than allowed; of what is no JSON, whatever comes out.
+
+    A wide message has as many brackets as a deep one. So all but brackets and quotes is left out,
+    then what stands in strings; of what is left each opens or closes a level.
+    """
+    if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
         return False
-    return any(_openings(body) > NESTING_MAX for body in bodies)
-
-
-def _openings(body: bytes) -> int:
-    return body.count(b"{") + body.count(b"[")
+    if b"\\" in body:
+        body = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    left = body.translate(ONE_BRACKET, BUT_BRACKETS).replace(b'""', b"")
+    left = b"".join(left.split(b'"')[::2])
+    level = 0
+    for at in range(0, len(left), LEVELS_AT_ONCE):
+        brackets = np.frombuffer(left[at : at + LEVELS_AT_ONCE], np.int8)
+        # One up for [ and one down for ], which stand around 92 in ASCII.
+        levels = level + np.cumsum(92 - brackets, dtype=np.int64)
+        if levels.max() > NESTING_MAX:
+            return True
+        level = int(levels[-1])
+    return False
 
 
 def _checked(body: bytes, index: int) -> object:
     """The document of one body, with everything checked; raises BadMessage with `index`."""
     try:
         document = orjson.loads(body)
-        if isinstance(document, dict) and _depth_is_fine(body, document):
+        if isinstance(document, dict) and not _nests_deeply(body):
             return msgspec.json.decode(body)
     except READ_FAILURES as error:
         detail = str(error)
@@ -179,20 +199,3 @@ def _checked(body: bytes, index: int) -> object:
     if "infinity" in detail or "out of range" in detail:
         detail = f"number out of range, at most 1.8e308 fits: {detail}"
     raise BadMessage(f"message {index} is not a JSON object: {clipped(detail)}", index=index)
-
-
-def _depth_is_fine(body: bytes, document: object) -> bool:
-    if _openings(body) <= NESTING_MAX:
-        return True
-    level = [document]
-    for _ in range(NESTING_MAX):
-        level = [child for item in level for child in _children(item)]
-        if not level:
-            return True
-    return False
-
-
-def _children(item: object) -> Sequence[object]:
-    """The containers directly within a container."""
-    values = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-    return [value for value in values if isinstance(value, dict | list)]

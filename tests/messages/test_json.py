@@ -1,3 +1,4 @@
+import json
 import random
 import timeit
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadMessage
+from sow.messages import json as json_messages
 from sow.messages import message_type
 from sow.messages.json import NESTING_MAX, JsonDecoder
 from sow.messages.json_columns import columns_reader
@@ -189,6 +191,38 @@ def test_nesting_of_any_depth_is_refused_as_a_bad_message(levels):
 def test_many_brackets_side_by_side_are_not_nesting():
     body = b'{"b":[' + b"[]," * 999 + b"[]]}"
     assert decoder("/a").read([body])[0] == [body]
+
+
+def deep(value, level=1):
+    """How deep a document is nested."""
+    children = value.values() if isinstance(value, dict) else value
+    below = [deep(one, level + 1) for one in children if isinstance(one, dict | list)]
+    return max(below, default=level)
+
+
+texts = st.text(st.sampled_from('[]{}"\\a,'), max_size=6)
+nests = st.recursive(
+    st.none() | texts,
+    lambda some: st.lists(some, max_size=4) | st.dictionaries(texts, some, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(st.dictionaries(texts, nests, max_size=4), st.booleans())
+def test_levels_are_counted_whatever_stands_in_strings(document, compact):
+    body = json.dumps(document, separators=(",", ":") if compact else None).encode()
+    levels = deep(document)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_messages, "LEVELS_AT_ONCE", 3)
+        for bound in (levels, levels - 1):
+            patch.setattr(json_messages, "NESTING_MAX", bound)
+            assert json_messages._nests_deeply(body) == (levels > bound)
+
+
+def test_a_wide_message_is_read_by_the_fast_reader(monkeypatch):
+    monkeypatch.setattr(json_messages, "_checked", None)
+    body = json.dumps({"a": 1, "b": [{"c": [n]} for n in range(1000)]}).encode()
+    assert decoder("/a").read([body]) == ([body], [[1]])
 
 
 def test_a_field_may_be_value_in_one_record_and_container_in_another():
