@@ -92,8 +92,11 @@ Read = Command | Refused | Publishes
 """What the frames of a client hold."""
 
 
-def read_frames(frames: Iterable[bytes]) -> list[Read]:
+def read_frames(frames: Sequence[bytes]) -> list[Read]:
     """The commands of short frames in order, with plain publishes put together."""
+    if len(frames) == 1:
+        # One that came alone has nothing to share.
+        return list(read_frame(frames[0]))
     read: list[Read] = []
     for plain, run in groupby(frames, lambda frame: frame.startswith(BEGINNING)):
         together = list(run)
@@ -157,16 +160,16 @@ def put_together(reads: Iterable[Read]) -> Iterator[Read]:
         if alike is None:
             yield from run
             continue
-        commands = [command for command in run if isinstance(command, Command)]
-        if len(commands) == 1:
-            yield commands[0]
-        else:
-            bodies = [command.bodies for command in commands]
-            acks = [
-                (command.cid, acks_of(command.acks, command.cid is not None))
-                for command in commands
-            ]
-            yield _columns(*alike, bodies, acks, partial(iter, commands))
+        first, *others = run
+        if not others:
+            yield first
+            continue
+        commands = [command for command in (first, *others) if isinstance(command, Command)]
+        bodies = [command.bodies for command in commands]
+        acks = [
+            (command.cid, acks_of(command.acks, command.cid is not None)) for command in commands
+        ]
+        yield _columns(*alike, bodies, acks, partial(iter, commands))
 
 
 def _alike(read: Read) -> tuple[str, bool, str | None] | None:
