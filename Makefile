@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit coverage simulate planted crash crash-spark fuzz storm cluster browser bench stalls bench-spark serve clean help
+.PHONY: demo test lint types unit coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-peers stalls bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -62,6 +62,10 @@ browser: $(INSTALLED)  ## pages of other sites in a real browser are refused eve
 
 bench: $(INSTALLED)  ## measure, each figure beside its floor, and rewrite docs/performance.md
 	$(BIN)/python -m tests.benchmarks --write
+
+bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQLite and DuckDB, half an hour
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[peers]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks.peers --write
 
 stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records
 	$(BIN)/python -m tests.benchmarks stalls

@@ -9,7 +9,6 @@ from tests.benchmarks.filters import filters
 from tests.benchmarks.followers import followers
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.memory import memory
-from tests.benchmarks.peers import peers
 from tests.benchmarks.publisher import client_publisher
 from tests.benchmarks.restart import restart
 from tests.benchmarks.sizes import Sizes
@@ -32,5 +31,4 @@ CATALOGUE: dict[str, Benchmark] = {
     "snapshot": snapshot,
     "followers": followers,
     "stalls": stalls,
-    "peers": peers,
 }

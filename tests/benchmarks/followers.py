@@ -113,10 +113,15 @@ class Played(NamedTuple):
 
 
 def played(scene: Scene, seconds: float) -> Played:
+    return played_whole(scene, seconds)[0]
+
+
+def played_whole(scene: Scene, seconds: float) -> tuple[Played, list[float]]:
+    """The same with the age of every line, in ms."""
     with ServerProcess(xml(scene.interval_ms)) as server:
         load = Load(server.host, server.port, scene)
         try:
-            return _measured(server, load, scene, seconds)
+            return _measured(server, load, scene, seconds), load.ages_ms
         finally:
             load.close()
 

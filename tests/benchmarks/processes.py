@@ -97,6 +97,11 @@ class ServerProcess:
             self._own.cleanup()
 
     @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
     def cpu_s(self) -> float:
         """Processor time used so far, all threads."""
         return cpu_s(self._process.pid)

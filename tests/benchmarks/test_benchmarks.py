@@ -1,6 +1,5 @@
 """The benchmarks run. How fast anything is, no test asserts."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from tests.benchmarks.budgets import BUDGETS, verdicts
 from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
 from tests.benchmarks.measure import Figure, in_turn
-from tests.benchmarks.peers import peers
 from tests.benchmarks.pinger import PONG, Waits
 from tests.benchmarks.queries import in_engine
 from tests.benchmarks.restart import fill, read_values, started_s
@@ -55,11 +53,6 @@ def test_the_longest_wait_is_found_however_the_pongs_are_cut():
             assert waits.unanswered
             waits.feed(pongs[at : at + size], 5.0)
         assert (waits.longest_s, waits.count, waits.unanswered) == (4.0, 3, False)
-
-
-@pytest.mark.edge
-def test_peers_that_are_installed_are_measured():
-    assert len(list(peers(TINY))) == (shutil.which("redis-server") is not None)
 
 
 @pytest.mark.edge

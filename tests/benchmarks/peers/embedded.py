@@ -1,0 +1,147 @@
+"""Libraries that keep the records in the process of whoever uses them: SQLite, DuckDB, Perspective.
+
+    python -m tests.benchmarks.peers.embedded LIBRARY FOLDER
+
+is such a process. It makes the load by itself, so nothing is spent on handing it over, and writes a
+line for each batch that the library has taken. No network, no other client: a library is quicker by
+that, and nobody else can ask it anything.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.benchmarks.peers.load import Batch, Load
+from tests.benchmarks.peers.questions import QUESTIONS, Question
+from tests.benchmarks.processes import cpu_s, line_from, python, stop
+
+
+class Library(Protocol):
+    """What is asked of a library."""
+
+    def put(self, batch: Batch) -> None:
+        """Take a batch, as durably as it is set to."""
+        ...
+
+    def current(self) -> dict[int, bytes]:
+        """All records."""
+        ...
+
+    def ask(self, question: Question) -> list[int]:
+        """The keys of the records that a question asks for, in its order."""
+        ...
+
+
+class Embedded:
+    """The parent's end: a peer like the others."""
+
+    def __init__(self, library: str, name: str, durability: str) -> None:
+        self.name = name
+        self.durability = durability
+        self._library = library
+        self._process: subprocess.Popen[str]
+
+    def open(self, folder: Path) -> None:
+        """Start the process on the folder."""
+        self._process = python("-m", __name__, self._library, str(folder))
+        assert line_from(self._process) == "ready"
+
+    def _tell(self, **command: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+
+    def publish(self, load: Load) -> Generator[int]:
+        """Have the batches of a load taken, one after the other."""
+        self._tell(do="load", load=load)
+        assert line_from(self._process) == "begin"
+        yield 0
+        for taken in range(1, -(-load.count // load.size) + 1):
+            assert line_from(self._process) == str(taken)
+            yield taken
+
+    def current(self) -> dict[int, bytes]:
+        """All records."""
+        self._tell(do="current")
+        return {int(k): v.encode() for k, v in json.loads(line_from(self._process)).items()}
+
+    def asked(self, load: Load, rate: int, times: int) -> Any:
+        """What questions take while updates come (`answered`)."""
+        self._tell(do="ask", load=load, rate=rate, times=times)
+        return json.loads(line_from(self._process))
+
+    def cpu_s(self) -> float:
+        """Of the process, load and library."""
+        return cpu_s(self._process.pid)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        """Stop it, if it still runs."""
+        stop(self._process)
+
+
+def made(library: str, folder: Path) -> Library:
+    """A library on a folder; raises ImportError where it is not installed."""
+    from tests.benchmarks.peers import libraries
+
+    found: Library = getattr(libraries, library)(folder)
+    return found
+
+
+def answered(library: Library, load: Load, rate: int, times: int) -> dict[str, Any]:
+    """The time of each question in ms, asked `times` times at a steady pace while updates come.
+
+    Both are done by the one thread there is: what an update takes, a question waits for.
+    """
+    batches = load.batches()
+    number, begin = 0, time.perf_counter()
+    found: dict[str, Any] = {"ms": {}, "rows": {}}
+    for question in QUESTIONS:
+        taken: list[float] = []
+        for _ in range(times):
+            due = begin + number * load.size / rate
+            while time.perf_counter() < due:
+                pass
+            library.put(batches[number % len(batches)])
+            number += 1
+            start = time.perf_counter()
+            rows = library.ask(question)
+            taken.append((time.perf_counter() - start) * 1000)
+        found["ms"][question.case] = taken
+        found["rows"][question.case] = rows
+    found["records"] = {key: body.decode() for key, body in library.current().items()}
+    return found
+
+
+def main(name: str, folder: str) -> None:
+    """The child."""
+    library = made(name, Path(folder))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "load":
+            batches = Load(*command["load"]).batches()
+            print("begin", flush=True)
+            for taken, batch in enumerate(batches, 1):
+                library.put(batch)
+                print(taken, flush=True)
+        elif command["do"] == "current":
+            print(json.dumps({k: v.decode() for k, v in library.current().items()}), flush=True)
+        else:
+            load = Load(*command["load"])
+            print(
+                json.dumps(answered(library, load, command["rate"], command["times"])), flush=True
+            )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

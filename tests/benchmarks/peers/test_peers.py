@@ -1,0 +1,69 @@
+"""The comparison can be run with what is always here, and finds wrong answers and lost records."""
+
+import pytest
+
+from tests.benchmarks.peers.asking import asked_of_library, asked_of_ours, check
+from tests.benchmarks.peers.comparison import TINY, Row
+from tests.benchmarks.peers.embedded import Embedded
+from tests.benchmarks.peers.load import Load, final, lost
+from tests.benchmarks.peers.nats import HEAD
+from tests.benchmarks.peers.ours import Ours
+from tests.benchmarks.peers.questions import QUESTIONS, keys_of
+from tests.benchmarks.peers.table import page
+from tests.benchmarks.peers.taking import killed, taken
+
+LOAD = Load(keys=20, count=60, size=10)
+
+
+def sqlite():
+    return Embedded("SQLite", "SQLite", "fsync")
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("make", [Ours, sqlite])
+def test_what_is_taken_is_there_and_survives_a_kill(make):
+    assert taken(make(), LOAD).rate > 0
+    assert killed(make(), LOAD) == 0
+
+
+@pytest.mark.edge
+def test_questions_are_answered_alike():
+    fill, load = Load(200, 200, 50, seed=3), Load(200, 100, 50, seed=4)
+    cases = [question.case for question in QUESTIONS]
+    assert [asked.case for asked in asked_of_ours(load, fill, 5000, 2)] == cases
+    assert [asked.case for asked in asked_of_library(sqlite(), load, fill, 5000, 2)] == cases
+
+
+def test_an_older_state_than_what_was_acknowledged_is_lost():
+    batches = LOAD.batches()
+    assert lost(batches, len(batches), final(batches)) == 0
+    assert lost(batches, 3, final(batches[:3])) == 0
+    assert lost(batches, 3, final(batches[:5])) == 0
+    assert lost(batches, 3, final(batches[:2])) > 0
+    assert lost(batches, 3, final(batches) | {99: b"never sent"}) == 1
+
+
+def test_a_wrong_answer_is_found():
+    records = final(LOAD.batches())
+    for question in QUESTIONS:
+        right = keys_of(question, records)
+        check(question, right, records)
+        with pytest.raises(AssertionError):
+            check(question, [*right, max(records)], records)
+
+
+def test_a_message_of_nats_is_told_from_its_payload():
+    found = HEAD.match(b"MSG orders.7 1 inbox 12\r\n")
+    assert found is not None
+    assert (found[1], found[2]) == (b"orders.7", b"12")
+
+
+def test_rows_that_we_lose_come_first():
+    rows = [
+        Row("won", "this server", 2.0, "updates/s"),
+        Row("won", "another", 1.0, "updates/s"),
+        Row("lost", "this server", 2.0, "ms"),
+        Row("lost", "another", 1.0, "ms"),
+    ]
+    text = page(rows, TINY)
+    assert text.index("| lost | another | 1 ms | 0.50 times |") < text.index("| won | this")
