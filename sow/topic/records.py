@@ -56,6 +56,7 @@ class Records:
     __slots__ = (
         "_coming",
         "_read_paths",
+        "_reader",
         "_watched",
         "definition",
         "domain",
@@ -101,6 +102,8 @@ class Records:
         self._read_paths = self._wanted_paths()
         """The fields of every message that are wanted; their decoder is made when one has come. A
         thread may be reading, so they are replaced, never changed."""
+        self._reader: tuple[tuple[Path, ...], Decoder] | None = None
+        """The decoder of those fields, found again without looking at each of them."""
 
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(
@@ -188,8 +191,12 @@ class Records:
         """
         if (explicit_keys is None) != bool(self.keys):
             raise self._key_mistake()
-        paths = self._read_paths
-        stored, read = self.decoder(paths).read(bodies)
+        reader = self._reader
+        if reader is None or reader[0] is not self._read_paths:
+            paths = self._read_paths
+            reader = self._reader = paths, self.decoder(paths)
+        paths, decoder = reader
+        stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
         if explicit_keys is None:
             found = identities(self.keys, [columns[path] for path in self.keys])
