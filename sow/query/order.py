@@ -64,12 +64,17 @@ def _by_rankings(
     """What was found in order, the first `end` at least; raises Unready."""
     table = ready.indexes.table
     foremost = found if end is None else _foremost(found, rankings, end)
-    if len(foremost) * len(rankings) <= RANKS_AT_ONCE:
+    if _are_few(foremost, rankings):
         foremost = table.ordered(foremost)
         return foremost[np.lexsort([ranking(foremost) for ranking in reversed(rankings)])]
     # Records that are born later stand last among equals; slots that are used again have changed.
     rankings = [*rankings, lambda slots: table.born[slots].astype(np.float64)]
     return ready.arranged(found, rankings)
+
+
+def _are_few(slots: Slots, terms: Sequence[object]) -> bool:
+    """Whether records are sorted in one step by so many terms."""
+    return len(slots) * len(terms) <= RANKS_AT_ONCE
 
 
 def _all(ready: Readiness, query: Query) -> Slots:
@@ -80,7 +85,8 @@ def _all(ready: Readiness, query: Query) -> Slots:
     column = ready.columns([term.path])[term.path]
     if query.end and len(table) >= ways.SORTED_ROWS_MIN and _has_ends(column, term):
         foremost = ready.in_order(column).first(query.end, term.descending)
-        if foremost is not None:
+        # What is sorted in steps has to hold whoever becomes one of the first meanwhile.
+        if foremost is not None and _are_few(foremost, query.order_by):
             return foremost
     return np.flatnonzero(column.kinds != ABSENT)
 

@@ -1,8 +1,10 @@
 import pytest
 
 from sow.errors import ClientError
-from sow.query import Query, order
-from tests.query.topic import Topic
+from sow.indexes import sorted_numbers
+from sow.query import Query, answering, order, readiness, ways
+from sow.steps import at_once
+from tests.query.topic import Topic, naive, query
 
 
 @pytest.fixture(autouse=True, params=["bodies", "columns"])
@@ -77,6 +79,24 @@ def test_ties_stand_as_first_published_even_in_slots_used_again() -> None:
     topic.drop("0", "1")
     topic.put({"id": 8, "v": 1}, {"id": 9, "v": 1})
     assert topic.found(None, "/v", top_n=3) == [2, 3, 8]
+
+
+def test_who_becomes_one_of_the_first_while_they_are_sorted_is_one_of_them(monkeypatch) -> None:
+    for module, bound in (
+        (order, "RANKS_AT_ONCE"),
+        (order, "FEW_ROWS"),
+        (readiness, "NOTES_FEW"),
+        (ways, "SORTED_ROWS_MIN"),
+        (sorted_numbers, "MOVED_SPARE"),
+    ):
+        monkeypatch.setattr(module, bound, 0)
+    topic, asked = topic_of(*range(40)), query(None, "/v", top_n=20)
+    topic.found(None, "/v", top_n=20)
+    topic.indexes.refresh()
+    steps = answering(topic.indexes, asked)
+    next(steps)
+    topic.drop("3")
+    assert at_once(steps).slots.tolist() == naive(topic.table, asked)[0]
 
 
 def test_paging_does_not_change_the_number_of_matches() -> None:
