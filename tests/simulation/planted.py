@@ -286,9 +286,10 @@ MUTATIONS = (
     Mutation(
         "topics of a subscription are handed out one after the other",
         "sow/delivery/conflated_strands.py",
-        "        self._released += self.conflator.take(now_us).items()\n",
+        "        self._released += self.conflator.take(now_us, RELEASED_AT_ONCE).items()\n",
         "        self._released += sorted(\n"
-        "            self.conflator.take(now_us).items(), key=lambda item: item[0][0].topic.name\n"
+        "            self.conflator.take(now_us, RELEASED_AT_ONCE).items(),\n"
+        "            key=lambda item: item[0][0].topic.name,\n"
         "        )\n",
     ),
     Mutation(
@@ -353,14 +354,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a delete in the log is passed over at a restart",
-        "sow/engine/restoration.py",
-        "records.discard(identities)",
+        "sow/engine/tail.py",
+        "records.discard(compress(identities, newer))",
         "pass",
     ),
     Mutation(
         "what came after a checkpoint is passed over for records that it holds",
-        "sow/engine/restoration.py",
-        "(slot := found(identity)) is None or table.seqs[slot] < entry.seq + at",
+        "sow/engine/tail.py",
+        "(slot := found(identity)) is None or held[slot] < seq",
         "found(identity) is None",
     ),
     Mutation(
@@ -402,13 +403,13 @@ MUTATIONS = (
     Mutation(
         "a column of values is not told of changes",
         "sow/indexes/__init__.py",
-        "        for column in self._memos.values():\n            column.touch(slots)\n",
-        "",
+        "dict.fromkeys([*self._memos.values(), *self._held])",
+        "dict.fromkeys(self._held)",
     ),
     Mutation(
         "the key index is not told of changes",
         "sow/indexes/__init__.py",
-        "            self.key.touch(slots)\n",
+        "            self._key.touch(slots)\n",
         "            pass\n",
     ),
     Mutation(
@@ -480,8 +481,8 @@ MUTATIONS = (
     Mutation(
         "a pair of which one has left counts as one message",
         "sow/delivery/queue.py",
-        "self._pairs -= entry.part()",
-        "entry.part()",
+        "        self.message_count += parted\n",
+        "",
     ),
     Mutation(
         "what is held no more to be sent again is still counted",
