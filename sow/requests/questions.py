@@ -5,6 +5,8 @@ anything is done. An answer is taken at one moment, and said between two marks. 
 followed: `sow.requests.following` and those beside it build on this.
 """
 
+from contextlib import suppress
+
 from sow import replies
 from sow.commands import ACKS, Command, acks_of
 from sow.delivery.lines import FeedKey
@@ -111,17 +113,24 @@ class Questions:
         """What a command asks for of its topics, and how many records match; raises ClientError.
 
         All is as of the last step: of several topics each is made ready first, and asked then.
+        Those of a pattern that have gone by then are not in it.
         """
-        for topic in self.topics(command)[0]:
-            self.check_fields(topic, command)
-        query = self.query(command)
+        topics, query = self._checked_topics(command), self.query(command)
         answers: dict[LiveTopic, QueryAnswer] = {}
-        for topic in self.topics(command)[0]:
-            answers = {topic: (yield from self._engine.answering(topic.definition.name, query))}
+        for topic in topics:
+            answers = {}
+            with suppress(UnknownTopic):
+                answers = {topic: (yield from self._engine.answering(topic.definition.name, query))}
         return [
             self._take(session, topic, answers.get(topic) or self._answer(topic, query))
-            for topic in self.topics(command)[0]
+            for topic in self._checked_topics(command)
         ]
+
+    def _checked_topics(self, command: Command) -> list[LiveTopic]:
+        topics = self.topics(command)[0]
+        for topic in topics:
+            self.check_fields(topic, command)
+        return topics
 
     def _answer(self, topic: LiveTopic, query: Query) -> QueryAnswer:
         return self._engine.query(topic.definition.name, query)

@@ -1,5 +1,7 @@
 """Questions: what a command asks for, read before anything is done."""
 
+from dataclasses import replace
+
 import pytest
 
 from sow.commands import Command, Options
@@ -7,7 +9,7 @@ from sow.encodings import LINES
 from sow.errors import ClientError, UnknownTopic
 from sow.requests.questions import Questions, feed_key, shape_of, sow_keys
 from sow.steps import at_once
-from tests.core.harness import World
+from tests.core.harness import ORDERS, SLOW, World
 
 
 @pytest.fixture
@@ -67,3 +69,24 @@ def test_an_answer_is_of_one_moment_and_says_how_many_match(world, questions):
     world.publish("orders", {"id": 2, "px": 1})
     assert (len(snapshot), matches) == (2, 3)
     assert snapshot.bodies.part(0, 2) == [b'{"id":2}', b'{"id":3}']
+
+
+@pytest.mark.parametrize("gone", ["orders-B", "orders-C"])
+def test_a_topic_of_a_pattern_that_goes_meanwhile_is_left_out(gone, monkeypatch):
+    monkeypatch.setattr("sow.query.readiness.NOTES_FEW", 0)
+    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    monkeypatch.setattr("sow.indexes.STEP_NOTES_MAX", 1)
+    copies = [replace(SLOW, name=name) for name in ("orders-B", "orders-C")]
+    world = World(ORDERS, *copies)
+    world.publish("orders", *({"id": number} for number in range(5)))
+    world.advance(2 * SLOW.interval_us)
+    questions = world.executor.subscriptions.questions
+    asked = Command("sow", topic="^orders", filter="/id > 1")
+    steps = questions.take_all(world.client().session, asked)
+    next(steps)
+    left = [copy for copy in copies if copy.name != gone]
+    world.executor.reconfigure(replace(world.configuration, topics=(ORDERS, *left)), world.now)
+    world.publish("orders", {"id": 4, "px": 1})
+    (source, _), (copy, _) = at_once(steps)
+    assert (source.topic.name, copy.topic.name) == ("orders", left[0].name)
+    assert source.bodies.part(2, 3) == [b'{"id":4,"px":1}']
