@@ -3,12 +3,10 @@
 An answer names slots, and slots change with the next publish. A snapshot takes hold of the
 bodies themselves (8 bytes a row: bodies never change, `sow.history.held`) and of the numbers beside
 them, so that a million rows can be written piece by piece, as fast as a client takes them, and
-still be the state of one moment. Texts are made of numbers a chunk at a time. What is asked for and
-not read is bounded by rows, for each session and for all (`Unread`).
+still be the state of one moment. Texts are made of numbers a chunk at a time.
 """
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.encodings import Encoding, Frames
-from sow.errors import Busy
 from sow.history.held import HeldColumn, Rows
 from sow.steps import Steps
 from sow.topic.records import Records
@@ -31,11 +28,6 @@ ANSWER_CHUNK_BYTES = 256 * 1024
 work."""
 NOWHERE = -1
 """The slot of a row that is no record's any more."""
-UNREAD_ROWS_MAX = 4_000_000
-"""Rows of answers that all sessions may leave unread; each takes up to some 50 bytes, and the body
-once its record has changed."""
-UNREAD_PART = 2
-"""One session may leave one part in so many unread. Its first answer may have any length."""
 
 
 class HeldKeys:
@@ -207,67 +199,3 @@ class Snapshot:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""
         for start, stop in self.chunks():
             yield self.topic.renderer.documents(shape, self.part(start, stop), meta)
-
-
-class Unread:
-    """Rows that sessions have asked for and not read: a line of text asks for a million of them."""
-
-    def __init__(self, rows_max: int = UNREAD_ROWS_MAX) -> None:
-        self.rows = 0
-        self._rows_max = rows_max
-        self._by_session: Counter[str] = Counter()
-
-    def check(self, session_id: str, rows: int) -> None:
-        """Raise Busy if something has to be read before so many rows more are given out."""
-        own = self._by_session[session_id]
-        if own and own + rows > self._rows_max // UNREAD_PART:
-            raise Busy(
-                f"answers of {own} rows wait for this session to read them; read them before "
-                f"asking for {rows} more"
-            )
-        if self.rows and self.rows + rows > self._rows_max:
-            raise Busy(
-                f"answers of {self.rows} rows wait for sessions to read them, as many as may; ask "
-                "again in a moment, or for fewer rows"
-            )
-
-    def hold(self, session_id: str, rows: int, frames: Frames) -> Frames:
-        """The frames of an answer, whose rows count until they are read or let go."""
-        return _UnreadFrames(self, session_id, rows, frames)
-
-    def count(self, session_id: str, rows: int) -> None:
-        """So many rows more of a session; fewer if it is negative."""
-        self.rows += rows
-        self._by_session[session_id] += rows
-        if not self._by_session[session_id]:
-            del self._by_session[session_id]
-
-
-class _UnreadFrames:
-    """Frames that count as unread for as long as there are some."""
-
-    def __init__(self, unread: Unread, session_id: str, rows: int, frames: Frames) -> None:
-        self._unread = unread
-        self._session_id = session_id
-        self._rows = rows
-        self._frames = frames
-        unread.count(session_id, rows)
-
-    def __iter__(self) -> Frames:
-        return self
-
-    def __next__(self) -> tuple[bytes, int]:
-        made = next(self._frames, None)
-        if made is None:
-            self._release()
-            raise StopIteration
-        return made
-
-    def __del__(self) -> None:
-        # A queue that is cleared lets go of its entries, and that is all it does.
-        self._release()
-
-    def _release(self) -> None:
-        rows, self._rows = self._rows, 0
-        if rows:
-            self._unread.count(self._session_id, -rows)

@@ -4,6 +4,7 @@ Finding the records may take long and is done in steps; with the last of these t
 hold of, before anything can change. What is then left to do changes nothing any more.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sow.engine.engine import Engine
@@ -21,12 +22,20 @@ class Found(NamedTuple):
     bookmark: int
 
 
-def ask(engine: Engine, name: str, query: Query, with_keys: bool = True) -> Steps[Found]:
+def ask(
+    engine: Engine,
+    name: str,
+    query: Query,
+    with_keys: bool = True,
+    admit: Callable[[int], None] = lambda _rows: None,
+) -> Steps[Found]:
     """What a query names of a topic; raises UnknownTopic and ClientError.
 
-    `with_keys`: SowKeys, bookmarks and times are wanted, too.
+    `with_keys`: SowKeys, bookmarks and times are wanted, too. `admit` is told how many rows there
+    are before they are taken hold of, and raises what speaks against it.
     """
     answer = yield from engine.answering(name, query)
+    admit(len(answer.slots))
     rows = Snapshot.take(engine.topic(name).records, answer.slots, with_keys)
     asked = Found(answer, rows, engine.seq)
     yield

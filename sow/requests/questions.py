@@ -18,7 +18,8 @@ from sow.errors import ClientError, UnknownTopic, shown
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Unread
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.history.unread import Unread
 from sow.lists import comma_list
 from sow.paths import parse_member
 from sow.query import Query, QueryAnswer

@@ -20,11 +20,12 @@ from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import Filter, parse_order_by
 from sow.history.snapshot import Snapshot
+from sow.history.unread import Unread
 from sow.lists import comma_list
 from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, PLAIN_TEXT
 from sow.paths import value_at
 from sow.query import Query
-from sow.requests.asking import ask
+from sow.requests.asking import Found, ask
 from sow.requests.executor import OPERATOR, Executor
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
@@ -32,7 +33,7 @@ from sow.server.describe import describe_pattern, describe_session, describe_top
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
-from sow.server.requests import read_body
+from sow.server.requests import client_key, read_body
 from sow.server.responses import json_response, json_text
 from sow.server.streamed import write_pieces
 from sow.steps import Steps
@@ -47,6 +48,9 @@ DESCRIBED_AT_ONCE = 50
 """Topics or sessions described in one step: half a millisecond."""
 FORMATS = (JSON, NDJSON, ARROW)
 FORMATS_LATER = (CSV,)
+ANSWER_ROWS_MAX = 10_000_000
+"""Rows of answers over HTTP that all clients together may not have read yet; one client may leave
+half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
 
 
 class HttpDoor:
@@ -59,6 +63,7 @@ class HttpDoor:
         self._driver = driver
         self._executor = executor
         self._engine = executor.engine
+        self._unread = Unread(ANSWER_ROWS_MAX)
 
     # Topics.
 
@@ -107,9 +112,23 @@ class HttpDoor:
         shape = Shape(select=options.select)
         if shape.select is not None and kind != ARROW and not explain:
             topic.records.renderer.check_select(shape.select)
-        found = await self._driver.turns.take(
-            "a query over HTTP", ask(self._engine, topic.definition.name, query, with_keys=meta)
-        )
+        with self._unread.answer(client_key(request)) as unread:
+            found = await self._driver.turns.take(
+                "a query over HTTP",
+                ask(self._engine, topic.definition.name, query, meta, unread.admit),
+            )
+            return await self._answer(request, found, kind, shape, meta=meta, explain=explain)
+
+    async def _answer(
+        self,
+        request: web.Request,
+        found: Found,
+        kind: str,
+        shape: Shape,
+        *,
+        meta: bool,
+        explain: bool,
+    ) -> web.StreamResponse:
         headers = {
             "SOW-Matches": str(found.answer.matches),
             "SOW-Index": found.answer.index,

@@ -253,7 +253,7 @@ def test_an_answer_that_is_given_up_leaves_nothing_behind(monkeypatch, steps_tak
     steps.close()
     world.executor.close(client.session)
     unread = world.executor.subscriptions.questions.unread
-    assert (unread.rows, dict(unread._by_session)) == (0, {})
+    assert (unread.rows, dict(unread._by_client)) == (0, {})
     world.executor.subscriptions.check()
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from sow.encodings import LINES
-from sow.errors import Busy
 from sow.history import snapshot as module
-from sow.history.snapshot import Snapshot, Unread
+from sow.history.snapshot import Snapshot
 from sow.steps import at_once
 from sow.topic.rendering import LineColumns, Shape
 from tests.topic.making import body, put, records
@@ -103,45 +102,3 @@ def test_documents_are_bodies_or_wrapped(monkeypatch):
     assert list(snapshot.documents(meta=False)) == [[b'{"id":1}'], [b'{"id":2}']]
     ((first,), _) = snapshot.documents(meta=True)
     assert json.loads(first)["bm"] == "1"
-
-
-def frames(count):
-    return iter([(b"x", 1)] * count)
-
-
-def test_rows_count_until_they_are_read():
-    unread = Unread(10)
-    held = unread.hold("s", 5, frames(2))
-    assert unread.rows == 5
-    assert len(list(held)) == 2
-    assert unread.rows == 0
-    assert next(held, None) is None
-    assert unread.rows == 0
-
-
-def test_rows_that_are_let_go_count_no_more():
-    unread = Unread(10)
-    held = unread.hold("s", 5, frames(2))
-    next(held)
-    del held
-    assert unread.rows == 0
-
-
-def test_one_session_may_leave_half_unread_but_for_its_first_answer():
-    unread = Unread(10)
-    unread.check("s", 1000)
-    held = unread.hold("s", 3, frames(1))
-    unread.check("s", 2)
-    with pytest.raises(Busy, match="wait for this session"):
-        unread.check("s", 3)
-    list(held)
-    unread.check("s", 1000)
-
-
-def test_all_sessions_together_are_bounded():
-    unread = Unread(10)
-    held = [unread.hold(name, 4, frames(1)) for name in ("a", "b")]
-    unread.check("c", 2)
-    with pytest.raises(Busy, match="as many as may"):
-        unread.check("c", 3)
-    assert unread.rows == sum(4 for _ in held)

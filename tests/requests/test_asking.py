@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.errors import UnknownTopic
+from sow.errors import Busy, UnknownTopic
 from sow.query import Query
 from sow.requests.asking import ask
 from sow.steps import at_once
@@ -21,3 +21,14 @@ def test_an_answer_has_its_rows_its_bookmark_and_how_it_was_found():
     assert found.rows.stamps is None
     with pytest.raises(UnknownTopic):
         at_once(ask(world.engine, "nope", Query()))
+
+
+def test_nothing_is_taken_hold_of_that_is_not_admitted():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1}, {"id": 2})
+
+    def admit(rows):
+        raise Busy(f"not {rows} rows")
+
+    with pytest.raises(Busy, match="not 2 rows"):
+        at_once(ask(world.engine, "orders", Query(), admit=admit))

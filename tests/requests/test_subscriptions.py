@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.definitions import SessionSettings, Topic
-from sow.history.snapshot import Unread
+from sow.history.unread import Unread
 from tests.core.harness import MS, ORDERS, SECOND, World, short
 
 

@@ -1,6 +1,7 @@
 """The handlers under /v1: what they answer, when, and what they refuse."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -8,6 +9,7 @@ from sow.definitions import Topic
 from sow.encodings import LINES
 from sow.engine import removals
 from sow.errors import ConfigError
+from sow.server import http
 from sow.server import turns as turns_of_work
 from sow.server.http import (
     DELETE_PARAMETERS,
@@ -122,6 +124,20 @@ async def test_what_cannot_be_asked_is_a_problem_with_a_sentence(query, status, 
     async with Place() as place:
         answer = await place.get(f"/v1/topics/orders/records?{query}")
         assert (answer.status, says in answer.json["detail"]) == (status, True)
+
+
+@stepped
+async def test_large_answers_that_wait_for_their_clients_are_bounded(monkeypatch):
+    monkeypatch.setattr(http, "ANSWER_ROWS_MAX", 1500)
+    async with Place() as place:
+        await place.publish(json.dumps([{"id": at} for at in range(1000)]).encode())
+        path = "/v1/topics/orders/records"
+        asked = (place.get(path), place.get(path), place.get(path + "?top_n=500"))
+        first, second, short = await asyncio.gather(*asked)
+        assert (len(first.json), len(short.json)) == (1000, 500)
+        assert (second.status, second.json["reason"]) == (503, "busy")
+        assert second.headers["Retry-After"] == "1"
+        assert len((await place.get(path)).json) == 1000
 
 
 @stepped
