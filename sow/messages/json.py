@@ -9,7 +9,6 @@ read again record by record, which is slower, names the culprit, and gives the s
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 import orjson
 
 from sow.definitions import MessageTypeOptions
@@ -167,6 +166,9 @@ def _nests_deeply(body: bytes) -> bool:
     """
     if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
         return False
+    # Not for who only reads a configuration: loading it takes as long as all the rest of that.
+    import numpy as np
+
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
     left = body.translate(ONE_BRACKET, BUT_BRACKETS).replace(b'""', b"")

@@ -41,11 +41,13 @@ async def take(messages, count):
 
 
 def end_sessions(server):
+    """Let those who follow something be gone, as if their time to come back were over."""
     executor = server.server.executor
 
     def close_all():
         for session in list(executor.sessions.values()):
-            executor.close(session, "expired")
+            if executor.subscriptions.of(session):
+                executor.close(session, "expired")
 
     server.call(close_all)
 

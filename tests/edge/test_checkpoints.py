@@ -27,7 +27,7 @@ def checkpoints(server):
 def write_grown(server):
     """What the checkpointer does every second."""
     checkpointer = server.server.checkpointer
-    for name in checkpointer._grown():
+    for name in server.wait(checkpointer._grown()):
         server.wait(checkpointer.write(name))
 
 
@@ -47,9 +47,9 @@ def test_what_a_start_replayed_counts_as_growth(server):
     server.stop()
     server.start()
     checkpoint_when_grown_by(server, 50_000)
-    assert {"busy", "quiet"} <= set(server.server.checkpointer._grown())
+    assert {"busy", "quiet"} <= set(server.wait(server.server.checkpointer._grown()))
     write_grown(server)
-    assert server.server.checkpointer._grown() == []
+    assert server.wait(server.server.checkpointer._grown()) == []
 
 
 def test_a_restart_after_a_checkpoint_finds_everything(server):
