@@ -77,6 +77,15 @@ class WebSocketClient:
     async def serve(self) -> None:
         """Shake hands, then carry out what it sends until either side ends it."""
         await self.socket.prepare(self._request)
+        try:
+            await self._carry_out()
+        finally:
+            if self._request.transport is None:
+                # Nobody is there to hear of it: this ends aiohttp's pings, the next of which holds
+                # on to all that was the client's.
+                await self.socket.close()
+
+    async def _carry_out(self) -> None:
         self._connection.begin()
         async for message in self.socket:
             if message.type in (WSMsgType.PING, WSMsgType.PONG):

@@ -1,6 +1,8 @@
 """A client of the WebSocket door comes, is answered, and goes; what becomes of its session."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from aiohttp import web
@@ -27,7 +29,10 @@ class Place:
         self.world = World()
         self.door = WebSocketDoor(self.world.driver, self.world.executor)
         crowd = Crowd(lambda: Configuration("test", ()), 100)
-        server, loop = web.Server(self.handle), asyncio.get_running_loop()
+        server, loop = (
+            web.Server(self.handle, handler_cancellation=True),
+            asyncio.get_running_loop(),
+        )
         self.all = Connections(
             lambda: Speaking(server, loop=loop, access_log=None),
             crowd,
@@ -36,11 +41,12 @@ class Place:
         )
 
     async def handle(self, request):
-        request.transport.get_protocol().begin()
+        connection = request.transport.get_protocol()
+        connection.begin()
         try:
             return await self.door.handle(request)
         finally:
-            request.transport.get_protocol().end()
+            connection.end()
 
     @property
     def sessions(self):
@@ -91,6 +97,19 @@ async def test_commands_are_answered_whether_they_come_as_text_or_as_bytes():
     assert b'"two"' in client.socket.written
     await client.lose()
     assert place.sessions == []
+    await place.close()
+
+
+@stepped
+async def test_nothing_of_a_client_that_has_gone_waits_for_its_next_ping():
+    place = Place()
+    client = await Client(place).open()
+    (served,) = (weakref.ref(one) for one in place.door._clients)
+    await client.lose()
+    del client
+    await turns(10)
+    gc.collect()
+    assert served() is None
     await place.close()
 
 
