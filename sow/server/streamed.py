@@ -2,9 +2,11 @@
 
 Pieces are made in turns with everybody else's work (`sow.server.turns`), some hundred kilobytes at
 most, and written when the client has taken what came before. Who waits for a turn or for the client
-is cancelled when the client goes, so that nothing more is made for it.
+is cancelled when the client goes, so that nothing more is made for it. One that stays and takes
+nothing is given up, since what is left of its answer is held for it.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
 
 from aiohttp import web
@@ -15,6 +17,8 @@ from sow.steps import Steps
 WRITE_BYTES = 256 * 1024
 """So much is made before it is written: as much as a socket takes in one go, and more than enough
 for what a write costs not to count."""
+TAKEN_S_MAX = 60.0
+"""How long a client may take for one such write: 4 KB a second, less than any line that works."""
 
 
 async def write_pieces(
@@ -22,11 +26,16 @@ async def write_pieces(
 ) -> None:
     """Write the rest of a response whose head is written; each piece is made in a short step.
 
-    `name` is what an operator calls this work.
+    `name` is what an operator calls this work. Raises ConnectionResetError if the client takes
+    nothing.
     """
     rest = iter(pieces)
     while written := await turns.take(name, gathered(rest)):
-        await response.write(written)
+        try:
+            async with asyncio.timeout(TAKEN_S_MAX):
+                await response.write(written)
+        except TimeoutError:
+            raise ConnectionResetError("the client takes nothing of its answer") from None
     await response.write_eof()
 
 

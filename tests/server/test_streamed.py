@@ -64,6 +64,20 @@ async def test_nothing_is_made_for_a_client_that_has_gone():
         assert place.made == made
 
 
+@stepped
+async def test_who_takes_nothing_of_an_answer_is_given_up(monkeypatch):
+    monkeypatch.setattr(streamed, "TAKEN_S_MAX", 0.0)
+    async with Place() as place:
+        socket = await place.begin("GET", "/pieces/100000")
+        await turns(2000)
+        made = place.made
+        socket.take()
+        await turns(2000)
+        assert socket.closed
+        assert place.made == made
+        await gone(socket)
+
+
 async def gone(socket):
     socket.protocol.connection_lost(None)
     await turns(5)
