@@ -182,7 +182,7 @@ class StoreError(SowError):
 
 
 class DiskFull(StoreError):
-    """No room on the disk: nothing of the request was stored; reads are still served."""
+    """No room on the disk: nothing of the request is acknowledged; reads are still served."""
 
     reason = "disk full"
     status = 507

@@ -129,8 +129,9 @@ class Environment:
         # LMDB reports a partial write, the usual face of a full disk or quota, as EIO.
         if error.code in (*NO_ROOM, errno.EIO):
             return DiskFull(
+                # An earlier commit may have kept some of a large request.
                 f"{self.path}: the disk has no room or cannot be written ({error}); "
-                "nothing of the request was stored; free some space and send it again"
+                "nothing of the request is acknowledged; free some space and send it again"
             )
         return StoreError(f"{self.path} cannot be written: {error}")
 

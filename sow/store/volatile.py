@@ -64,7 +64,7 @@ class MemoryJournal:
         """Keep `entries`, all or none; raises DiskFull when they do not fit."""
         size_bytes = sum(map(_bytes, entries))
         if not self.takes(size_bytes):
-            raise DiskFull("the journal has no room; nothing of the request was stored")
+            raise DiskFull("the journal has no room; nothing of the request is acknowledged")
         if self._before_append is not None:
             self._before_append(entries)
         seq = self._last_seq

@@ -191,7 +191,7 @@ def test_a_refused_append_keeps_nothing():
     journal = MemoryJournal()
     fill(journal, 1)
     refuse(journal)
-    with pytest.raises(DiskFull, match="nothing of the request was stored"):
+    with pytest.raises(DiskFull, match="nothing of the request is acknowledged"):
         fill(journal, 1)
     allow(journal)
     fill(journal, 1)
