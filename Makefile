@@ -68,7 +68,7 @@ bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQ
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks.peers --write
 
 stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records
-	$(BIN)/python -m tests.benchmarks stalls
+	$(BIN)/python -m tests.benchmarks stalls --write
 
 bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about a quarter of an hour
 	$(BIN)/python -m tests.benchmarks.spark --write

@@ -7,8 +7,11 @@ import time
 
 from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.measure import Figure
-from tests.benchmarks.report import show, write
+from tests.benchmarks.report import show, write, write_stalls
 from tests.benchmarks.sizes import FULL, QUICK, Sizes
+
+STALLS = ["stalls"]
+"""Has a part of the page to itself."""
 
 
 def arguments() -> argparse.Namespace:
@@ -21,8 +24,8 @@ def arguments() -> argparse.Namespace:
     unknown = [name for name in asked.names if name not in CATALOGUE]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(CATALOGUE)}")
-    if asked.write and asked.names:
-        parser.error("--write needs a run of all benchmarks: leave out the names")
+    if asked.write and asked.names not in ([], STALLS):
+        parser.error("--write needs a run of all benchmarks, or of stalls: leave out the names")
     return asked
 
 
@@ -49,7 +52,9 @@ def main() -> None:
     sizes = QUICK if asked.quick else FULL
     figures = run(asked.names or list(CATALOGUE), sizes)
     show(figures)
-    if asked.write:
+    if asked.write and asked.names == STALLS:
+        write_stalls(figures)
+    elif asked.write:
         write(figures, sizes)
 
 
