@@ -7,6 +7,7 @@ numbers; an array stands for its elements, and in ranges for all from its lowest
 Knows nothing of what is held.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -30,7 +31,7 @@ ABOVE_NUMBERS = float("inf")
 """Where text that spells no number stands among numbers."""
 
 
-class TermPlaces(Generic[Held]):
+class TermPlaces(ABC, Generic[Held]):
     """What is held for the places of one kind of term, by their keys."""
 
     def __init__(self) -> None:
@@ -44,10 +45,10 @@ class TermPlaces(Generic[Held]):
         """Hold nothing there any more."""
         del self.held[key]
 
+    @abstractmethod
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
         """What some values of a column, by their places in it, lead to: all whose term is true of
         them, and maybe others."""
-        raise NotImplementedError
 
     def check(self) -> None:
         """Assert that what is held can be found."""

@@ -30,6 +30,8 @@ REQUEST_RECORDS = 100_000
 IDLE_S = 2.0
 FEW_RECORDS = 10_000
 """The smoke test has fewer, and neither waits nor asks for much."""
+WINDOW_S = 1.5
+"""Windows of a second have ended then: what they hold is released meanwhile, and counts."""
 EXPIRY_S, LOOK_S, EXPIRY_S_MAX = 20, 0.2, 120
 WORST = "the longest of all"
 CONFIG = """<SOWConfig><Name>bench</Name>
@@ -204,7 +206,7 @@ def follow_all(by: Bystander) -> None:
     """All records published anew while a conflated topic and a subscriber take them."""
     for start in range(0, by.sizes.records, REQUEST_RECORDS):
         by.publish(every_order(by.sizes.records, 11)[start : start + REQUEST_RECORDS])
-    time.sleep(1.5)
+    time.sleep(WINDOW_S)
 
 
 def with_copy(by: Bystander, condition: str) -> None:
