@@ -19,4 +19,4 @@ def test_a_bug_can_be_planted(mutation):
 @pytest.mark.parametrize(("name", "suite"), SAMPLE)
 def test_a_planted_bug_is_caught(name, suite):
     (mutation,) = [mutation for mutation in MUTATIONS if mutation.name == name]
-    assert not survives(mutation, suite)
+    assert not survives(mutation, [suite])
