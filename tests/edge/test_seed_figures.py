@@ -25,7 +25,7 @@ FIGURES = {
 }
 MERGERS = {
     (answer, placement): f"<Placement>{placement}</Placement>"
-    f"<Merger>tests.core.test_back_pressure:{answer}</Merger>"
+    f"<Merger>tests.core.mergers:{answer}</Merger>"
     for answer in ("current", "new", "both", "neither")
     for placement in ("replace", "append")
 }
