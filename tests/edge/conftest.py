@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.edge.lives import lives_on
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
@@ -20,6 +21,11 @@ def server(running):
     running.errors.clear()
     assert errors == []
     running.clear()
+
+
+@pytest.fixture
+def live(tmp_path):
+    return lives_on(tmp_path)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,7 +1,7 @@
 """Opening a data directory: what fits is restored, what has no place is refused or given up.
 
-Every way in which a directory and a configuration may differ is in tests/edge/test_opening.py, over
-whole servers; here are the rules on the way.
+Every way in which a directory and a configuration may differ is in tests/edge (test_opening.py,
+test_passing_names.py, test_wrong_files.py), over whole lives; here are the rules on the way.
 """
 
 import logging
