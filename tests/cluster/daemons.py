@@ -17,8 +17,9 @@ from typing import Self
 from sow.spark.java import ensure_java
 
 ROOT = Path(__file__).parents[2]
-READY_S_MAX = 120
-STOP_S_MAX = 30
+READY_S_MAX = 600
+"""A safety net for what never comes: on a busy machine a JVM takes minutes to say that it is there."""
+STOP_S_MAX = 120
 LAST_LINES = 40
 WORKERS = 2
 DEPLOY = "org.apache.spark.deploy"
