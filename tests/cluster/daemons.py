@@ -18,7 +18,7 @@ from sow.spark.java import ensure_java
 
 ROOT = Path(__file__).parents[2]
 READY_S_MAX = 600
-"""A safety net for what never comes: on a busy machine a JVM takes minutes to say that it is there."""
+"""A safety net for what never comes: on a busy machine a JVM takes minutes to say it is there."""
 STOP_S_MAX = 120
 LAST_LINES = 40
 WORKERS = 2
