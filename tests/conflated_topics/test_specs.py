@@ -38,6 +38,7 @@ def test_an_interval_in_microseconds(interval, us):
     ("interval", "said"),
     [
         ("5", "has no unit; write 5s"),
+        ("soon", "is not an interval"),
         ("5 parsecs", "the unit 'parsecs', which is none"),
         ("1S", "the unit 'S'"),
         ("-1s", "is not an interval"),
@@ -52,6 +53,12 @@ def test_an_interval_in_microseconds(interval, us):
 def test_what_is_no_interval_is_refused_with_a_way_out(interval, said):
     with pytest.raises(ValueError, match=said):
         parse_interval(interval)
+
+
+def test_an_interval_may_be_nothing_where_that_is_allowed():
+    assert parse_interval("0s", least_us=0) == 0
+    with pytest.raises(ValueError, match="less than nothing"):
+        parse_interval(timedelta(-1), least_us=0)
 
 
 @pytest.mark.parametrize(

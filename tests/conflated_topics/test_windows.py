@@ -92,3 +92,27 @@ def test_times_that_lie_too_far_apart_are_refused():
 def test_an_interval_longer_than_all_time_is_one_window():
     starts, ends = cut(np.array([0, 5], np.int64), np.array([True, False]), 2**61)
     assert (starts.tolist(), ends.tolist()) == ([0], [2])
+
+
+@pytest.mark.parametrize("interval", [1, 10**6, 2**61])
+def test_positions_beyond_64_bits_are_halved(interval):
+    # Each key spans 60,000 years, so that all of them end to end would not fit.
+    pick = np.random.default_rng(4)
+    times = np.sort(pick.integers(0, 2**60, (20, 50)), axis=1).ravel()
+    leads = np.arange(1000) % 50 == 0
+    starts, stops = cut(times, leads, interval)
+    assert starts.tolist() == [first for first, _ in naive(times.tolist(), leads, interval, None)]
+    assert stops.tolist() == [*starts.tolist()[1:], 1000]
+
+
+@pytest.mark.parametrize("interval", [2**58, 2**59])
+def test_long_intervals_over_long_times_are_cut_right(interval):
+    times = np.sort(np.random.default_rng(5).integers(-(2**59), 2**59, (40, 30)), axis=1).ravel()
+    leads = np.arange(1200) % 30 == 0
+    starts, _ = cut(times, leads, interval)
+    assert starts.tolist() == [first for first, _ in naive(times.tolist(), leads, interval, None)]
+
+
+def test_times_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="73,000 years apart"):
+        cut(np.array([-(2**62), 2**62]), np.array([True, False]), 10)

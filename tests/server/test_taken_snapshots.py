@@ -8,6 +8,7 @@ from sow.history.snapshot import Snapshot
 from sow.server import taken_snapshots
 from sow.server.taken_snapshots import IDLE_US, SNAPSHOT_KEPT_US, Taken, TakenSnapshots
 from sow.steps import at_once
+from tests.core import harness
 from tests.server.stand_ins import ORDERS, World, run
 
 
@@ -135,3 +136,20 @@ def test_what_one_client_can_never_have_is_too_large_and_costs_nobody_anything(m
         assert place.names() == ["a"]
 
     with_place(work)
+
+
+def test_a_snapshot_counts_in_full_once_its_topic_is_gone():
+    world = harness.World(ORDERS)
+    world.publish("orders", {"id": 1})
+    topic = world.engine.topic("orders")
+    parts = [Snapshot.take(topic.records, topic.records.table.live())]
+    found = Taken("name", "client", topic, parts, 1, 0)
+    at_once(found.measure())
+    assert (found.at_most_bytes(is_there=True), found.at_most_bytes(is_there=False)) == (0, 8)
+    world.publish("orders", {"id": 2})
+    assert found.at_most_bytes(is_there=True) == 8
+    at_once(found.count())
+    assert found.at_most_bytes(is_there=True) == 0
+    world.publish("orders", {"id": 1, "v": 1})
+    at_once(found.count())
+    assert found.at_most_bytes(is_there=True) == 8

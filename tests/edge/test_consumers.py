@@ -1,0 +1,75 @@
+"""Consumers of the log: what is remembered of a reader, and kept for it."""
+
+import json
+
+
+def test_a_consumer_is_remembered_over_a_restart_and_can_be_forgotten(server):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    newest = server.get("/v1/log/extent").json["newest"]
+    body = json.dumps({"bookmark": newest}).encode()
+    assert server.request("PUT", "/v1/log/consumers/reader", data=body).status == 200
+    server.stop()
+    server.start()
+    (found,) = server.get("/v1/log/consumers").json
+    assert (found["name"], found["bookmark"]) == ("reader", newest)
+    assert server.request("DELETE", "/v1/log/consumers/reader").status == 200
+    assert server.get("/v1/log/consumers").json == []
+    assert server.request("DELETE", "/v1/log/consumers/reader").status == 404
+
+
+def test_a_position_that_is_not_there_yet_is_refused(server):
+    body = json.dumps({"bookmark": "999999999"}).encode()
+    answer = server.request("PUT", "/v1/log/consumers/reader", data=body)
+    assert answer.json["reason"] == "invalid bookmark"
+
+
+def test_what_a_consumer_has_not_read_is_kept(server):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    newest = int(server.get("/v1/log/extent").json["newest"])
+    body = json.dumps({"bookmark": str(newest - 1)}).encode()
+    server.request("PUT", "/v1/log/consumers/slow", data=body)
+    checkpointer = server.server.checkpointer
+    asked = []
+    checkpointer._trim = lambda _now_us, keep_from_seq: asked.append(keep_from_seq)
+    for name in checkpointer._checkpoints:
+        server.wait(checkpointer.write(name))
+    server.wait(checkpointer._drop_old())
+    assert asked == [newest]
+    server.request("DELETE", "/v1/log/consumers/slow")
+    server.wait(checkpointer._drop_old())
+    assert asked[1] > newest
+
+
+def test_the_log_waits_for_no_consumer_while_the_disk_is_short(server, monkeypatch, caplog):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    newest = int(server.get("/v1/log/extent").json["newest"])
+    body = json.dumps({"bookmark": str(newest - 1)}).encode()
+    server.request("PUT", "/v1/log/consumers/slow", data=body)
+    checkpointer, journal = server.server.checkpointer, server.server.driver.journal
+    for name in checkpointer._checkpoints:
+        server.wait(checkpointer.write(name))
+    assert server.call(checkpointer._keep_from_seq) == newest
+    monkeypatch.setattr(journal, "is_strained", lambda: True)
+    assert [server.call(checkpointer._keep_from_seq) > newest for _ in range(2)] == [True, True]
+    assert len([line for line in caplog.messages if "no longer kept for them (slow)" in line]) == 1
+
+
+def test_a_consumer_that_was_overtaken_is_answered_409(server, monkeypatch):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    newest = int(server.get("/v1/log/extent").json["newest"])
+    body = json.dumps({"bookmark": str(newest - 1)}).encode()
+    assert server.request("PUT", "/v1/log/consumers/late", data=body).status == 200
+    (found,) = (one for one in server.get("/v1/log/consumers").json if one["name"] == "late")
+    assert found == {"name": "late", "bookmark": str(newest - 1), "behind": 1, "idle_s": 0}
+    monkeypatch.setattr(server.server.driver.journal, "_base_seq", newest)
+    answer = server.request("PUT", "/v1/log/consumers/late", data=body)
+    assert (answer.status, answer.json["reason"]) == (409, "consumer expired")
+    body = json.dumps({"bookmark": str(newest)}).encode()
+    assert server.request("PUT", "/v1/log/consumers/late", data=body).status == 200
+
+
+def test_a_consumers_name_is_bounded(server):
+    body = json.dumps({"bookmark": "0"}).encode()
+    answer = server.request("PUT", "/v1/log/consumers/" + "n" * 8000, data=body)
+    assert answer.status == 400
+    assert len(answer.body) < 400

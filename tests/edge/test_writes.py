@@ -1,0 +1,257 @@
+"""Staged writes: seen by nobody until they are committed, and then all at once."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.edge.arrow import (
+    ARROW,
+    committed,
+    staged,
+    stream,
+)
+
+
+def test_staged_rows_are_seen_by_nobody_until_they_are_committed_all_at_once(server):
+    assert staged(server, "orders", [{"id": 1}, {"id": 2}]).json == {"staged": 2, "rejected": []}
+    assert staged(server, "orders", [{"id": 3}], part=1).status == 200
+    assert server.records("orders") == []
+    start = server.get("/v1/log/extent").json["newest"]
+    answer = committed(server, "orders", (0, "a", 1, 2), (1, "a", 1, 1)).json
+    assert answer == {"bookmark": str(int(start) + 3), "duplicate": False}
+    assert [row["id"] for row in server.records("orders")] == [1, 2, 3]
+
+
+def test_a_batch_that_is_committed_again_is_a_duplicate_also_after_a_restart(server):
+    staged(server, "orders", [{"id": 1}], writer="again", epoch=7)
+    first = committed(server, "orders", (0, "a", 1, 1), writer="again", epoch=7).json
+    server.publish("orders", {"id": 1, "later": True})
+    server.stop()
+    server.start()
+    for epoch, more in ((7, {}), (7, {"rerun": "skip"}), (6, {"rerun": "skip"})):
+        staged(server, "orders", [{"id": 1}], writer="again", epoch=epoch)
+        parts = [(0, "a", 1, 1)]
+        answer = committed(server, "orders", *parts, writer="again", epoch=epoch, **more).json
+        assert answer == {"bookmark": first["bookmark"], "duplicate": True}
+    assert server.records("orders") == [{"id": 1, "later": True}]
+
+
+def test_an_older_batch_is_refused_by_both_numbers_and_stays(server):
+    staged(server, "orders", [{"id": 1}], writer="anew", epoch=7)
+    committed(server, "orders", (0, "a", 1, 1), writer="anew", epoch=7)
+    staged(server, "orders", [{"id": 2}], writer="anew", epoch=0)
+    answer = committed(server, "orders", (0, "a", 1, 1), writer="anew", epoch=0)
+    assert (answer.status, answer.json["reason"]) == (409, "epoch passed")
+    assert "epoch 7" in answer.json["detail"]
+    assert "epoch 0" in answer.json["detail"]
+    assert server.records("orders") == [{"id": 1}]
+
+
+def test_what_was_staged_outlives_the_server(server):
+    staged(server, "orders", [{"id": 1}], writer="kept")
+    server.stop()
+    server.start()
+    assert committed(server, "orders", (0, "a", 1, 1), writer="kept").status == 200
+    assert server.records("orders") == [{"id": 1}]
+
+
+def test_a_writers_batches_for_two_topics_are_two(server):
+    staged(server, "orders", [{"id": 1}], writer="both")
+    staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="both")
+    for topic in ("orders", "pairs"):
+        answer = committed(server, topic, (0, "a", 1, 1), writer="both").json
+        assert answer["duplicate"] is False
+    assert server.records("orders") == [{"id": 1}]
+    assert server.records("pairs") == [{"a": 1, "b": {"c": 2}}]
+
+
+def test_what_was_staged_for_one_topic_is_not_there_for_another(server):
+    staged(server, "pairs", [{"a": 1, "b": {"c": 2}, "id": 9}], writer="astray")
+    assert committed(server, "orders", (0, "a", 1, 1), writer="astray").status == 409
+    assert server.records("orders") == []
+
+
+def test_only_the_attempts_that_won_are_applied(server):
+    staged(server, "orders", [{"id": 1, "by": "lost"}], writer="tries", attempt="0")
+    staged(server, "orders", [{"id": 2}], writer="tries", attempt="1", chunk=0)
+    staged(server, "orders", [{"id": 3}], writer="tries", attempt="1", chunk=1)
+    assert committed(server, "orders", (0, "1", 2, 2), writer="tries").status == 200
+    assert [row["id"] for row in server.records("orders")] == [2, 3]
+
+
+@pytest.mark.parametrize("part", [(0, "a", 2, 1), (0, "b", 1, 1), (0, "a", 1, 5)])
+def test_a_commit_of_what_is_not_there_changes_nothing(server, part):
+    staged(server, "orders", [{"id": 1}], writer="gone")
+    answer = committed(server, "orders", part, writer="gone")
+    assert (answer.status, answer.json["reason"]) == (409, "not staged")
+    assert server.records("orders") == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "says"),
+    [
+        ([(0, "a", 1, 1), (0, "a", 1, 1)], 400, "a part twice"),
+        ([(part, "a", 0, 0) for part in range(10_001)], 413, "10001 parts"),
+        ([(0, "a" * 9000, 1, 1)], 409, "not here"),
+    ],
+)
+def test_a_commit_that_says_too_much_is_refused(server, parts, status, says):
+    staged(server, "orders", [{"id": 1}], writer="much")
+    answer = committed(server, "orders", *parts, writer="much")
+    assert answer.status == status
+    assert says in answer.json["detail"]
+    assert len(answer.body) < 600
+    assert server.records("orders") == []
+
+
+def test_a_batch_that_a_commit_cannot_hold_is_refused_and_stays(server, monkeypatch):
+    for chunk in range(3):
+        staged(server, "orders", [{"id": chunk, "v": "x" * 500}], writer="heavy", chunk=chunk)
+    engine, limits = server.server.engine, server.server.configuration.limits
+    small = replace(engine.configuration, limits=replace(limits, batch_bytes_max=1200))
+    monkeypatch.setattr(engine, "configuration", small)
+    answer = committed(server, "orders", (0, "a", 3, 3), writer="heavy")
+    assert answer.status == 413
+    assert "Limits/BatchSize" in answer.json["detail"]
+    assert committed(server, "orders", (0, "a", 2, 2), writer="heavy").status == 200
+
+
+REPLACE = {"mode": "replace"}
+
+
+def test_a_batch_may_replace_a_topic_in_one_step(server):
+    server.publish("orders", {"id": 1, "v": 1}, {"id": 2, "v": 1}, {"id": 3, "v": 1})
+    with server.socket() as client:
+        client.ask({"c": "sow_and_subscribe", "t": "orders", "opts": "oof"})
+        client.settled()
+        staged(server, "orders", [{"id": 2, "v": 2}, {"id": 4, "v": 2}], writer="whole")
+        answer = committed(server, "orders", (0, "a", 1, 2), writer="whole", **REPLACE)
+        assert answer.json["duplicate"] is False
+        seen = client.settled()
+    assert sorted(line["c"] for line in seen) == ["oof", "oof", "p", "p"]
+    rows = sorted(server.records("orders"), key=lambda row: row["id"])
+    assert rows == [{"id": 2, "v": 2}, {"id": 4, "v": 2}]
+    server.publish("orders", {"id": 5})
+    assert (
+        committed(server, "orders", (0, "a", 1, 2), writer="whole", **REPLACE).json["duplicate"]
+        is True
+    )
+    server.stop()
+    server.start()
+    assert {row["id"] for row in server.records("orders")} == {2, 4, 5}
+
+
+def test_a_topic_is_replaced_by_nothing_only_where_that_is_said(server):
+    server.publish("orders", {"id": 1})
+    answer = committed(server, "orders", writer="none", **REPLACE)
+    assert (answer.status, answer.json["reason"]) == (400, "bad request")
+    assert "all of them would go" in answer.json["detail"]
+    assert server.records("orders") == [{"id": 1}]
+    assert committed(server, "orders", allow_empty=True, writer="none", **REPLACE).status == 200
+    assert server.records("orders") == []
+
+
+@pytest.mark.parametrize("operation", ["delete", "delta"])
+def test_rows_that_replace_a_topic_are_all_published(server, operation):
+    server.publish("orders", {"id": 1})
+    staged(server, "orders", [{"id": 1}, {"id": 2}], op=["publish", operation], writer=operation)
+    answer = committed(server, "orders", (0, "a", 1, 2), writer=operation, **REPLACE)
+    assert (answer.status, f"has the op {operation}" in answer.json["detail"]) == (400, True)
+    assert server.records("orders") == [{"id": 1}]
+
+
+def test_an_aborted_batch_is_forgotten(server):
+    staged(server, "orders", [{"id": 1}], writer="aborted")
+    assert server.request("DELETE", "/v1/writes/aborted/0").status == 200
+    assert committed(server, "orders", (0, "a", 1, 1), writer="aborted").status == 409
+
+
+def test_a_batch_is_forgotten_for_one_topic_alone(server):
+    staged(server, "orders", [{"id": 1}], writer="half")
+    staged(server, "pairs", [{"a": 1, "b": {"c": 2}}], writer="half")
+    assert server.request("DELETE", "/v1/writes/half/0?topic=orders").status == 200
+    assert committed(server, "orders", (0, "a", 1, 1), writer="half").status == 409
+    assert committed(server, "pairs", (0, "a", 1, 1), writer="half").status == 200
+
+
+def test_bad_rows_refuse_a_chunk_and_each_is_named(server):
+    answer = staged(server, "orders", [{"id": 1}, {"no": 1}, "{", {"id": 4}], writer="bad")
+    assert (answer.status, answer.json["index"]) == (400, 1)
+    assert [row["index"] for row in answer.json["rejected"]] == [1, 2]
+    assert "/id" in answer.json["rejected"][0]["reason"]
+
+
+def test_bad_rows_may_be_left_out(server):
+    values = [{"id": 1}, {"no": 1}, None, {"id": 4}]
+    answer = staged(server, "orders", values, writer="skips", rejects="skip").json
+    assert answer["staged"] == 2
+    assert [row["index"] for row in answer["rejected"]] == [1, 2]
+    committed(server, "orders", (0, "a", 1, 2), writer="skips")
+    assert [row["id"] for row in server.records("orders")] == [1, 4]
+
+
+def test_every_row_that_is_left_out_is_told(server):
+    values = [{"id": 1}, *({"no": n} for n in range(1_200))]
+    answer = staged(server, "orders", values, writer="many", rejects="skip").json
+    assert answer["staged"] == 1
+    assert [row["index"] for row in answer["rejected"]] == list(range(1, 1_201))
+    refused = staged(server, "orders", values, writer="many").json
+    assert len(refused["rejected"]) == 1_000
+
+
+def test_operations_are_carried_out_in_the_order_of_the_rows(server):
+    server.publish("orders", {"id": 9, "x": 1}, {"id": 8})
+    (key,) = (row["k"] for row in server.records("orders", meta="true", filter="/id = 8"))
+    values = [{"id": 1, "a": 1}, {"id": 1, "b": 2}, {"id": 2}, {"id": 2}, {"id": 9, "y": 2}, None]
+    operations = ["publish", "delta", None, "delete", "delta", "delete"]
+    staged(server, "orders", values, op=operations, key=[None] * 5 + [key], writer="ops")
+    committed(server, "orders", (0, "a", 1, 6), writer="ops")
+    assert server.records("orders") == [{"id": 9, "x": 1, "y": 2}, {"id": 1, "a": 1, "b": 2}]
+
+
+def test_a_topic_without_key_fields_takes_the_column_key(server):
+    staged(server, "keyless", [{"v": 1}, {"v": 2}], key=["a", "b"], writer="keys")
+    committed(server, "keyless", (0, "a", 1, 2), writer="keys")
+    found = server.records("keyless", meta="true")
+    assert {row["k"]: row["d"] for row in found} == {"a": {"v": 1}, "b": {"v": 2}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"id": [1]}, "it must have value"),
+        ({"value": ["{}"], "extra": [1]}, "it must have value"),
+        ({"value": [[1]]}, "cast it to string"),
+        ({"value": ["{}"], "c" * 999: [1]}, "it must have value"),
+    ],
+)
+def test_other_columns_are_refused(server, columns, says):
+    path = "/v1/writes/w/0?topic=orders"
+    answer = server.request("POST", path, data=stream(**columns), headers={"Content-Type": ARROW})
+    assert answer.status == 400
+    assert says in answer.json["detail"]
+    assert len(answer.body) < 600
+
+
+def test_what_is_no_arrow_stream_is_refused(server):
+    path = "/v1/writes/w/0?topic=orders"
+    answer = server.request("POST", path, data=b"PAR1", headers={"Content-Type": ARROW})
+    assert "not an Arrow stream" in answer.json["detail"]
+
+
+def test_a_conflated_topic_takes_no_batch(server):
+    assert staged(server, "orders-C", [{"id": 1}]).json["reason"] == "invalid topic"
+
+
+def test_an_unknown_operation_is_a_bad_row(server):
+    answer = staged(server, "orders", [{"id": 1}], op=["upsert"])
+    assert "publish, delta or delete" in answer.json["detail"]
+
+
+def test_the_servers_own_topics_are_not_listed_and_not_written_to(server):
+    assert not [t for t in server.get("/v1/topics").json if t["name"].startswith("/sow/")]
+    assert server.publish("/sow/commits", {"writer": "w"}).json["reason"] == "invalid topic"
+    staged(server, "orders", [{"id": 1}], writer="seen", epoch=3)
+    committed(server, "orders", (0, "a", 1, 1), writer="seen", epoch=3)
+    (found,) = server.records("/sow/commits", filter="/writer = 'seen'")
+    assert (found["epoch"], found["rows"]) == (3, 1)
