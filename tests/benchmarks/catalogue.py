@@ -25,6 +25,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "filters": filters,
     "queries": queries.in_engine,
     "queries-http": queries.over_http,
+    "queries-updates": queries.under_updates,
     "restart": restart,
     "memory": memory,
     "conflation": conflation,

@@ -2,26 +2,47 @@
 
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 LIBRARIES = ("aiohttp", "lmdb", "msgspec", "numpy", "orjson")
 
 
 def facts(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
-    """Date, processor, memory and versions, each as text."""
+    """Date, processor, memory and versions, each as text: asked before anything is measured."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "SOW": f"{version('sow')}{commit()}",
         "processor": processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "load before": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "libraries": ", ".join(f"{name} {version(name)}" for name in libraries),
+        "libraries": ", ".join(filter(None, map(installed, libraries))),
     }
+
+
+def installed(package: str) -> str:
+    """A package with its version; nothing if it is not there."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return ""
+
+
+def commit() -> str:
+    """Which commit this is, and whether more has changed since."""
+    asked = ("git", "describe", "--always", "--dirty")
+    try:
+        said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f" at {said.strip()}"
 
 
 def processor() -> str:

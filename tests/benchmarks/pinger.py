@@ -10,13 +10,10 @@ many pings there were.
 
 import os
 import selectors
-import subprocess
 import sys
 import time
-from types import TracebackType
-from typing import Self
 
-from tests.benchmarks.processes import line_from, python, stop
+from tests.benchmarks.processes import Child
 from tests.benchmarks.sockets import NO_MASK, READ_BYTES, Client
 
 EVERY_S = 0.004
@@ -26,32 +23,18 @@ PONG = bytes((0x8A, SIZE))
 FRAME_BYTES = len(PONG) + SIZE
 
 
-class Pinger:
+class Pinger(Child):
     """The parent's end of such a process."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._process: subprocess.Popen[str] = python(
-            "-m", "tests.benchmarks.pinger", host, str(port)
-        )
-        assert line_from(self._process) == "ready"
+        super().__init__("-m", "tests.benchmarks.pinger", host, str(port))
+        assert self.hear() == "ready"
 
     def longest_ms(self) -> tuple[float, int]:
         """The longest wait since the last call, and how many pings there were."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("how long?\n")
-        longest, count = line_from(self._process).split()
+        self.say("how long?")
+        longest, count = self.hear().split()
         return float(longest), int(count)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        stop(self._process)
 
 
 class Waits:

@@ -15,16 +15,63 @@ ROOT = Path(__file__).parents[2]
 STOP_S_MAX = 30
 
 
-def python(*arguments: str) -> "subprocess.Popen[str]":
-    """A Python process that speaks lines on its standard input and output."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        cwd=ROOT,
-    )
+class Child:
+    """A Python process that speaks lines on its standard input and output; it ends when left."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            cwd=ROOT,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """It ended by itself."""
+        return self._process.poll() is not None
+
+    def hear(self) -> str:
+        """The next line that it writes; raises EOFError if it ended instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise EOFError(f"{self._process.args!r} ended with {self._process.wait()}")
+        return line.rstrip("\n")
+
+    def say(self, line: str) -> None:
+        """Give it a line to read."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+
+    def end(self) -> None:
+        """Ask it to end, and wait until it has."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S_MAX)
+        finally:
+            self._process.kill()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.end()
 
 
 def cpu_s(pid: int) -> float:
@@ -34,27 +81,6 @@ def cpu_s(pid: int) -> float:
     run is nothing. The number of that clock is made of the process's (clock_getcpuclockid(3)).
     """
     return time.clock_gettime(~pid << 3 | 2)
-
-
-def stop(process: "subprocess.Popen[str]") -> None:
-    """Ask a process to end, and wait until it has."""
-    process.terminate()
-    try:
-        process.wait(STOP_S_MAX)
-    finally:
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-def line_from(process: "subprocess.Popen[str]") -> str:
-    """The next line a process writes; raises EOFError if it ended instead."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise EOFError(f"{process.args!r} ended with {process.wait()}")
-    return line.rstrip("\n")
 
 
 class ServerProcess:
@@ -68,7 +94,7 @@ class ServerProcess:
         self._config = Path(self._own.name) / "config.xml"
         self._config.write_text(xml)
         self.data = data or Path(self._own.name) / "data"
-        self._process: subprocess.Popen[str]
+        self._process: Child
         self.host = ""
         self.port = 0
 
@@ -77,11 +103,11 @@ class ServerProcess:
         self._config.write_text(xml)
 
     def __enter__(self) -> Self:
-        self._process = python(
+        self._process = Child(
             *("-m", "sow.cli", "serve", str(self._config)),
             *("--port", "0", "--data-dir", str(self.data), "--json"),
         )
-        url = urlsplit(orjson.loads(line_from(self._process))["url"])
+        url = urlsplit(orjson.loads(self._process.hear())["url"])
         self.host, self.port = str(url.hostname), int(url.port or 0)
         return self
 
@@ -92,7 +118,7 @@ class ServerProcess:
         _traceback: TracebackType | None,
     ) -> None:
         try:
-            stop(self._process)
+            self._process.end()
         finally:
             self._own.cleanup()
 

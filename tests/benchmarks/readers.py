@@ -11,56 +11,41 @@ whatever arrives in between as well, so a server never waits for it longer than 
 import os
 import selectors
 import socket
-import subprocess
 import sys
-from types import TracebackType
-from typing import Self
 
-from tests.benchmarks.processes import line_from, python, stop
+from tests.benchmarks.processes import Child
 from tests.benchmarks.sockets import PONG, READ_BYTES, Client, LineCounter, frame
 
 PING_BYTES = 2
 """A ping on its own; no frame with a line in it is as short."""
 
 
-class Readers:
+class Readers(Child):
     """The parent's end of such a process."""
 
     def __init__(self, host: str, port: int, count: int, command: str = "") -> None:
         arguments = [host, str(port), str(count), *([command] if command else [])]
-        self._process: subprocess.Popen[str] = python("-m", "tests.benchmarks.readers", *arguments)
+        super().__init__("-m", "tests.benchmarks.readers", *arguments)
 
     def ready(self) -> None:
         """Wait until all are connected and have subscribed."""
-        assert line_from(self._process) == "ready"
+        assert self.hear() == "ready"
 
     def expect(self, lines: int) -> None:
         """Say how many more lines each connection is going to get."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{lines}\n")
-        assert line_from(self._process) == "expecting"
+        self.say(str(lines))
+        assert self.hear() == "expecting"
 
     def wait(self) -> tuple[int, int]:
         """Wait until they have come; returns the bytes and frames that each connection got."""
-        word, size, frames = line_from(self._process).split()
+        word, size, frames = self.hear().split()
         assert word == "done"
         return int(size), int(frames)
 
     def check(self) -> None:
         """Raise ConnectionError if the server has closed one of the connections."""
-        if self._process.poll() is not None:
+        if self.has_ended:
             raise ConnectionError("a reader has given up; see what it wrote")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        stop(self._process)
 
 
 class Drain:

@@ -1,5 +1,6 @@
 """The benchmarks run. How fast anything is, no test asserts."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
 from tests.benchmarks.measure import Figure, in_turn
 from tests.benchmarks.pinger import PONG, Waits
-from tests.benchmarks.queries import in_engine
+from tests.benchmarks.queries import QUESTIONS, in_engine, under_updates
 from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
@@ -73,6 +74,13 @@ def test_queries_in_the_engine_and_in_numpy_agree():
     assert len(list(in_engine(TINY))) == 6
 
 
+@pytest.mark.edge
+def test_queries_are_asked_while_updates_are_taken():
+    found = list(under_updates(TINY))
+    assert len(found) == len(QUESTIONS)
+    assert all(re.match("[1-9].* updates/s were taken", figure.note) for figure in found)
+
+
 def test_a_budget_without_its_figure_is_not_passed_over():
     said = report.judged([figure("query in the engine: top 10", 4.0)])
     assert len(said) == len(BUDGETS)
@@ -118,20 +126,3 @@ def test_lines_are_counted_however_the_stream_is_cut():
 def test_a_refusal_ends_a_benchmark():
     with pytest.raises(ConnectionError, match="disk full"):
         LineCounter().feed(b'\x82\x32{"c":"ack","status":"failure","reason":"disk full"}')
-
-
-def test_the_page_keeps_what_stands_around_the_figures(tmp_path, monkeypatch):
-    page = tmp_path / "performance.md"
-    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    monkeypatch.setattr(report, "PAGE", page)
-    report.write([figure("query in the engine: top 10", 4.0)], TINY)
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "old" not in text
-    assert "top 10 | ms | 4 | 4 | 4 | 1 | 0.25" in text
-
-
-def test_the_page_in_the_docs_has_room_for_the_figures():
-    text = report.PAGE.read_text()
-    assert text.index(report.BEGIN) < text.index(report.END)

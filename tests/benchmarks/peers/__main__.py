@@ -1,25 +1,23 @@
-"""`python -m tests.benchmarks.peers [--quick] [--write]`: about half an hour, or a few minutes."""
+"""`python -m tests.benchmarks.peers [NAME ...] [--quick | --tiny] [--write]`."""
 
-import argparse
-import sys
-
-from tests.benchmarks.__main__ import allow_many_sockets
-from tests.benchmarks.peers.comparison import FULL, QUICK, compared
-from tests.benchmarks.peers.table import page, put_into_page
+from tests.benchmarks.command_line import allow_many_sockets, arguments, measured
+from tests.benchmarks.machine import LIBRARIES, facts
+from tests.benchmarks.page import of_peers, publish
+from tests.benchmarks.peers.comparison import CATALOGUE, FULL, PACKAGES, QUICK, TINY
+from tests.benchmarks.results import Run
 
 
 def main() -> None:
-    """Compare, show, and write it if that was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, one round")
-    parser.add_argument("--write", action="store_true", help="rewrite docs/performance.md")
-    asked = parser.parse_args()
+    """Compare, show, and keep it if that was asked for."""
+    asked = arguments("tests.benchmarks.peers", CATALOGUE, (FULL, QUICK, TINY))
     allow_many_sockets()
-    text = page(compared(QUICK if asked.quick else FULL), QUICK if asked.quick else FULL)
-    print(text)
+    before = facts((*LIBRARIES, *PACKAGES))
+    rows, took_s = measured(CATALOGUE, asked.names, asked.size)
+    run = Run(f"{asked.size.name}, {asked.size.rounds} rounds", before, took_s, rows)
+    print(of_peers(run))
     if asked.write:
-        put_into_page(text)
+        publish("bench-peers", run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

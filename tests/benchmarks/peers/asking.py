@@ -4,8 +4,8 @@ Ours is asked over HTTP by one client while another publishes; a library is aske
 process, without a network. The last answers are compared with a plain look at the records.
 """
 
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -15,16 +15,18 @@ import orjson
 
 from tests.benchmarks.peers.embedded import Embedded
 from tests.benchmarks.peers.load import Load
-from tests.benchmarks.peers.ours import HEAD, Ours
+from tests.benchmarks.peers.ours import Ours, frames
 from tests.benchmarks.peers.questions import QUESTIONS, TOP, Question, keys_of
-from tests.benchmarks.sockets import Client, frame
+from tests.benchmarks.sockets import Client
+from tests.benchmarks.steady import Publisher
 
 
 class Asked(NamedTuple):
-    """How long one question took each time, in ms."""
+    """How long one question took each time, in ms, and how many updates a second were taken."""
 
     case: str
     ms: list[float]
+    rate: float
 
 
 def asked_of_library(peer: Embedded, load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
@@ -40,7 +42,7 @@ def asked_of_library(peer: Embedded, load: Load, fill: Load, rate: int, times: i
     records = {int(key): body.encode() for key, body in found["records"].items()}
     last = QUESTIONS[-1].case
     check(QUESTIONS[-1], found["rows"][last], records)
-    return [Asked(case, ms) for case, ms in found["ms"].items()]
+    return [Asked(case, ms, found["rate"][case]) for case, ms in found["ms"].items()]
 
 
 def asked_of_ours(load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
@@ -51,17 +53,15 @@ def asked_of_ours(load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
         try:
             for _ in ours.publish(fill):
                 pass
-            publisher = Publisher(ours, load, rate)
-            for question in QUESTIONS:
-                path = f"/v1/topics/orders/records?{written(question)}"
-                ours.get(path)
-                taken = []
-                for _ in range(times):
-                    begin = time.perf_counter()
+            client = Client(ours.server.host, ours.server.port)
+            with Publisher(client, frames(load), load.size, rate) as publisher:
+                for question in QUESTIONS:
+                    path = f"/v1/topics/orders/records?{written(question)}"
                     ours.get(path)
-                    taken.append((time.perf_counter() - begin) * 1000)
-                found.append(Asked(question.case, taken))
-            publisher.stop()
+                    before = publisher.progress()
+                    taken = paced(lambda path=path: ours.get(path), times, load.size / rate)
+                    reached = publisher.progress().rate_since(before)
+                    found.append(Asked(question.case, taken, reached))
             records = ours.current()
             for question in QUESTIONS:
                 rows = orjson.loads(ours.get(f"/v1/topics/orders/records?{written(question)}"))
@@ -69,6 +69,17 @@ def asked_of_ours(load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
         finally:
             ours.close()
     return found
+
+
+def paced(ask: Callable[[], object], times: int, step_s: float) -> list[float]:
+    """How long each of so many takes in ms, asked `step_s` apart or when the last is answered."""
+    begin, taken = time.perf_counter(), []
+    for number in range(times):
+        time.sleep(max(0.0, begin + number * step_s - time.perf_counter()))
+        start = time.perf_counter()
+        ask()
+        taken.append((time.perf_counter() - start) * 1000)
+    return taken
 
 
 def written(question: Question) -> str:
@@ -94,32 +105,3 @@ def check(question: Question, rows: list[int], records: dict[int, bytes]) -> Non
         assert [px[key] for key in rows] == [px[key] for key in wanted], question.case
     else:
         assert sorted(rows) == wanted, question.case
-
-
-class Publisher:
-    """Publishes at a steady rate in a thread of its own, until it is stopped."""
-
-    def __init__(self, ours: Ours, load: Load, rate: int) -> None:
-        self._client = Client(ours.server.host, ours.server.port)
-        self._step_s = load.size / rate
-        self._frames = [
-            frame(HEAD % len(batch) + b"\n".join([body for _, body in batch]))
-            for batch in load.batches()
-        ]
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        due, number = time.perf_counter(), 0
-        while not self._stopped.wait(max(0.0, due - time.perf_counter())):
-            self._client.socket.sendall(self._frames[number % len(self._frames)])
-            number, due = number + 1, due + self._step_s
-            while self._client.read() < number:
-                pass
-
-    def stop(self) -> None:
-        """Publish no more; everything is acknowledged."""
-        self._stopped.set()
-        self._thread.join()
-        self._client.close()

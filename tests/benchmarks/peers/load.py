@@ -1,6 +1,6 @@
 """The load: orders in batches, always the same ones, and what must hold afterwards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import NamedTuple
@@ -12,12 +12,13 @@ Batch = Sequence[tuple[int, bytes]]
 
 
 class Load(NamedTuple):
-    """`count` updates of orders drawn from `keys`, `size` to a batch."""
+    """`count` updates of orders drawn from `keys`, `size` to a batch; or each key once."""
 
     keys: int
     count: int
     size: int
     seed: int = 1
+    each_once: bool = False
 
     def batches(self) -> Sequence[Batch]:
         """All of it, made once."""
@@ -29,8 +30,11 @@ def _made(load: Load) -> Sequence[Batch]:
     draw = Random(load.seed)
     found = []
     for start in range(0, load.count, load.size):
-        drawn = [draw.randrange(load.keys) for _ in range(min(load.size, load.count - start))]
-        found.append([(key, record(key, draw)) for key in drawn])
+        end = min(start + load.size, load.count)
+        keys: Iterable[int] = range(start, end)
+        if not load.each_once:
+            keys = [draw.randrange(load.keys) for _ in keys]
+        found.append([(key, record(key, draw)) for key in keys])
     return found
 
 

@@ -38,17 +38,14 @@ class Ours:
     def publish(self, load: Load) -> Generator[int]:
         """Frames over a WebSocket, acknowledged once durable."""
         client = Client(self.server.host, self.server.port)
-        frames = [
-            frame(HEAD % len(batch) + b"\n".join([body for _, body in batch]))
-            for batch in load.batches()
-        ]
+        made = frames(load)
         try:
             yield 0
             sent = acknowledged = 0
-            while acknowledged < len(frames):
-                until = min(len(frames), acknowledged + WINDOW)
+            while acknowledged < len(made):
+                until = min(len(made), acknowledged + WINDOW)
                 if sent < until:
-                    client.socket.sendall(b"".join(frames[sent:until]))
+                    client.socket.sendall(b"".join(made[sent:until]))
                     sent = until
                 acknowledged = client.read()
                 yield acknowledged
@@ -84,3 +81,11 @@ class Ours:
             self.server.__exit__(None, None, None)
         except subprocess.TimeoutExpired:
             raise AssertionError("the server did not stop") from None
+
+
+def frames(load: Load) -> list[bytes]:
+    """The batches of a load, each as a frame that is acknowledged once durable."""
+    return [
+        frame(HEAD % len(batch) + b"\n".join([body for _, body in batch]))
+        for batch in load.batches()
+    ]

@@ -3,13 +3,12 @@
 import pytest
 
 from tests.benchmarks.peers.asking import asked_of_library, asked_of_ours, check
-from tests.benchmarks.peers.comparison import TINY, Row
+from tests.benchmarks.peers.comparison import rows_of
 from tests.benchmarks.peers.embedded import Embedded
 from tests.benchmarks.peers.load import Load, final, lost
 from tests.benchmarks.peers.nats import HEAD
 from tests.benchmarks.peers.ours import Ours
 from tests.benchmarks.peers.questions import QUESTIONS, keys_of
-from tests.benchmarks.peers.table import page
 from tests.benchmarks.peers.taking import killed, taken
 
 LOAD = Load(keys=20, count=60, size=10)
@@ -58,12 +57,10 @@ def test_a_message_of_nats_is_told_from_its_payload():
     assert (found[1], found[2]) == (b"orders.7", b"12")
 
 
-def test_rows_that_we_lose_come_first():
-    rows = [
-        Row("won", "this server", 2.0, "updates/s"),
-        Row("won", "another", 1.0, "updates/s"),
-        Row("lost", "this server", 2.0, "ms"),
-        Row("lost", "another", 1.0, "ms"),
-    ]
-    text = page(rows, TINY)
-    assert text.index("| lost | another | 1 ms | 0.50 times |") < text.index("| won | this")
+@pytest.mark.edge
+def test_a_row_says_what_it_promises_and_what_else_was_measured():
+    fill, load = Load(50, 50, 50, seed=3, each_once=True), Load(50, 50, 50, seed=4)
+    assert sorted(final(fill.batches())) == list(range(50)), "every key once"
+    (first, *_) = rows_of("SQLite", "fsync", asked_of_library(sqlite(), load, fill, 5000, 2))
+    assert (first.durability, len(first.values)) == ("fsync", 2)
+    assert {"ms p50:", "ms max:", "updates/s meanwhile:"} <= first.also.keys()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sow.spark.http import SowServer
 from sow.spark.rows import part_of_snapshot
 from tests.benchmarks.measure import Figure, in_turn, seconds
-from tests.benchmarks.processes import ServerProcess, line_from, python, stop
+from tests.benchmarks.processes import Child, ServerProcess
 from tests.benchmarks.spark.plain_source import Plain, PlainRows
 from tests.benchmarks.spark.sizes import Sizes
 
@@ -147,11 +147,8 @@ def plain_server(url: str, sizes: Sizes) -> Iterator[str]:
     """The address of a server that hands out what the topic holds."""
     with TemporaryDirectory(prefix="sow-bench-") as name:
         _copy(SowServer(url), Path(name), sizes)
-        process = python("-m", "tests.benchmarks.spark.plain_server", name)
-        try:
-            yield f"http://127.0.0.1:{line_from(process)}"
-        finally:
-            stop(process)
+        with Child("-m", "tests.benchmarks.spark.plain_server", name) as process:
+            yield f"http://127.0.0.1:{process.hear()}"
 
 
 def _copy(server: SowServer, directory: Path, sizes: Sizes) -> None:

@@ -1,0 +1,68 @@
+"""The command line of the benchmarks: which of them, in which size, kept or only shown.
+
+The three programs (`tests.benchmarks`, `.peers` and `.spark`) are catalogues of benchmarks by name.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Size = TypeVar("Size")
+Measured = TypeVar("Measured")
+
+
+def arguments(
+    prog: str,
+    catalogue: Iterable[str],
+    sizes: Sequence[Any],
+    alone: Sequence[str] = (),
+) -> argparse.Namespace:
+    """What was asked for; ends with usage if it makes no sense.
+
+    The first of the sizes is the real one. Only a whole run is kept, or one of those in `alone`,
+    which have a part of the page to themselves and are no part of the whole.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {prog}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(catalogue))
+    full, *others = sizes
+    size = parser.add_mutually_exclusive_group()
+    size.set_defaults(size=full)
+    for other in others:
+        text = f"{other.name} sizes: a first look, not what is published"
+        size.add_argument(
+            f"--{other.name}", dest="size", action="store_const", const=other, help=text
+        )
+    parser.add_argument(
+        "--write", action="store_true", help="keep the results in docs/results, and show them"
+    )
+    asked = parser.parse_args()
+    unknown = set(asked.names) - set(catalogue)
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(catalogue)}")
+    if asked.write and asked.names and not (len(asked.names) == 1 and asked.names[0] in alone):
+        parser.error("--write needs a whole run: leave out the names")
+    asked.names = asked.names or [name for name in catalogue if name not in alone]
+    return asked
+
+
+def measured(
+    catalogue: Mapping[str, Callable[[Size], Iterable[Measured]]], names: Iterable[str], size: Size
+) -> tuple[list[Measured], dict[str, float]]:
+    """What benchmarks gave, one after the other, and how many seconds each took."""
+    found: list[Measured] = []
+    took_s: dict[str, float] = {}
+    for name in names:
+        start = time.perf_counter()
+        found += catalogue[name](size)
+        took_s[name] = time.perf_counter() - start
+        print(f"{name}: {took_s[name]:.0f} s", file=sys.stderr, flush=True)
+    return found, took_s
+
+
+def allow_many_sockets() -> None:
+    """A thousand subscribers need as many files open, here and in every child."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

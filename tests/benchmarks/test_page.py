@@ -1,0 +1,96 @@
+"""The page is what the raw results say, and what a run measures is kept whole."""
+
+import pytest
+
+from tests.benchmarks import page
+from tests.benchmarks.machine import LIBRARIES, facts
+from tests.benchmarks.measure import Figure
+from tests.benchmarks.page import PAGE, PARTS, made, publish
+from tests.benchmarks.peers.row import Row
+from tests.benchmarks.results import Run, load, save
+
+FACTS = {"date": "2026-01-01 00:00 UTC", "cores": "2"}
+
+
+def run_of(*measured):
+    return Run("tiny, 1 repetitions", FACTS, {"one": 90.0, "two": 1.5}, measured)
+
+
+def figure(case="top 10", ours=(4.0,)):
+    return Figure("query in the engine", case, "ms", ours, [1.0], "numpy", 2.5, "a note")
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A page and raw results of its own."""
+    monkeypatch.setattr(page, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "performance.md")
+    parts = "".join(f"{part.begin}\nold\n{part.end}\n" for part in PARTS.values())
+    page.PAGE.write_text(f"before\n{parts}after\n")
+    return page.PAGE
+
+
+def test_the_page_in_the_docs_is_made_of_the_raw_results_in_the_docs():
+    text = PAGE.read_text()
+    assert made(text) == text, "python -m tests.benchmarks.page makes it again"
+
+
+def test_no_table_of_the_page_was_put_there_by_hand():
+    text = PAGE.read_text()
+    for part in PARTS.values():
+        text = page.put(text, part.begin, "", part.end)
+    by_hand = [line for line in text.splitlines() if line.startswith("|")]
+    assert by_hand[0] == "| measures | with | in about |"
+    assert len(by_hand) == 2 + len(PARTS), "what measures what, and no figures"
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_part_keeps_what_stands_around_it(elsewhere, part):
+    of_peers = [Row("a case", name, (4.0,), "ms", "none") for name in ("this server", "another")]
+    publish(part.target, run_of(*(of_peers if part.kind is Row else [figure()])))
+    text = elsewhere.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "4 ms" in text or "| top 10 | ms | 4 |" in text
+    assert "- it took 2 min: one 90 s, two 2 s" in text
+    assert text.count("Not measured yet") == len(PARTS) - 1
+
+
+@pytest.mark.parametrize(
+    "measured", [figure("a", [1.5, 2.25]), Row("a", "b", [1.5, 2.25], "ms", "none", {"p50": [1.0]})]
+)
+def test_what_was_measured_is_kept_with_every_repetition(tmp_path, measured):
+    path = tmp_path / "results" / "run.json"
+    save(path, run_of(measured, measured))
+    found = load(path, type(measured))
+    assert (found.size, found.facts, found.took_s) == (
+        "tiny, 1 repetitions",
+        FACTS,
+        {"one": 90.0, "two": 1.5},
+    )
+    save(tmp_path / "again.json", found)
+    assert (tmp_path / "again.json").read_text() == path.read_text()
+    assert [list(one.ours if type(one) is Figure else one.values) for one in found.measured] == [
+        [1.5, 2.25]
+    ] * 2
+
+
+def test_rows_that_we_lose_come_first():
+    rows = [
+        Row("won", "this server", (2.0,), "updates/s", "fsync"),
+        Row("won", "another", (1.0,), "updates/s", "none"),
+        Row("lost", "this server", (1.0, 2.0, 9.0), "ms", "fsync", {"ms p99:": [3.0, 5.0, 4.0]}),
+        Row("lost", "another", (1.0,), "ms", "none"),
+    ]
+    text = page.of_peers(run_of(*rows))
+    assert text.index("| lost | another | 1 ms | 1 | 0.50 times | none |") < text.index(
+        "| won | this"
+    )
+    assert "| lost | this server | 2 ms | 3 |  | fsync | ms p99: 4 |" in text
+
+
+def test_a_run_says_what_it_ran_on_and_not_where():
+    found = facts((*LIBRARIES, "not-there"))
+    assert {"date", "SOW", "processor", "cores", "Python", "libraries"} <= found.keys()
+    assert "not-there" not in found["libraries"]
