@@ -10,12 +10,11 @@ taken later, so where takes fall never changes what comes out.
 It does not compare values, apply filters or know what a record is.
 """
 
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from conflated_topics.schedules import NO_WINDOWS, Schedule
+from conflated_topics.schedules import NO_WINDOWS, Schedule, Windows, followed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,7 +41,7 @@ class Conflator(Generic[K, V]):
         self.schedule = schedule
         self._fold = fold
         self._pending: dict[K, V] = {}
-        self._closed: deque[tuple[int, dict[K, V]]] = NO_WINDOWS
+        self._closed: Windows[tuple[int, dict[K, V]]] = NO_WINDOWS
 
     def __len__(self) -> int:
         """Keys that wait, in open and in closed windows."""
@@ -128,7 +127,8 @@ class Conflator(Generic[K, V]):
         else:
             taken = {}
             while self._is_due(0, now_us):
-                self._put(taken, self._closed.popleft()[1])
+                self._put(taken, self._closed[0][1])
+                del self._closed[0]
         if not self._closed:
             self._closed = NO_WINDOWS
         return taken
@@ -207,8 +207,7 @@ class Conflator(Generic[K, V]):
         if self._closed and self._closed[-1][0] == release_us:
             self._put(self._closed[-1][1], entries)
         elif entries:
-            self._closed = self._closed or deque()
-            self._closed.append((release_us, entries))
+            self._closed = followed(self._closed, (release_us, entries))
 
     def check(self) -> None:
         """Assert what everything above relies on: a key has one window, the schedule knows it and

@@ -221,7 +221,7 @@ class DemoScreen:
         return [self._measure(topics[name], elapsed_s) for name in SHOWN if name in topics]
 
     def _measure(self, topic: LiveTopic, elapsed_s: float) -> Figures:
-        name = topic.definition.name
+        name = topic.name
         taken, given = topic.updates, topic.updates
         pending, ratio = 0, 1.0
         if isinstance(topic, CopyTopic):

@@ -138,7 +138,7 @@ class Capacity:
         more, grown = yield from growth(held[0], deeds)
         if most is not None and more > 0 and there + more > most and topic.records.retains:
             raise Full(
-                f"topic {topic.definition.name} may hold {most} records (MaxRecords); it has "
+                f"topic {topic.name} may hold {most} records (MaxRecords); it has "
                 f"{there}, and {more} more are too many: nothing was stored. Delete some, or "
                 "raise MaxRecords",
                 reason="topic full",

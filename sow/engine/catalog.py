@@ -183,7 +183,7 @@ class Catalog:
                 pattern = PatternTopic(definition, topic_search(definition.pattern))
                 self.patterns[definition.name] = pattern
                 return []
-            return [self._enter(self._source(definition))]
+            return [self._enter(self._source(definition, definition.name))]
         self.expect(definition)
         return [self.enter_copy(copy) for copy in self.coming(definition)]
 
@@ -201,7 +201,7 @@ class Catalog:
         (`enter_copy`) before the next."""
         pattern = self.patterns.get(definition.name)
         if pattern is None:
-            yield self._copy(definition)
+            yield self._copy(definition, definition.underlying)
         else:
             for name in list(self.patterns[definition.underlying].members):
                 if copy_name(definition, name) not in self.topics:
@@ -233,11 +233,7 @@ class Catalog:
 
     def _follower(self, pattern: PatternTopic, underlying: str) -> CopyTopic:
         assert isinstance(pattern.definition, ConflatedTopic)
-        name = copy_name(pattern.definition, underlying)
-        definition = replace(
-            pattern.definition, name=name, underlying=underlying, topic_format=None
-        )
-        return self._copy(definition, pattern.name)
+        return self._copy(pattern.definition, underlying, pattern)
 
     def _enter(self, topic: LiveTopic) -> LiveTopic:
         self.topics[topic.name] = topic
@@ -274,7 +270,7 @@ class Catalog:
                         f"{clipped(name)} would have a copy {clipped(taken)}, which is a topic"
                     )
             assert isinstance(pattern.definition, Topic)
-            return self._source(replace(pattern.definition, name=name, pattern=None), pattern.name)
+            return self._source(pattern.definition, name, pattern.name)
         return None
 
     def _check_is_no_copy(self, name: str) -> None:
@@ -290,20 +286,24 @@ class Catalog:
                     f"{source}; publish to {source}, or under another name"
                 )
 
-    def _source(self, definition: Topic, pattern: str | None = None) -> SourceTopic:
+    def _source(self, definition: Topic, name: str, pattern: str | None = None) -> SourceTopic:
         usage = None if definition.system else self.usage
         kind = message_type(definition.message_type, self._kinds())
-        records = Records(definition, kind, definition.keys, definition.domain, usage)
+        domain = definition.key_domain or name
+        records = Records(definition, kind, definition.keys, domain, usage, name)
         return SourceTopic(records, definition, pattern, self._ledger)
 
-    def _copy(self, definition: ConflatedTopic, pattern: str | None = None) -> CopyTopic:
+    def _copy(
+        self, definition: ConflatedTopic, source: str, pattern: PatternTopic | None = None
+    ) -> CopyTopic:
+        name = definition.name if pattern is None else copy_name(definition, source)
         kind = message_type(definition.message_type, self._kinds())
-        underlying = self.topics[definition.underlying].records
+        underlying = self.topics[source].records
         keys = tuple(map(str, underlying.keys))
-        records = Records(definition, kind, keys, underlying.domain, self.usage)
+        records = Records(definition, kind, keys, underlying.domain, self.usage, name)
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
-        return CopyTopic(definition, pattern, copy)
+        return CopyTopic(definition, None if pattern is None else pattern.name, copy)
 
     def _kinds(self) -> dict[str, MessageTypeOptions]:
         return {options.name: options for options in self.configuration.message_types}
@@ -428,7 +428,9 @@ class Catalog:
         ), "what all records take is counted wrongly"
         for name, topic in self.topics.items():
             topic.check()
-            assert topic.name == topic.definition.name == topic.records.definition.name == name
+            assert topic.name == topic.records.name == name
+            assert topic.definition is topic.records.definition
+            assert topic.definition.name == topic.stored_as
             pattern = self.pattern_of(topic)
             if pattern is not None:
                 assert pattern.members[name] is topic, f"its pattern does not know {name}"

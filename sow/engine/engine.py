@@ -80,6 +80,8 @@ class Engine:
             self.capacity,
             self.disk,
         )
+        self._act = self._work
+        """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.look_after_topic(topic)
 
@@ -113,7 +115,7 @@ class Engine:
     def look_after_topic(self, topic: LiveTopic) -> None:
         """A topic has come into being: do what falls due there, and tell who wants to know."""
         if topic.falls_due:
-            self.timers.add(topic, self._work)
+            self.timers.add(topic, self._act)
         for listener in self._topic_listeners:
             listener(topic)
 

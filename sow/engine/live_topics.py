@@ -29,8 +29,8 @@ LIFETIME_S_MAX = 1e9
 class LiveTopicBase:
     """What sources and copies have in common.
 
-    `pattern` is the name of the pattern that the topic belongs to, if any. What is asked at every
-    publish is looked up once, here.
+    `pattern` is the name of the pattern that the topic belongs to, if any: `definition` is then
+    that of the pattern, for all its topics. What is asked at every publish is looked up once, here.
     """
 
     __slots__ = (
@@ -49,12 +49,12 @@ class LiveTopicBase:
     def __init__(
         self, records: Records, definition: Definition, pattern: str | None, falls_due: bool
     ) -> None:
-        self.name = definition.name
+        self.name = records.name
         self.records = records
         self.router = Router(records)
         self.definition = definition
         self.pattern = pattern
-        self.stored_as = pattern or definition.name
+        self.stored_as = pattern or self.name
         """Whose checkpoint holds the records: the topics of a pattern share one."""
         self.updates = 0
         """Changes routed since the server started."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic
-from sow.engine.patterns import PatternTopic, copy_name
 from sow.errors import ConfigError
 from sow.steps import Steps
 
@@ -127,7 +126,7 @@ class Reconfiguration:
 
     def _leave(self) -> Iterator[ReconfigurationStep]:
         for topic, why in self._leaving.items():
-            count, name = len(topic.records.table), topic.definition.name
+            count, name = len(topic.records.table), topic.name
             if count and self._give_up is None:
                 if len(self._refused) < REFUSALS_MAX:
                     self._refused.append(
@@ -206,8 +205,7 @@ class Reconfiguration:
             pattern.redefine(definition)
             topics = list(pattern.members.values())
         for topic in topics:
-            own = definition if pattern is None else _of_member(definition, topic, pattern)
-            steps = apply(topic, own)
+            steps = apply(topic, definition)
             if steps is not None:
                 yield from steps
             yield
@@ -238,12 +236,3 @@ class Reconfiguration:
         for _ in topic.refocus(definition, condition, lambda: engine.now_us):
             engine.timers.note(topic)
             yield
-
-
-def _of_member(definition: Definition, topic: LiveTopic, pattern: PatternTopic) -> Definition:
-    """A pattern's definition as it is for one of its topics."""
-    if isinstance(definition, ConflatedTopic):
-        assert isinstance(topic, CopyTopic)
-        assert copy_name(pattern.definition, topic.underlying) == topic.name
-        return replace(definition, name=topic.name, underlying=topic.underlying, topic_format=None)
-    return replace(definition, name=topic.name, pattern=None)

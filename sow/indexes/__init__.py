@@ -45,6 +45,9 @@ STEP_BYTES_MAX = 512 << 10
 STEP_ROWS = 250
 """Records that one step takes into hash indexes: some three microseconds each."""
 
+NO_MEMOS: dict[Path, MemoColumn] = {}
+"""What all indexes have that no query has needed a column of yet, and never added to."""
+
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
@@ -64,8 +67,8 @@ class Indexes:
         "_keys",
         "_memos",
         "_pinned",
+        "_sow_keys",
         "hashes",
-        "sow_keys",
         "table",
         "watched",
     )
@@ -82,14 +85,14 @@ class Indexes:
         self._decoder = decoder
         self._keys = keys
         self._key: KeyIndex | None = None
-        self.sow_keys = SowKeyIndex(table)
+        self._sow_keys: SowKeyIndex | None = None
         # The key fields have their index already.
         wanted = {frozenset(paths): paths for paths in hash_indexes if set(paths) != set(keys)}
         self.hashes = tuple(HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values())
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values every publish must hand to `put`."""
         self._pinned = tuple(memos)
-        self._memos: dict[Path, MemoColumn] = {}
+        self._memos = NO_MEMOS
         self._held: tuple[Deferred, ...] = ()
         self._hearing: tuple[Deferred, ...] = ()
         for path in memos:
@@ -106,6 +109,13 @@ class Indexes:
         if self._key is None and self._keys:
             self._key = KeyIndex(self.table, self._keys)
         return self._key
+
+    @property
+    def sow_keys(self) -> SowKeyIndex:
+        """The index of SowKeys, made when somebody first asks."""
+        if self._sow_keys is None:
+            self._sow_keys = SowKeyIndex(self.table)
+        return self._sow_keys
 
     # What happened to the records.
 
@@ -228,6 +238,8 @@ class Indexes:
         if column is None:
             self._make_room()
             column = MemoColumn(path, self._decoder((path,)), self.table.bodies)
+            if self._memos is NO_MEMOS:
+                self._memos = {}
             self._memos[path] = column
             self._look_who_hears()
         self._memos[path] = column  # last: the most recently used

@@ -6,7 +6,7 @@ another name or other separators; its `Module` says which line of the table it m
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
@@ -25,6 +25,7 @@ __all__ = [
     "Decoder",
     "MessageType",
     "decoder_of",
+    "decoders_of",
     "message_type",
 ]
 
@@ -86,3 +87,9 @@ def _made(options: MessageTypeOptions) -> MessageType:
 def decoder_of(kind: MessageType, paths: tuple[Path, ...]) -> Decoder:
     """A decoder of these paths, made once for all topics of the message type."""
     return kind.decoder(paths)
+
+
+@lru_cache(maxsize=MESSAGE_TYPES_MAX)
+def decoders_of(kind: MessageType) -> Callable[[tuple[Path, ...]], Decoder]:
+    """What gives a decoder of any paths, one for all topics of the message type."""
+    return partial(decoder_of, kind)

@@ -85,7 +85,7 @@ class Ending:
 
     def end_topic(self, topic: LiveTopic) -> None:
         """A topic is going: end what follows it, and nothing else of what follows a pattern."""
-        name = topic.definition.name
+        name = topic.name
         for feed in list(topic.router.feeds()):
             self._engine.flush_strand(feed.strand)
             topic.router.remove(feed)

@@ -385,7 +385,7 @@ class Executor:
             return bodies if command.framed else topic.records.from_line(bodies)
         if kind.enc != command.enc:
             raise ClientError(
-                f"messages of {topic.definition.name} are text ({kind.name}), which has no "
+                f"messages of {topic.name} are text ({kind.name}), which has no "
                 f"enc {command.enc}; leave enc out and send the text"
             )
         texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies

@@ -124,7 +124,7 @@ class Following:
         self, subscription: Subscription, topic: LiveTopic, told: Iterable[str] = ()
     ) -> Feed:
         """The strand's feed of a topic, hearing it from now on; the session knows of `told`."""
-        feed = subscription.feeds.get(topic.definition.name)
+        feed = subscription.feeds.get(topic.name)
         if feed is None:
             feed = self.make(subscription, topic)
             topic.router.add(feed)
@@ -135,7 +135,7 @@ class Following:
     def make(subscription: Subscription, topic: LiveTopic) -> Feed:
         """A feed of a topic for a subscription's strand, which hears nothing yet."""
         feed = topic.router.make(subscription.strand, subscription.key, subscription.condition)
-        subscription.add_feed(topic.definition.name, feed)
+        subscription.add_feed(topic.name, feed)
         return feed
 
     def join(self, subscription: Subscription, seq: int | None = None) -> None:

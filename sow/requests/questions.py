@@ -90,7 +90,7 @@ class Questions:
         for topic in topics:
             if not topic.is_logged:
                 raise ClientError(
-                    f"topic {topic.definition.name} is not in the log; subscribe without bm",
+                    f"topic {topic.name} is not in the log; subscribe without bm",
                     reason="invalid topic",
                 )
         assert command.bookmark is not None
@@ -121,7 +121,7 @@ class Questions:
         for topic in topics:
             answers = {}
             with suppress(UnknownTopic):
-                answers = {topic: (yield from self._engine.answering(topic.definition.name, query))}
+                answers = {topic: (yield from self._engine.answering(topic.name, query))}
         return [
             self._take(session, topic, answers.get(topic) or self._answer(topic, query))
             for topic in self._checked_topics(command)
@@ -134,7 +134,7 @@ class Questions:
         return topics
 
     def _answer(self, topic: LiveTopic, query: Query) -> QueryAnswer:
-        return self._engine.query(topic.definition.name, query)
+        return self._engine.query(topic.name, query)
 
     def _take(
         self, session: Session, topic: LiveTopic, answer: QueryAnswer

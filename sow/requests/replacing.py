@@ -76,7 +76,7 @@ class Replacing:
         taken: list[tuple[Snapshot, int]] = []
         late: list[tuple[Lines, Update]] = []
         for topic in topics:
-            had = held.pop(topic.definition.name, None) or Held(set(), set(), {})
+            had = held.pop(topic.name, None) or Held(set(), set(), {})
             current = had.current if same_shape else set()
             focus = self._focus(topic, condition, had)
             rows: set[str] = set()
@@ -177,7 +177,7 @@ class Replacing:
         """The part of a snapshot that the session does not hold as it stands."""
         options = command.options
         whole = dataclasses.replace(self._questions.query(command), top_n=None, skip_n=0)
-        slots = self._engine.query(topic.definition.name, whole).slots
+        slots = self._engine.query(topic.name, whole).slots
         if current:
             identities = topic.records.table.identities
             new = [identities[slot] not in current for slot in slots.tolist()]

@@ -82,7 +82,7 @@ class Subscription:
         assert self.pattern is not None
         fields = self.key.shape.select is not None or (self.condition and self.condition.paths)
         has_fields = topic.records.message_type.structured
-        return bool(self.pattern(topic.definition.name)) and (has_fields or not fields)
+        return bool(self.pattern(topic.name)) and (has_fields or not fields)
 
 
 @dataclass(slots=True)

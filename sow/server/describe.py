@@ -13,7 +13,7 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
     """A topic's definition and how it stands."""
     records, definition = topic.records, topic.definition
     described: dict[str, Any] = {
-        "name": definition.name,
+        "name": topic.name,
         "kind": topic.kind,
         "message_type": definition.message_type,
         "keys": [str(key) for key in records.keys],
@@ -29,7 +29,7 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
         copied, conflation = topic.definition, topic.copy.conflation
         oldest_us = conflation.oldest_us()
         described |= {
-            "underlying": copied.underlying,
+            "underlying": topic.underlying,
             "interval_ms": copied.interval_us / 1000,
             "filter": copied.filter,
             "engine": copied.engine,

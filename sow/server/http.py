@@ -115,7 +115,7 @@ class HttpDoor:
         with self._unread.answer(client_key(request)) as unread:
             found = await self._driver.turns.take(
                 "a query over HTTP",
-                ask(self._engine, topic.definition.name, query, meta, unread.admit),
+                ask(self._engine, topic.name, query, meta, unread.admit),
             )
             return await self._answer(request, found, kind, shape, meta=meta, explain=explain)
 
@@ -189,7 +189,7 @@ class HttpDoor:
         sow_key = request.match_info["key"]
         slot = table.find(sow_key)
         if slot is None:
-            raise UnknownRecord(f"topic {topic.definition.name} has no record {shown(sow_key)}")
+            raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
         body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
         # Accounts of the server's own bear the number of what they came after.
         etag = f'"{seq}.{int(table.ts_us[slot])}"' if topic.is_system else f'"{seq}"'

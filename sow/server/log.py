@@ -161,14 +161,13 @@ class LogDoor:
             found = [topic for name in comma_list(names) for topic in self._named(unquote(name))]
         logged: Topics = {}
         for topic in found:
-            definition = topic.definition
             if topic.is_logged:
-                logged[definition.name] = topic.records
+                logged[topic.name] = topic.records
             elif must_be_logged and names is not None:
                 instead = ""
                 if isinstance(topic, CopyTopic):
                     instead = f"; read the log of {topic.underlying}"
-                raise InvalidTopic(f"topic {definition.name} has no log{instead}")
+                raise InvalidTopic(f"topic {topic.name} has no log{instead}")
         return logged
 
     def _named(self, name: str) -> list[LiveTopic]:

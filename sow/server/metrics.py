@@ -245,7 +245,7 @@ def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget
 
 def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> Steps[bytes]:
     """The same in steps: topics may be a hundred thousand."""
-    topics = [(topic.definition.name, topic) for topic in executor.engine.catalog.listed()]
+    topics = [(topic.name, topic) for topic in executor.engine.catalog.listed()]
     written: list[bytes] = []
     for metric in TOPIC_METRICS:
         for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):

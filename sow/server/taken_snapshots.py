@@ -178,7 +178,7 @@ class TakenSnapshots:
         """Snapshots that hold too much together; none, if none do."""
         held: Counter[str] = Counter()
         for taken in self._by_name.values():
-            topic = self._engine.topics.get(taken.topic.definition.name)
+            topic = self._engine.topics.get(taken.topic.name)
             held[taken.client] += taken.at_most_bytes(topic is taken.topic)
         for client, size_bytes in held.items():
             if size_bytes > self.client_bytes_max:

@@ -25,6 +25,10 @@ SEQ, TS_US, BORN, KEY = range(4)
 """The rows of the block in which a table has its numbers: a column of its own for each would take
 hundreds of bytes more of every topic, and those of a pattern may be a hundred thousand."""
 NO_NUMBERS = np.zeros((4, 0), np.int64)
+NONE_FREE: list[int] = []
+NONE_KEYED: dict[int, int] = {}
+"""What every table has from which no record has gone, and that nobody has asked by SowKey: shared
+by them, and never added to."""
 GROWTH_PART = 4
 """Columns grow by this part of them: a number is copied four times or so, and no more than a fifth
 of the room is idle."""
@@ -87,10 +91,10 @@ class Table:
         self.identities: list[str | None] = []
         self._numbers = NO_NUMBERS
         self.expires_us: NDArray[np.int64] | None = None
-        self._by_sow_key: dict[int, int] = {}
+        self._by_sow_key = NONE_KEYED
         self._keyed_to = 0
         """Slots below it are in `_by_sow_key`; the others follow when somebody asks by SowKey."""
-        self._free: list[int] = []
+        self._free = NONE_FREE
         self._in_order = True
         self._by_arrival = by_arrival
         self._arrivals = 0
@@ -244,8 +248,13 @@ class Table:
         shrunk = sum(map(len, olds))
         self.bytes -= shrunk
         self._usage.bytes -= shrunk + RECORD_BYTES * len(olds)
-        self._free.extend(slots)
+        self._set_free(slots)
         return gone, slots, olds
+
+    def _set_free(self, slots: list[int]) -> None:
+        if self._free is NONE_FREE:
+            self._free = []
+        self._free.extend(slots)
 
     def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:
         """SowKeys as text; `identities` are those of the slots, which may just have been freed."""
@@ -289,6 +298,8 @@ class Table:
         if limit is not None:
             stop = min(stop, start + limit)
         self._keyed_to = stop
+        if self._by_sow_key is NONE_KEYED:
+            self._by_sow_key = {}
         held = [slot for slot in range(start, stop) if self.identities[slot] is not None]
         self._by_sow_key.update(zip(self._sow_keys[held].tolist(), held, strict=True))
         return stop - start
@@ -373,7 +384,7 @@ class Table:
             if column is not None:
                 column[slot] = column[newer]
         self.bodies[other] = self.identities[other] = None
-        self._free.append(other)
+        self._set_free([other])
 
     def forget(self) -> None:
         """The table goes with all its records: they are counted no more."""

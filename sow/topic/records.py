@@ -18,7 +18,7 @@ from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
-from sow.messages import decoder_of
+from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.paths import Path, parse_path
 from sow.steps import Steps
@@ -33,6 +33,8 @@ WATCHED_MAX = 1024
 """Fields that filters of subscriptions may have read of every message: some two microseconds each
 for a batch, at the cost of all who publish."""
 
+NOTHING_WATCHED: Counter[Path] = Counter()
+"""What all records have of which no filter or index wants a field, and never added to."""
 PATHS_MAX = 1024
 """Lists of paths of definitions that are kept, some hundred bytes each."""
 
@@ -50,7 +52,8 @@ class Records:
 
     `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
     its underlying topic's SowKeys (docs/semantics.md, Rule 5). What its records take is counted in
-    `usage`.
+    `usage`. `name` is the topic's, where the definition is that of a pattern, which all its topics
+    share.
     """
 
     __slots__ = (
@@ -78,9 +81,10 @@ class Records:
         keys: Sequence[str],
         domain: str,
         usage: Usage | None = None,
+        name: str | None = None,
     ) -> None:
         self.definition = definition
-        self.name = definition.name
+        self.name = definition.name if name is None else name
         self.message_type = message_type
         self.keys = _paths(tuple(keys))
         self.domain = domain
@@ -98,7 +102,9 @@ class Records:
         self.indexes = self._make_indexes(definition)
         self._coming: Indexes | None = None
         """The indexes that will take their place, while they are being made."""
-        self._watched: Counter[Path] = Counter(self.indexes.watched)
+        self._watched = NOTHING_WATCHED
+        if self.indexes.watched:
+            self._watched = Counter(self.indexes.watched)
         self._read_paths = self._wanted_paths()
         """The fields of every message that are wanted; their decoder is made when one has come. A
         thread may be reading, so they are replaced, never changed."""
@@ -108,7 +114,7 @@ class Records:
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(
             self.table,
-            self.decoder,
+            decoders_of(self.message_type),
             self.keys,
             tuple(map(_paths, definition.hash_indexes)),
             _paths(definition.indexes),
@@ -145,6 +151,8 @@ class Records:
             self.unwatch(going.watched)
 
     def _wanted_paths(self) -> tuple[Path, ...]:
+        if not self._watched:
+            return self.keys  # shared by all topics that are alike
         return tuple(dict.fromkeys((*self.keys, *self._watched)))
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
@@ -154,6 +162,8 @@ class Records:
     def watch(self, paths: Iterable[Path]) -> None:
         """Read these fields of every message as it comes in, because a filter needs them."""
         known = len(self._watched)
+        if self._watched is NOTHING_WATCHED:
+            self._watched = Counter()
         self._watched.update(paths)
         if len(self._watched) > known:
             self._read_paths = self._wanted_paths()

@@ -250,7 +250,7 @@ def test_topics_that_have_no_place_are_given_up_when_that_is_allowed():
     given = {}
     changes = world.executor.reconfigure(configuration, world.now, given.update)
     world.settle()
-    assert {topic.definition.name for topic in given} == {"/desk/1-C", "/desk/2"}
+    assert {topic.name for topic in given} == {"/desk/1-C", "/desk/2"}
     assert "topic /desk/1-C given up, with 1 records" in changes
     assert ("deleted", {"id": 1}) in client.data()
     assert world.records("/desk/1-C") == [{"id": 1}]

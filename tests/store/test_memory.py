@@ -183,7 +183,7 @@ def test_a_check_finds_a_table_that_is_not_true(spoil):
     elif spoil == "identities":
         table.identities[0] = "z"
     else:
-        table._free.append(0)
+        table._free = [0]
     with pytest.raises(AssertionError):
         table.check()
 
