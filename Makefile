@@ -60,14 +60,14 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 browser: $(INSTALLED)  ## pages of other sites in a real browser are refused everything (needs Chromium)
 	$(BIN)/python -m pytest -m browser tests/browser
 
-bench: $(INSTALLED)  ## measure, each figure beside its floor, and rewrite docs/performance.md
+bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; about 25 minutes
 	$(BIN)/python -m tests.benchmarks --write
 
-bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQLite and DuckDB, half an hour
+bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQLite and DuckDB; about 20 minutes
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[peers]'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks.peers --write
 
-stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records
+stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records; some minutes
 	$(BIN)/python -m tests.benchmarks stalls --write
 
 bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about a quarter of an hour

@@ -118,7 +118,7 @@ def of_peers(run: Run[Row]) -> str:
     for case in sorted(cases, key=lambda case: not is_lost(cases[case])):
         ours = ours_of(cases[case])
         for one in sorted(cases[case], key=Row.rank):
-            beside = "" if one is ours else f"{one.value / ours.value:.2f} times"
+            beside = "" if one is ours else f"{number(one.value / ours.value)} times"
             figure = f"{number(one.value)} {one.unit}"
             also = "; ".join(f"{name} {number(median(of))}" for name, of in one.also.items())
             cells = (case, one.name, figure, str(len(one.values)), beside, one.durability, also)

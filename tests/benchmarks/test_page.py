@@ -84,7 +84,7 @@ def test_rows_that_we_lose_come_first():
         Row("lost", "another", (1.0,), "ms", "none"),
     ]
     text = page.of_peers(run_of(*rows))
-    assert text.index("| lost | another | 1 ms | 1 | 0.50 times | none |") < text.index(
+    assert text.index("| lost | another | 1 ms | 1 | 0.5 times | none |") < text.index(
         "| won | this"
     )
     assert "| lost | this server | 2 ms | 3 |  | fsync | ms p99: 4 |" in text
