@@ -4,22 +4,24 @@ Nothing is counted twice and nothing is counted on the hot path for this page's 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from conflated_topics import FocusedConflator
 from sow.budget import Budget
 from sow.definitions import CONSUMERS
+from sow.delivery.sessions import Session
 from sow.engine.capacity import records_max
 from sow.engine.live_topics import CopyTopic, LiveTopic
-from sow.requests.consumers import Consumers
+from sow.requests.consumers import Consumer, Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.step_watch import StepWatch
 from sow.steps import Steps, at_once
 from sow.topic.conflated_copy import CopyUpdate
 from sow.topic.merging import CachedMerger
@@ -30,13 +32,35 @@ TOPICS_AT_ONCE = 100
 """Topics of which one step writes a figure: a millisecond."""
 
 
+Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+
+
 class TopicMetric(NamedTuple):
     """A figure of each topic that has it; `figure` gives None for one that has not."""
 
-    family: type[GaugeMetricFamily] | type[CounterMetricFamily]
+    family: Family
     name: str
     says: str
     figure: Callable[[LiveTopic], float | None]
+
+
+class Scrape(NamedTuple):
+    """What one scrape looks at: `crowd` counts connections, `reading` what requests hold."""
+
+    driver: Driver
+    executor: Executor
+    crowd: Crowd
+    reading: Budget
+
+
+class ServerMetric(NamedTuple):
+    """A figure of the server; one for each value of `label`, if it has one."""
+
+    family: Family
+    name: str
+    says: str
+    figure: Callable[[Scrape], float | Mapping[str, float]]
+    label: str = ""
 
 
 def _of_copy(figure: Callable[[Conflation], float]) -> Callable[[LiveTopic], float | None]:
@@ -103,132 +127,170 @@ TOPIC_METRICS = (
 )
 
 
-class EngineCollector(Collector):
-    """The metrics of one server but for those of topics.
-
-    `crowd` counts its connections, `reading` what requests hold.
-    """
-
-    def __init__(self, driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> None:
-        self._crowd = crowd
-        self._reading = reading
-        self._driver = driver
-        self._executor = executor
-
-    def collect(self) -> Iterator[Metric]:
-        """Metric families as they stand."""
-        yield from self._consumers()
-        yield from self._server()
-        yield from self._limits()
-
-    def _consumers(self) -> Iterator[Metric]:
-        behind = GaugeMetricFamily(
-            "sow_consumer_behind", "Records that a consumer has yet to read.", labels=["consumer"]
-        )
-        idle = GaugeMetricFamily(
-            "sow_consumer_idle_seconds",
-            "Time since a consumer has come forward.",
-            labels=["consumer"],
-        )
-        engine = self._executor.engine
-        if CONSUMERS.name in engine.topics:
-            for one in Consumers(engine).all():
-                behind.add_metric([one.name], engine.seq - one.bookmark)
-                idle.add_metric([one.name], (self._driver.now_us() - one.moved_us) / 1e6)
-        yield from (behind, idle)
-
-    def _server(self) -> Iterator[Metric]:
-        sessions = self._executor.sessions.values()
-        yield GaugeMetricFamily(
-            "sow_sessions", "Connected sessions.", sum(session.connected for session in sessions)
-        )
-        yield GaugeMetricFamily(
-            "sow_sessions_away",
-            "Sessions whose sockets have gone, kept for their clients to return.",
-            sum(not session.connected for session in sessions),
-        )
-        closed = CounterMetricFamily(
-            "sow_sessions_closed", "Sessions that are gone, by why.", labels=["reason"]
-        )
-        for reason, count in self._executor.closed.items():
-            closed.add_metric([reason], count)
-        yield closed
-        yield CounterMetricFamily(
-            "sow_queue_folded", "Messages that folding has saved.", self._executor.folded
-        )
-        yield CounterMetricFamily(
-            "sow_queue_dropped",
-            "Messages dropped with subscriptions that were given up.",
-            self._executor.dropped,
-        )
-        yield GaugeMetricFamily(
-            "sow_queue_messages",
-            "Messages waiting in outboxes.",
-            sum(session.outbox.message_count for session in sessions),
-        )
-        yield GaugeMetricFamily(
-            "sow_queue_bytes",
-            "Bytes waiting in outboxes.",
-            sum(session.outbox.bytes for session in sessions),
-        )
-        journal = self._driver.journal
-        yield CounterMetricFamily(
-            "sow_bookmark", "Newest bookmark given.", self._executor.engine.seq
-        )
-        yield CounterMetricFamily(
-            "sow_durable_bookmark", "Newest bookmark on disk.", journal.last_seq
-        )
-        yield GaugeMetricFamily("sow_journal_bytes", "Bytes of the journal.", journal.size_bytes)
-        yield GaugeMetricFamily(
-            "sow_clock_ahead_seconds",
-            "How far the server's time is ahead of the machine's, which was set back.",
-            self._driver.clock_ahead_s(),
-        )
-        yield from self._steps()
-        yield GaugeMetricFamily(
-            "sow_store_failing",
-            "1 while messages are refused, for the disk is full or cannot be written.",
-            int(self._driver.refusal is not None),
-        )
-
-    def _steps(self) -> Iterator[Metric]:
-        watch = self._driver.watch
-        longest = GaugeMetricFamily(
-            "sow_step_longest_seconds",
-            "The longest time for which a kind of work has kept all others waiting, since start.",
-            labels=["step"],
-        )
-        long = CounterMetricFamily(
-            "sow_steps_long", "How often it was over 50 ms.", labels=["step"]
-        )
-        for name, took_s in watch.longest_s.items():
-            longest.add_metric([name], took_s)
-            long.add_metric([name], watch.long[name])
-        yield from (longest, long)
-
-    def _limits(self) -> Iterator[Metric]:
-        capacity, crowd = self._executor.engine.capacity, self._crowd
-        limit_bytes = math.inf if capacity.limit_bytes is None else capacity.limit_bytes
-        yield GaugeMetricFamily(
-            "sow_memory_bytes", "Bytes that all records take.", capacity.used_bytes
-        )
-        yield GaugeMetricFamily("sow_memory_limit_bytes", "Bytes that they may take.", limit_bytes)
-        yield GaugeMetricFamily(
-            "sow_request_bytes", "Bytes held by requests that are read.", self._reading.used
-        )
-        yield GaugeMetricFamily("sow_connections", "Connections at this moment.", crowd.connections)
-        yield GaugeMetricFamily(
-            "sow_connections_max", "Connections that there may be.", crowd.connections_max
-        )
-        refused = CounterMetricFamily(
-            "sow_connections_refused", "Who was not let in, by why.", labels=["reason"]
-        )
-        for reason, times in crowd.refused.items():
-            refused.add_metric([reason], times)
-        yield refused
+def _of_sessions(figure: Callable[[Session], float]) -> Callable[[Scrape], float]:
+    return lambda scrape: sum(map(figure, scrape.executor.sessions.values()))
 
 
-class _Family(Collector):
+def _of_consumers(
+    figure: Callable[[Scrape, Consumer], float],
+) -> Callable[[Scrape], Mapping[str, float]]:
+    def found(scrape: Scrape) -> Mapping[str, float]:
+        engine = scrape.executor.engine
+        there = Consumers(engine).all() if CONSUMERS.name in engine.topics else ()
+        return {one.name: figure(scrape, one) for one in there}
+
+    return found
+
+
+def _steps_long(watch: StepWatch) -> Mapping[str, float]:
+    return {name: watch.long[name] for name in watch.longest_s}
+
+
+def _limit_bytes(scrape: Scrape) -> float:
+    limit_bytes = scrape.executor.engine.capacity.limit_bytes
+    return math.inf if limit_bytes is None else limit_bytes
+
+
+SERVER_METRICS = (
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_consumer_behind",
+        "Records that a consumer has yet to read.",
+        _of_consumers(lambda scrape, one: scrape.executor.engine.seq - one.bookmark),
+        "consumer",
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_consumer_idle_seconds",
+        "Time since a consumer has come forward.",
+        _of_consumers(lambda scrape, one: (scrape.driver.now_us() - one.moved_us) / 1e6),
+        "consumer",
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_sessions",
+        "Connected sessions.",
+        _of_sessions(lambda session: session.connected),
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_sessions_away",
+        "Sessions whose sockets have gone, kept for their clients to return.",
+        _of_sessions(lambda session: not session.connected),
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_sessions_closed",
+        "Sessions that are gone, by why.",
+        lambda scrape: scrape.executor.closed,
+        "reason",
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_queue_folded",
+        "Messages that folding has saved.",
+        lambda scrape: scrape.executor.folded,
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_queue_dropped",
+        "Messages dropped with subscriptions that were given up.",
+        lambda scrape: scrape.executor.dropped,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_queue_messages",
+        "Messages waiting in outboxes.",
+        _of_sessions(lambda session: session.outbox.message_count),
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_queue_bytes",
+        "Bytes waiting in outboxes.",
+        _of_sessions(lambda session: session.outbox.bytes),
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_bookmark",
+        "Newest bookmark given.",
+        lambda scrape: scrape.executor.engine.seq,
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_durable_bookmark",
+        "Newest bookmark on disk.",
+        lambda scrape: scrape.driver.journal.last_seq,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_journal_bytes",
+        "Bytes of the journal.",
+        lambda scrape: scrape.driver.journal.size_bytes,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_clock_ahead_seconds",
+        "How far the server's time is ahead of the machine's, which was set back.",
+        lambda scrape: scrape.driver.clock_ahead_s(),
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_step_longest_seconds",
+        "The longest time for which a kind of work has kept all others waiting, since start.",
+        lambda scrape: scrape.driver.watch.longest_s,
+        "step",
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_steps_long",
+        "How often it was over 50 ms.",
+        lambda scrape: _steps_long(scrape.driver.watch),
+        "step",
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_store_failing",
+        "1 while messages are refused, for the disk is full or cannot be written.",
+        lambda scrape: scrape.driver.refusal is not None,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_memory_bytes",
+        "Bytes that all records take.",
+        lambda scrape: scrape.executor.engine.capacity.used_bytes,
+    ),
+    ServerMetric(
+        GaugeMetricFamily, "sow_memory_limit_bytes", "Bytes that they may take.", _limit_bytes
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_request_bytes",
+        "Bytes held by requests that are read.",
+        lambda scrape: scrape.reading.used,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_connections",
+        "Connections at this moment.",
+        lambda scrape: scrape.crowd.connections,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_connections_max",
+        "Connections that there may be.",
+        lambda scrape: scrape.crowd.connections_max,
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_connections_refused",
+        "Who was not let in, by why.",
+        lambda scrape: scrape.crowd.refused,
+        "reason",
+    ),
+)
+
+
+class _Alone(Collector):
     """One family by itself."""
 
     def __init__(self, family: Metric) -> None:
@@ -239,33 +301,42 @@ class _Family(Collector):
 
 
 def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> bytes:
-    """The page, as text for Prometheus; arguments are those of `EngineCollector`."""
+    """The page, as text for Prometheus; arguments are those of `Scrape`."""
     return at_once(exposing(driver, executor, crowd, reading))
 
 
 def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> Steps[bytes]:
     """The same in steps: topics may be a hundred thousand."""
-    topics = [(topic.name, topic) for topic in executor.engine.catalog.listed()]
+    topics = [(topic.definition.name, topic) for topic in executor.engine.catalog.listed()]
     written: list[bytes] = []
     for metric in TOPIC_METRICS:
         for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):
-            text = _text(metric, topics[start : start + TOPICS_AT_ONCE])
+            text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)
             yield
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(EngineCollector(driver, executor, crowd, reading))
-    written.append(generate_latest(registry))
+    scrape = Scrape(driver, executor, crowd, reading)
+    written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
     return b"".join(written)
 
 
-def _text(metric: TopicMetric, topics: Sequence[tuple[str, LiveTopic]]) -> bytes:
+def _of_topics(metric: TopicMetric, topics: Sequence[tuple[str, LiveTopic]]) -> bytes:
     """A figure of some topics."""
     family = metric.family(metric.name, metric.says, labels=["topic"])
     for name, topic in topics:
         figure = metric.figure(topic)
         if figure is not None:
             family.add_metric([name], figure)
-    return generate_latest(_Family(family))
+    return generate_latest(_Alone(family))
+
+
+def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
+    """A figure of the server, or those by a label."""
+    found = metric.figure(scrape)
+    by_label = found if isinstance(found, Mapping) else {"": found}
+    family = metric.family(metric.name, metric.says, labels=[metric.label] if metric.label else [])
+    for value, figure in by_label.items():
+        family.add_metric([value] if metric.label else [], figure)
+    return generate_latest(_Alone(family))
 
 
 def _without_head(text: bytes) -> bytes:

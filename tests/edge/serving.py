@@ -14,7 +14,6 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -22,6 +21,7 @@ from yarl import URL
 
 from sow.config import loads
 from sow.server.app import Server
+from tests.answers import Answer
 
 WAIT_S = 15.0
 
@@ -31,23 +31,6 @@ def configuration(topics, more=""):
     loaded = loads(f"<SOWConfig><Name>test</Name>{more}<SOW>{topics}</SOW></SOWConfig>")
     assert loaded.configuration is not None, loaded.findings
     return replace(loaded.configuration, port=0)
-
-
-class Answer(NamedTuple):
-    """An HTTP response."""
-
-    status: int
-    headers: Any
-    body: bytes
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-    @property
-    def rows(self):
-        """The lines of an NDJSON answer, parsed."""
-        return [json.loads(line) for line in self.body.splitlines()]
 
 
 class ErrorLog(logging.Handler):

@@ -11,10 +11,8 @@ import functools
 import http.client
 import io
 import itertools
-import json
 import selectors
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
@@ -31,6 +29,7 @@ from sow.server.problems import report
 from sow.server.requests import REQUESTS, Requests
 from sow.server.speaking import Speaking
 from sow.store.volatile import MemoryJournal
+from tests.answers import Answer
 
 SECOND = 1_000_000
 ORDERS = Topic("orders", "json", keys=("/id",))
@@ -169,22 +168,6 @@ class World:
 
     def publish(self, *bodies, topic="orders"):
         return self.engine.publish(topic, list(bodies), self.clock.now_us())
-
-
-class Answer(NamedTuple):
-    """An HTTP response that was read to its end."""
-
-    status: int
-    headers: Any
-    body: bytes
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-    @property
-    def lines(self):
-        return [json.loads(line) for line in self.body.splitlines()]
 
 
 class Served:

@@ -105,7 +105,7 @@ async def test_a_query_says_what_matched_what_served_it_and_its_moment():
         assert answer.json == [{"id": 3, "px": 7}]
         assert (answer.headers["SOW-Matches"], answer.headers["SOW-Bookmark"]) == ("2", "3")
         lines = await place.get(path + "&select=/px&meta=true", Accept="application/x-ndjson")
-        assert lines.lines[0]["d"] == {"px": 7}
+        assert lines.rows[0]["d"] == {"px": 7}
         assert lines.headers["Content-Type"].startswith("application/x-ndjson")
         explained = (await place.get(path + "&explain=true")).json
         assert explained["terms"]

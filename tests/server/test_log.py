@@ -41,7 +41,7 @@ class Place(Served):
         await self.world.driver.durable()
 
     async def rows(self, query="", **headers):
-        return (await self.get(f"/v1/log{query}", **headers)).lines
+        return (await self.get(f"/v1/log{query}", **headers)).rows
 
 
 @stepped
