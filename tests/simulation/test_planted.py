@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulation.planted import MUTATIONS, found_once, survives
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.planted import found_once, survives
 
 SAMPLE = (
     ("folding takes the newer `told`", "tests/core/test_conflated_subscriptions.py"),

@@ -1,0 +1,66 @@
+"""What must hold once everything has been read: everybody holds what they asked for."""
+
+from tests.simulation.configurations import behind
+from tests.simulation.views import FOLDED_BY_OTHERS, View
+
+
+class Outcome:
+    """The world and its model at one moment, at which nothing is on its way."""
+
+    def __init__(self, world, model):
+        self._world, self._model = world, model
+
+    def _expected(self, name, view):
+        """The records of a topic that a view should hold."""
+        base, passed = behind(self._world.configuration.topics, name)
+        records = self._model.matching(base, lambda d: passed(d) and view.test(d))
+        return {key: view.shown(document) for key, document in records.items()}
+
+    def check_copies(self):
+        """Every topic holds what the model says, and every copy what follows from it."""
+        whole = View("", None)
+        for name, running in self._world.engine.topics.items():
+            if running.definition.name == "through":
+                continue
+            held = {str(d["id"]): d for d in self._world.records(name)}
+            assert held == self._expected(name, whole), f"{name} differs from the model"
+
+    def check(self, view):
+        """A view holds what it asked for."""
+        by_topic = {}
+        for (name, _), document in view.held.items():
+            by_topic.setdefault(name, {})[str(document["id"])] = document
+        for name in filter(view.follows, list(self._world.engine.topics)):
+            held, expected = by_topic.pop(name, {}), self._expected(name, view)
+            for key, document in held.items():
+                if name not in FOLDED_BY_OTHERS and (view.oof or key in expected):
+                    assert document == expected.get(key), f"{view} holds {document} of {name}"
+            for key, document in self._must_be_told(name, view).items():
+                assert held.get(key) == document, f"{view} was not told {document} of {name}"
+            if view.complete and name != "through":
+                assert expected.keys() <= held.keys(), f"{view} lacks records of {name}"
+        assert not view.oof or not by_topic, f"{view} holds records of {list(by_topic)}"
+
+    def _must_be_told(self, name, view):
+        """Records of a topic that clients publish to, as they came since the view began.
+
+        Where an update may stand for one of another record, those that nothing can stand for.
+        """
+        if name in ("sums", "through") or view.replaced or (name == "match" and view.paced):
+            return {}
+        newest, by_match = {}, {}
+        for entry in self._model.published_after(view.start, name.__eq__, view.test):
+            newest[entry.key] = by_match[entry.document.get("g")] = entry.seq, entry.document
+        if name == "match":
+            alone = {None: 0, **{g: seq for g, (seq, _) in by_match.items() if g is not None}}
+            newest = {
+                key: (seq, document)
+                for key, (seq, document) in newest.items()
+                if "g" not in document or alone[document["g"]] == seq
+            }
+        records = self._model.records.get(name, {})
+        return {
+            key: view.shown(document)
+            for key, (_, document) in newest.items()
+            if records.get(key) == document
+        }
