@@ -236,8 +236,8 @@ MUTATIONS = (
     Mutation(
         "a key is held for ten intervals",
         "conflated_topics/schedules.py",
-        "self._windows.append((now_us + self.interval_us, keys))",
-        "self._windows.append((now_us + 10 * self.interval_us, keys))",
+        "followed(self._windows, (now_us + self.interval_us, keys))",
+        "followed(self._windows, (now_us + 10 * self.interval_us, keys))",
     ),
     Mutation(
         "a lifetime is noted for another time than the record says",
