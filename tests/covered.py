@@ -1,14 +1,15 @@
-"""What the tests reach, folder by folder: ``python -m tests.covered [--modules] [--write]``.
+"""What the tests reach, by folder: ``python -m tests.covered [--modules] [--write] [FOLDER ...]``.
 
 `make coverage` runs the tests and combines what they leave; this reads it. Two shares are told: of
 the lines of functions, how many ran under any test, and how many under the module's own test file.
 Lines outside functions run when a module is imported, whoever imports it, and say nothing. With
 `--modules` those modules are named whose own tests reach less than half; with `--write` the table
-goes into docs/testing.md.
+goes into docs/testing.md, or the rows of the folders that are named, if only their tests were run.
 """
 
+import argparse
 import ast
-import sys
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -83,28 +84,50 @@ def folders(found):
     return together
 
 
-def table(found):
-    """The shares of folders as Markdown."""
-    rows = [
-        f"| {'all' if folder == 'all' else f'`{folder}`'} | {of.lines:,} "
+def rows_of(found):
+    """The shares of folders as lines of Markdown, by folder."""
+    return {
+        folder: f"| {'all' if folder == 'all' else f'`{folder}`'} | {of.lines:,} "
         f"| {of.reached / of.lines:.1%} | {of.own / of.lines:.0%} |"
         for folder, of in folders(found).items()
-    ]
+    }
+
+
+def table(rows):
+    """Lines of folders as a table, all together at its end."""
     head = ["| folder | lines of functions | reached | by own tests |", "| --- | --- | --- | --- |"]
-    return "\n".join([*head, *sorted(rows, key=lambda row: row.startswith("| all"))])
+    return "\n".join(
+        [*head, *(rows[name] for name in sorted(rows, key=lambda one: (one == "all", one)))]
+    )
+
+
+def written_rows(text):
+    """The lines that a table has already, by folder."""
+    return dict(re.findall(r"^(?=\| `?([\w/]+)`? \| \d)(.*)$", text, re.MULTILINE))
 
 
 def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.covered")
+    parser.add_argument("folders", nargs="*", help="what was measured; all, where none is named")
+    parser.add_argument("--modules", action="store_true", help="name those with few own tests")
+    parser.add_argument("--write", action="store_true", help="into docs/testing.md")
+    asked = parser.parse_args()
     found = modules()
-    print(table(found))
-    if "--modules" in sys.argv:
+    if asked.folders:
+        found = {name: of for name, of in found.items() if str(Path(name).parent) in asked.folders}
+    rows = rows_of(found)
+    print(table(rows))
+    if asked.modules:
         print("\nReached for the most part by others' tests:")
         for module, of in sorted(found.items(), key=lambda item: item[1].own / item[1].lines):
             if of.own < OWN_MIN * of.lines:
                 print(f"  {of.own / of.lines:4.0%} of {of.reached / of.lines:4.0%}  {module}")
-    if "--write" in sys.argv:
+    if asked.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}{table(found)}\n{END}{rest.partition(END)[2]}")
+        old, _, after = rest.partition(END)
+        if asked.folders:
+            rows = {**written_rows(old), **{name: rows[name] for name in asked.folders}}
+        PAGE.write_text(f"{before}{BEGIN}{table(rows)}\n{END}{after}")
 
 
 if __name__ == "__main__":

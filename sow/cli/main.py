@@ -12,8 +12,10 @@ import click
 
 from sow import __version__
 from sow.cli.report import show_error
-from sow.errors import SowError
+from sow.errors import NotAvailable, SowError
 
+WRONG_USAGE = 2
+"""The exit code of what does not exist, as click has it, or not yet."""
 INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended, as shells have it: 128 and the number of SIGINT."""
 
@@ -61,7 +63,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except SowError as error:
             show_error(ctx, error)
-            ctx.exit(1)
+            ctx.exit(WRONG_USAGE if isinstance(error, NotAvailable) else 1)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:

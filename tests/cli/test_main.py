@@ -19,7 +19,7 @@ def run(*arguments):
 @pytest.mark.parametrize("name", ["top", "dump", "load"])
 def test_a_command_that_is_not_built_is_refused_by_name(name):
     result = run(name, "--anything", "x")
-    assert (result.exit_code, result.stderr) == (1, f"sow: sow {name} is not available yet\n")
+    assert (result.exit_code, result.stderr) == (2, f"sow: sow {name} is not available yet\n")
 
 
 def test_a_server_that_is_not_there_is_a_sentence():
