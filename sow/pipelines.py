@@ -19,6 +19,18 @@ UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 TRIGGER_US = 1_000_000
 """How often Spark makes a batch unless it is told: about the least that it holds with state."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+ARROW_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "hdfs": "hdfs",
+    "file": "file",
+}
+"""The schemes of places to which tasks write files of their own, and what Arrow calls them."""
 FILES = ("parquet", "csv", "json")
 KNOWN_FORMATS = (*FILES, "kafka", "sow", "rate")
 """The formats that have rules here; any other is Spark's, as it is written."""
@@ -90,8 +102,8 @@ class Static(Input):
 class Conflate:
     """At most one row for each key and interval; `filter` says which rows are kept.
 
-    Rows may be `lateness_us` late and `max_skew_us` ahead of the clock; `null_keys` says what
-    becomes of those without a key.
+    Rows may be `lateness_us` late and `max_skew_us` ahead of the clock; those beyond are kept at
+    `late_path`, if there is one. `null_keys` says what becomes of those without a key.
     """
 
     keys: tuple[str, ...]
@@ -100,6 +112,7 @@ class Conflate:
     filter: str | None = None
     lateness_us: int = 0
     max_skew_us: int = 3_600_000_000
+    late_path: str | None = None
     null_keys: NullKeys = "refuse"
 
 

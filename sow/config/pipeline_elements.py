@@ -152,6 +152,15 @@ CONFLATE = Element(
             "counted, since one of them would make all others late.",
         ),
         Element(
+            name="LatePath",
+            kind=pipeline_kinds.SHARED_PLACE,
+            fields=("late_path",),
+            about="Where rows beyond Lateness or MaxSkew are kept, as Parquet; without it they are "
+            "counted only. A directory of its own, that all machines of Spark's see: a path (a "
+            "relative one starts at the data directory), or `s3://…`, `gs://…`, `abfs://…`, "
+            "`hdfs://…`.",
+        ),
+        Element(
             name="NullKeys",
             kind=kinds.choice(NullKeys),
             default="refuse",

@@ -10,7 +10,7 @@ from sow.config.findings import MistakeError
 from sow.config.kinds import TEXT, Kind, duration
 from sow.config.sql_columns import columns_problem
 from sow.errors import shown
-from sow.pipelines import KNOWN_FORMATS
+from sow.pipelines import ARROW_SCHEMES, KNOWN_FORMATS, has_scheme
 from sow.suggest import nearest
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -74,6 +74,16 @@ def _place(text: str) -> str:
     return text
 
 
+def _shared_place(text: str) -> str:
+    """The same, where tasks write files of their own, of which not all schemes are known."""
+    if has_scheme(_place(text)) and text.partition(":")[0].lower() not in ARROW_SCHEMES:
+        raise MistakeError(
+            f"{shown(text)} is no place that tasks reach",
+            "write a path that all machines have, or s3://…, gs://…, abfs://… or hdfs://…",
+        )
+    return text
+
+
 def _columns(text: str) -> str:
     if wrong := columns_problem(_texts(text)):
         raise MistakeError(f"is no list of columns: {wrong}", "write such as id long, px double")
@@ -120,6 +130,7 @@ def format_of(*known: str) -> Kind:
 TEXTS = Kind("text", _texts)
 COLUMNS = Kind("columns as in SQL", _columns)
 PLACE = Kind("path or URL", _place)
+SHARED_PLACE = Kind("path or URL", _shared_place)
 TRIGGER = Kind("interval or `once`", _trigger)
 VIEW_NAME = Kind("SQL identifier", _view_name)
 MASTER_KIND = Kind("Spark master", spark_master)

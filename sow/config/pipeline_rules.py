@@ -55,6 +55,7 @@ def check_pipelines(root: Section, findings: Findings) -> None:
             is_update = pipeline.text("output_mode") == "update"
             check_options(sink, WRITE if is_update else STREAM_WRITE, findings)
             _updates(pipeline, sink, findings)
+        _late_path(pipeline, findings)
         check_settings(pipeline, findings)
 
 
@@ -89,6 +90,22 @@ def _checkpoint(pipeline: Section, known: dict[str, int], findings: Findings) ->
         )
     if path:
         known.setdefault(path, line)
+
+
+def _late_path(pipeline: Section, findings: Findings) -> None:
+    """Late rows among others are read as what they are not: as new ones, or as written ones."""
+    conflate, sink = pipeline.values.get("conflate"), pipeline.values.get("sink")
+    if not isinstance(conflate, Section) or "LatePath" not in conflate.lines:
+        return
+    others = [*pipeline.sections("sources"), *pipeline.sections("statics")]
+    if isinstance(sink, Section):
+        others.append(sink)
+    late = conflate.text("late_path").rstrip("/")
+    for other in others:
+        if late and other.text("path").rstrip("/") == late:
+            message = f"{late} is the Path of the {other.element.name}, too"
+            line, instead = conflate.line_of("LatePath"), "give late rows a directory of their own"
+            findings.error(line, "LatePath", message, instead)
 
 
 def _source(source: Section, topics: Mapping[str, Section], findings: Findings) -> None:

@@ -4,9 +4,6 @@ A task writes them to a file of its own in a directory of the batch; the driver,
 committed the batch, moves those of the attempts that won to where they are looked for, and lets the
 others go. So what a failed attempt has set aside is not told twice, and a batch that is written
 again replaces its files. The names begin as Spark expects of what is not to be read yet.
-
-The storage is a path that every machine has, or a place with a scheme that Arrow reaches (s3, gs,
-abfs, hdfs), with the keys that the machines have for it.
 """
 
 import json
@@ -15,21 +12,16 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from pyarrow import ArrowException
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileType
 
-from sow.errors import ClientError
-from sow.pipelines import has_scheme
-
-ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "gcs": "gs"}
-"""Schemes of Hadoop's that Arrow calls otherwise."""
+from sow.spark.storage import opened
 
 
 class DeadLetters:
     """The rows that a batch of one writer has set aside under `path`."""
 
     def __init__(self, path: str, topic: str, writer: str, epoch: int) -> None:
-        self._files, self._directory = _opened(path)
+        self._files, self._directory = opened(path, "deadLetterPath")
         # Writers and topics are called as they like, files are not.
         name = blake2b(f"{topic}\0{writer}".encode(), digest_size=6).hexdigest()
         self._batch = f"{name}-{epoch}"
@@ -55,17 +47,3 @@ class DeadLetters:
 
     def _of(self, part: int, attempt: str) -> str:
         return posixpath.join(self._unfinished, f"{part}-{attempt}.ndjson")
-
-
-def _opened(path: str) -> tuple[FileSystem, str]:
-    if not has_scheme(path):
-        return LocalFileSystem(), path
-    scheme, _, rest = path.partition(":")
-    try:
-        files, directory = FileSystem.from_uri(f"{ALIASES.get(scheme, scheme)}:{rest}")
-    except (ArrowException, ValueError, OSError) as error:
-        raise ClientError(
-            f"deadLetterPath {path}: {error}; give a path that every machine has, or s3://…, "
-            "gs://…, abfs://… or hdfs://…"
-        ) from None
-    return files, directory

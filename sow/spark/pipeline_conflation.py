@@ -4,7 +4,7 @@ Whatever the rows have for it is made columns first: keys that are fields of the
 is gone, the server's verdict on the filter. The conflating itself is `conflated_topics.spark`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import reduce
 from operator import or_
@@ -19,18 +19,21 @@ from sow.expressions import compile_filter
 from sow.messages import message_type
 from sow.paths import Path as FieldPath
 from sow.paths import parse_path
-from sow.pipelines import Conflate, Pipeline
+from sow.pipelines import Conflate, Pipeline, located
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
 from sow.spark.http import SowServer, segment
+from sow.spark.late_rows import kept_aside
 
 GONE_MARK = "__gone"
 OUTSIDE = "__outside"
+LATE_MARK = "__late"
 ROWS_ASIDE = "sow_rows_aside"
 """Under which name rows are counted that take no part."""
 
 
-def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
-    """The rows as the pipeline's `Conflate` lets them through; `ends` is the stream of endings."""
+def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: str) -> Any:
+    """The rows as the pipeline's `Conflate` lets them through; `ends` is the stream of endings,
+    and `directory` where paths start."""
     from pyspark.sql.functions import coalesce, col, lit, when
 
     wanted, time = pipeline.conflate, pipeline.source.time
@@ -68,10 +71,13 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
         delete=GONE_MARK,
         lateness=timedelta(microseconds=wanted.lateness_us),
         max_skew=timedelta(microseconds=wanted.max_skew_us),
+        late=None if wanted.late_path is None else LATE_MARK,
         null_keys=wanted.null_keys,
         counts=ROWS_ASIDE,
         ends=ends,
     )
+    if wanted.late_path is not None:
+        frame = _in_time(frame, columns, located(wanted.late_path, directory))
     if pipeline.sink.topic is not None:
         frame = frame.withColumn("op", when(col(GONE_MARK), "delete").otherwise("publish"))
     elif does is None:
@@ -80,6 +86,14 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any) -> Any:
         left = col(GONE_MARK) & (col(does) == "publish")
         frame = frame.withColumn(does, when(left, "match").otherwise(col(does)))
     return frame.drop(*keys, GONE_MARK, OUTSIDE)
+
+
+def _in_time(frame: Any, columns: Sequence[str], path: str) -> Any:
+    """The rows that take part; of the others the `columns` are kept at `path`."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType([field for field in frame.schema.fields if field.name != LATE_MARK])
+    return frame.mapInArrow(kept_aside(path, LATE_MARK, columns), schema)
 
 
 def copied(frame: Any, conflation: SparkConflation) -> Any:

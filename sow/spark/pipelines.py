@@ -157,7 +157,7 @@ class Running:
                 frame = self._queried(False, ends)
             # Part of every query over files, so that any run goes on from any other.
             told = endings(self._spark, ends) if self.pipeline.source.is_files else None
-            frame = conflated(frame, self.pipeline, self._url, told)
+            frame = conflated(frame, self.pipeline, self._url, told, str(self._data_directory))
         return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
 
     def _reads(self) -> SourceRows:

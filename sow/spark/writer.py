@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -27,11 +26,10 @@ from sow.spark.documents import documents
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions
 from sow.spark.target import Target, check_columns, target
+from sow.spark.tasks import part_and_attempt, query_and_batch
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
-QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass
@@ -54,9 +52,7 @@ class _Staging:
         self._server = options.server
         self._target = to
         self._path = f"/v1/writes/{segment(writer)}/{epoch}"
-        context = TaskContext.get()
-        part = context.partitionId() if context else 0
-        attempt = f"{context.taskAttemptId() if context else 0}-{uuid.uuid4().hex[:8]}"
+        part, attempt = part_and_attempt()
         self.staged = Staged(writer, part, attempt, 0, 0, 0)
         self._dead_letters = _dead_letters(options, writer, epoch)
         self._rejected: list[dict[str, Any]] = []
@@ -223,13 +219,9 @@ class SowStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        context = TaskContext.get()
-        assert context is not None
-        writer = self.options.writer or context.getLocalProperty(QUERY_ID)
-        epoch = context.getLocalProperty(BATCH_ID)
-        assert writer is not None
-        assert epoch is not None
-        return _Staging(self.options, writer, int(epoch), self.target).write(iterator)
+        query, batch = query_and_batch()
+        writer = self.options.writer or query
+        return _Staging(self.options, writer, batch, self.target).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Apply what all tasks have staged."""

@@ -3,7 +3,15 @@
 import pytest
 
 from sow.config.findings import MistakeError
-from sow.config.pipeline_kinds import COLUMNS, PLACE, TRIGGER, VIEW_NAME, format_of, spark_master
+from sow.config.pipeline_kinds import (
+    COLUMNS,
+    PLACE,
+    SHARED_PLACE,
+    TRIGGER,
+    VIEW_NAME,
+    format_of,
+    spark_master,
+)
 
 MASTERS = [
     "local",
@@ -75,6 +83,20 @@ def test_a_url_of_a_bucket_names_it(text, meant):
     with pytest.raises(MistakeError) as caught:
         PLACE.read(text)
     assert caught.value.instead == f"write {meant}"
+
+
+@pytest.mark.parametrize("text", ["late", "/late", "s3a://bucket/x", "hdfs:///x", "file:///x"])
+def test_tasks_write_files_of_their_own_where_all_of_them_are(text):
+    assert SHARED_PLACE.read(text) == text
+
+
+@pytest.mark.parametrize("text", ["dbfs:/x", "oss://bucket/x", "wasbs://a@b/c"])
+def test_a_place_that_only_sparks_java_reaches_is_none_for_its_tasks(text):
+    assert PLACE.read(text) == text
+    with pytest.raises(MistakeError, match="is no place that tasks reach"):
+        SHARED_PLACE.read(text)
+    with pytest.raises(MistakeError, match="names no bucket"):
+        SHARED_PLACE.read("s3a:/x")
 
 
 def test_columns_are_read_as_sql_has_them():

@@ -28,6 +28,10 @@ def option(section, name):
     return section.replace(end, f"<Option><Name>{name}</Name><Value>5</Value></Option>{end}")
 
 
+def late_to(path):
+    return CONFLATE.replace("</Conflate>", f"<LatePath>{path}</LatePath></Conflate>")
+
+
 FORMAT = "<Source><Format>delta</Format></Source>"
 STATIC = "<Static><Name>n</Name><Format>csv</Format><Path>n</Path></Static>"
 TABLE = "<Static><Name>n</Name><Format>sow</Format><Topic>orders-C</Topic></Static>"
@@ -52,7 +56,7 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         "<SQL>SELECT *\nFROM source</SQL>",
         "<Conflate><Key>/sym</Key><Key>/leg/side</Key><Interval>100ms</Interval>"
         "<Policy>merge</Policy><Filter>/px > 1</Filter><Lateness>2s</Lateness>"
-        "<MaxSkew>5m</MaxSkew><NullKeys>drop</NullKeys></Conflate>",
+        "<MaxSkew>5m</MaxSkew><LatePath>late</LatePath><NullKeys>drop</NullKeys></Conflate>",
         "<Sink><Topic>orders</Topic></Sink>",
         "<Trigger>once</Trigger><Master>spark://host:7077</Master><Autostart>true</Autostart>"
         '<Setting Name="spark.driver.memory" Value="2g"/>',
@@ -68,6 +72,7 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         filter="/px > 1",
         lateness_us=2_000_000,
         max_skew_us=300_000_000,
+        late_path="late",
         null_keys="drop",
     )
     assert (found.trigger_us, found.autostart, found.master) == (None, True, "spark://host:7077")
@@ -95,6 +100,8 @@ def test_what_is_left_out_has_its_default():
             (FILES.replace("<TimeColumn>ts</TimeColumn>", ""), CONFLATE, TO_FILES),
             "add <TimeColumn>",
         ),
+        ((SOW, late_to("out/"), TO_FILES), "out is the Path of the Sink, too; give late rows"),
+        ((FILES, late_to("ticks"), TO_TOPIC), "ticks is the Path of the Source, too"),
         ((FORMAT, CONFLATE, TO_FILES), "Conflate goes by the rows' own time, and delta does not"),
         (
             (FORMAT.replace("</Source>", "<Watermark>1m</Watermark></Source>"), TO_FILES),

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from sow.errors import ClientError
 from sow.spark.dead_letters import DeadLetters
 
 
@@ -47,8 +46,3 @@ def test_what_is_let_go_leaves_nothing(letters, tmp_path):
     letters().finish()
     letters().finish()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_reached_is_named():
-    with pytest.raises(ClientError, match=r"deadLetterPath odd://bucket/x: .*; give a path"):
-        DeadLetters("odd://bucket/x", "orders", "w", 0)

@@ -60,7 +60,7 @@ def test_by_the_topics_own_key_rows_are_their_records(keyed, columns, keys, sour
 def test_without_its_time_nothing_is_conflated():
     frame = SimpleNamespace(columns=["symbol"])
     with pytest.raises(ClientError, match="there is no column 'ts' to conflate by; keep it"):
-        conflated(frame, pipeline("/symbol"), "http://host", None)
+        conflated(frame, pipeline("/symbol"), "http://host", None, "/data")
 
 
 def test_a_key_that_is_nowhere_is_told_what_there_is():

@@ -102,10 +102,21 @@ def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run,
             ),
         ),
         conflate=Conflate(
-            keys=("/id",), interval_us=1_000_000, filter="/px < 50", lateness_us=500_000
+            keys=("/id",),
+            interval_us=1_000_000,
+            filter="/px < 50",
+            lateness_us=500_000,
+            late_path="late",
         ),
         sink=Sink(topic="orders"),
     )
+
+    def late():
+        files = sorted((tmp_path / "late").glob("*"))
+        return files, [
+            row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()
+        ]
+
     before = int(server.get("/v1/log/extent").json["newest"])
     ticks(tmp_path / "in", "a", ("A", 0, 1.0), ("B", 0.5, 2.0))
     ticks(tmp_path / "in", "b", ("A", 0.3, 3.0), ("A", 0.2, 4.0), ("A", 0.9, 5.0))
@@ -114,12 +125,20 @@ def test_windows_span_files_and_what_a_run_has_handed_on_the_next_one_knows(run,
     assert found == [("A", 5.0), ("B", 2.0)]
     written = server.get(f"/v1/log?from={before}&topics=orders").rows
     assert len(written) == 2
+    assert late() == ([], [])
     # The next file says that A leaves, which the run before has written, and that C does.
     ticks(tmp_path / "in", "c", ("A", 5, 100.0), ("C", 5, 100.0), ("B", 0.8, 9.0))
     run(pipeline)
     assert [(row["id"], row["px"]) for row in server.records("orders")] == [("B", 2.0)]
     written = server.get(f"/v1/log?from={before}&topics=orders").rows
     assert [row["op"] for row in written] == ["publish", "publish", "delete"]
+    # What was late stands beside it whole, and stays as it is when its batch is run once more.
+    files, rows = late()
+    assert [(row["id"], row["px"], list(row)) for row in rows] == [("B", 9.0, ["id", "ts", "px"])]
+    for file in (tmp_path / "pipelines/goes-on/checkpoint/commits").glob("*4*"):
+        file.unlink()
+    run(pipeline)
+    assert late() == (files, rows)
 
 
 def test_a_topic_is_conflated_by_a_field_of_its_bodies(run, server):

@@ -1,0 +1,27 @@
+"""Storage that all machines of a Spark see, for the files that its tasks write themselves.
+
+It is a path that every machine has, or a place with a scheme that Arrow reaches (s3, gs, abfs,
+hdfs), with the keys that the machines have for it. What is written there, and when, is for others.
+"""
+
+from pyarrow import ArrowException
+from pyarrow.fs import FileSystem, LocalFileSystem
+
+from sow.errors import ClientError
+from sow.pipelines import ARROW_SCHEMES, has_scheme
+
+
+def opened(path: str, what: str) -> tuple[FileSystem, str]:
+    """The files at `path`, and what it is called there; raises ClientError, in which it is `what`,
+    for a place that cannot be reached."""
+    if not has_scheme(path):
+        return LocalFileSystem(), path
+    scheme, _, rest = path.partition(":")
+    try:
+        files, directory = FileSystem.from_uri(f"{ARROW_SCHEMES.get(scheme, scheme)}:{rest}")
+    except (ArrowException, ValueError, OSError) as error:
+        raise ClientError(
+            f"{what} {path}: {error}; give a path that every machine has, or s3://…, gs://…, "
+            "abfs://… or hdfs://…"
+        ) from None
+    return files, directory
