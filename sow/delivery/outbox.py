@@ -46,12 +46,17 @@ class Outbox(Queue):
     def __init__(self, settings: SessionSettings, released: Callable[[], int] = lambda: 0) -> None:
         super().__init__()
         self._settings = settings
-        self._folding = Folding(self, released)
+        self._released = released
         self._notice: Queued | None = None
         self._memberships: dict[str, Membership] = {}
         """By name: of strands that the session is a member of and has been told something by."""
         self.folded = 0
         """Messages that folding has saved."""
+
+    @property
+    def _folding(self) -> Folding:
+        """Made each time: it keeps nothing, and would refer to this in a circle."""
+        return Folding(self, self._released)
 
     @property
     def full(self) -> bool:

@@ -13,6 +13,7 @@ take more, and `apply_back_pressure` after it has.
 
 from collections.abc import Callable
 from typing import Protocol
+from weakref import ref
 
 from sow import replies
 from sow.definitions import SessionSettings
@@ -40,6 +41,10 @@ class Owner(Protocol):
     def lose(self) -> None:
         """Another one has taken the session up."""
         ...
+
+
+def no_owner() -> None:
+    """The owner of a session that is nobody's."""
 
 
 class Session:
@@ -83,7 +88,7 @@ class Session:
         """Messages given up with their subscriptions."""
         self._give_up = give_up
         self._on_end = on_end
-        self._owner: Owner | None = None
+        self._owner: Callable[[], Owner | None] = no_owner
         self._lines: list[bytes] = []
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
@@ -96,12 +101,12 @@ class Session:
         self.client = client
 
     def belong_to(self, owner: Owner) -> None:
-        """From now on `owner` writes what the session says."""
-        self._owner = owner
+        """From now on `owner` writes what the session says, as long as there is such a socket."""
+        self._owner = ref(owner)
 
     def belongs_to(self, owner: Owner) -> bool:
         """Whether nobody has taken it up since it was this one's."""
-        return self._owner is owner
+        return self._owner() is owner
 
     def disconnect(self) -> None:
         """Its socket has gone; it goes on collecting."""
@@ -110,7 +115,7 @@ class Session:
     def resume(self, client: str | None) -> None:
         """Its client has come back, perhaps under another name, with another socket: whoever had
         the session loses it."""
-        owner, self._owner = self._owner, None
+        owner, self._owner = self._owner(), no_owner
         if owner is not None:
             owner.lose()
         self.connected, self.client = True, client or self.client

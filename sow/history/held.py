@@ -4,7 +4,7 @@ A body is never changed, only replaced, so who holds references holds a moment. 
 copied all together within milliseconds, while picking those of a million rows one by one takes a
 tenth of a second and more. So where many rows are wanted, the whole column is copied at once, and
 what is wanted is picked from the copy afterwards, in steps; only until then does it hold more than
-was asked for.
+was asked for. What is held is plain values, so the collector of cycles has nothing to do with it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.steps import Steps
+from sow.untracked import untracked
 
 Value = TypeVar("Value")
 
@@ -32,7 +33,7 @@ class HeldColumn(Generic[Value]):
     __slots__ = ("_places", "_values")
 
     def __init__(self, values: list[Value], places: Rows | None = None) -> None:
-        self._values = values
+        self._values = untracked(values)
         self._places = places
 
     @classmethod
@@ -70,7 +71,7 @@ class HeldColumn(Generic[Value]):
         """Let go of whatever is in no row."""
         if self._places is None:
             return
-        settled: list[Value] = []
+        settled: list[Value] = untracked([])
         for start in range(0, len(self._places), SETTLED_AT_ONCE):
             settled += self.part(start, start + SETTLED_AT_ONCE)
             yield

@@ -10,6 +10,8 @@ module only keeps the notes; reading is the business of each index.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sow.untracked import untracked
+
 CHUNK_ROWS = 8192
 """Records that are read in one go: enough that the loop around them costs nothing, and few enough
 that their values stay in the cache."""
@@ -42,7 +44,7 @@ class Notes:
     def __init__(self) -> None:
         self._read_to = 0
         """No slot from here on was ever read."""
-        self._touched: list[int] = []
+        self._touched: list[int] = untracked([])
         self._touched_max = TOUCHED_SPARE
 
     def touch(self, slots: Sequence[int]) -> None:
@@ -52,7 +54,7 @@ class Notes:
             return
         self._touched.extend([slot for slot in slots if slot < read_to])
         if len(self._touched) > self._touched_max:
-            self._touched = list(set(self._touched))
+            self._touched = untracked(list(set(self._touched)))
             self._touched_max = 2 * len(self._touched) + TOUCHED_SPARE
 
     def pass_over(self, size: int) -> None:

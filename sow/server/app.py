@@ -20,6 +20,7 @@ from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.garbage import Garbage
 from sow.server.garbage_watch import GarbageWatch
 from sow.server.gate import Gate, machine_names
 from sow.server.group_commit import stored_bytes
@@ -52,8 +53,6 @@ NOTABLY_FEWER = 0.9
 the few that a server keeps for other files are nothing to warn of."""
 NEVER_S = 10 * 365 * 86_400.0
 """Ten years, for a time that aiohttp wants to be told and that never comes."""
-GC_THRESHOLDS = (50_000, 20, 20)
-"""Records hold no cycles, so looking for some after every 700 of them is wasted time."""
 
 
 def new_session_name() -> str:
@@ -125,6 +124,9 @@ class Server:
             self._close_store()
             raise
         self.checkpointer.start()
+        garbage = Garbage(self.driver.turns.is_idle)
+        garbage.begin()
+        self.driver.idle_work["looking for garbage"] = garbage.look
         self.driver.wake()
         return address
 
@@ -143,9 +145,7 @@ class Server:
         try:
             opening.open(self._counted)
         finally:
-            gc.freeze()
             gc.enable()
-            gc.set_threshold(*GC_THRESHOLDS)
         self.engine = opening.engine
         self._log_id = opening.log_id
         return opening

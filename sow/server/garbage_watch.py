@@ -12,7 +12,9 @@ from typing import Any
 
 from sow.server.step_watch import StepWatch
 
-NAME = "garbage collection"
+COLLECTIONS = ("garbage, youngest", "garbage, young", "garbage, old")
+"""What a run that looks through objects of so many generations is called; two of them are Python's
+own, the last is of `sow.server.garbage`."""
 NOTED_S = 0.001
 """Most runs look at young objects only and are over sooner: nothing worth a word."""
 
@@ -26,14 +28,16 @@ class GarbageWatch:
         self._began_s = 0.0
         gc.callbacks.append(self._hear)
 
-    def _hear(self, phase: str, _info: dict[str, Any]) -> None:
+    def _hear(self, phase: str, info: dict[str, Any]) -> None:
         now_s = time.perf_counter()
         if phase == "start":
             self._began_s = now_s
         elif now_s - self._began_s > NOTED_S:
             # Within anything, and in any thread: no moment to write to a log.
             took_s = now_s - self._began_s
-            self._loop.call_soon_threadsafe(self._watch.note, NAME, took_s)
+            self._loop.call_soon_threadsafe(
+                self._watch.note, COLLECTIONS[info["generation"]], took_s
+            )
 
     def close(self) -> None:
         """Hear of no more."""

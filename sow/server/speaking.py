@@ -9,6 +9,7 @@ nobody can tell where the request ends.
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakMethod
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -56,6 +57,18 @@ class Overheard:
         self._parser.feed_eof()
 
 
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Calls a method as long as its object lives, and does not keep it alive: aiohttp's WebSocket
+    knows its connection, which would know it for ever, in a circle."""
+    found = WeakMethod(method)
+
+    def call() -> None:
+        if (method := found()) is not None:
+            method()
+
+    return call
+
+
 class Speaking(web.RequestHandler):
     """What speaks HTTP on one connection, and WebSocket after that."""
 
@@ -69,9 +82,15 @@ class Speaking(web.RequestHandler):
         """Give every byte that comes after the request of a WebSocket to `receive`, too."""
         self._listeners.append(receive)
 
-    def set_parser(self, parser: Any, *more: Any, **named: Any) -> None:
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         """What comes from here on is no HTTP; aiohttp calls this, and `parser` reads it."""
-        super().set_parser(Overheard(parser, self._listeners), *more, **named)  # type: ignore[arg-type]
+        heard = None if data_received_cb is None else _weakly(data_received_cb)
+        super().set_parser(Overheard(parser, self._listeners), heard)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The socket has gone, and nobody listens any more."""
+        super().connection_lost(exc)
+        self._listeners.clear()
 
     def handle_error(
         self,

@@ -125,6 +125,10 @@ class WebSocketClient:
         if self._closing is not None:
             with contextlib.suppress(ConnectionError):
                 await self._closing
+        if (error := self.socket.exception()) is not None:
+            # Its frames lead back to the socket, in a circle that only the collector would find.
+            error.__traceback__ = error.__context__ = None
+        del self._incoming, self._connection  # which lead back here, too
 
     def _drop(self, session: Session) -> None:
         """The session may stay without its socket, and its queue has to be kept in bounds."""

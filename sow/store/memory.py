@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.store.protocols import Numbers, Slice, numbers
+from sow.untracked import untracked
 
 Slots = NDArray[np.int64]
 
@@ -87,8 +88,8 @@ class Table:
         self._domain = domain
         self._usage = usage or Usage()
         self.slots: dict[str, int] = {}
-        self.bodies: list[bytes | None] = []
-        self.identities: list[str | None] = []
+        self.bodies: list[bytes | None] = untracked([])
+        self.identities: list[str | None] = untracked([])
         self._numbers = NO_NUMBERS
         self.expires_us: NDArray[np.int64] | None = None
         self._by_sow_key = NONE_KEYED
@@ -253,7 +254,7 @@ class Table:
 
     def _set_free(self, slots: list[int]) -> None:
         if self._free is NONE_FREE:
-            self._free = []
+            self._free = untracked([])
         self._free.extend(slots)
 
     def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 
 from sow.server import garbage_watch
-from sow.server.garbage_watch import NAME, GarbageWatch
+from sow.server.garbage_watch import COLLECTIONS, GarbageWatch
 from sow.server.step_watch import StepWatch
 from tests.server.stand_ins import stepped
 
@@ -14,10 +14,11 @@ async def test_runs_of_the_collector_are_noted_until_it_is_closed(monkeypatch):
     monkeypatch.setattr(garbage_watch, "NOTED_S", -1.0)
     watch, before = StepWatch(), len(gc.callbacks)
     garbage = GarbageWatch(watch)
-    gc.collect()
+    for generation in range(3):
+        gc.collect(generation)
     assert watch.longest_s == {}, "not from within"
     await asyncio.sleep(0)
-    assert watch.longest_s[NAME] > 0
+    assert watch.longest_s.keys() >= {*COLLECTIONS}
     garbage.close()
     assert len(gc.callbacks) == before
 

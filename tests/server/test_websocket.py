@@ -84,6 +84,7 @@ class Client:
 
     async def lose(self):
         self.watched.connection_lost(None)
+        self.socket.set_protocol(None)  # as asyncio does
         await turns(10)
 
 
@@ -110,6 +111,33 @@ async def test_nothing_of_a_client_that_has_gone_waits_for_its_next_ping():
     await turns(10)
     gc.collect()
     assert served() is None
+    await place.close()
+
+
+@stepped
+async def test_clients_that_have_gone_leave_nothing_for_the_collector():
+    """It looks through the objects of long-lived clients only where very many of them stay."""
+    place = Place()
+
+    async def come_and_go(count):
+        for at in range(count):
+            client = await Client(place).open()
+            await client.send(b'{"c":"subscribe","t":"orders","cid":"1","filter":"/x > 1"}')
+            await client.send(b'{"c":"heartbeat","cid":"two"}')
+            if at % 2:
+                await client.send(b"", first=0x88)  # it says that it goes
+            await client.lose()
+
+    await come_and_go(20)
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        await come_and_go(200)
+        left = len(gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert left < 200, "less than one object of each"
     await place.close()
 
 

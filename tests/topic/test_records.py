@@ -1,5 +1,6 @@
 """Records: bodies checked and named, put and dropped, and the changes that come of it."""
 
+import gc
 import json
 from dataclasses import replace
 
@@ -23,6 +24,25 @@ def test_bodies_are_named_by_their_key_fields_and_changes_nothing():
     _, identities, _ = target.read([body(id=1), body(id="1"), body(id=2)])
     assert identities[0] == identities[1] != identities[2]
     assert len(target.table) == 0
+
+
+def topics_of(kinds):
+    """How many things of these kinds there are."""
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
+
+
+def test_a_topic_that_goes_is_freed_without_the_collector():
+    """Topics of patterns come by the hundred thousand, and are also made to be looked at only."""
+    gc.disable()
+    try:
+        target = records(replace(ORDERS, hash_indexes=(("/sym",),), indexes=("/px",)))
+        put(target, {"id": 1, "sym": "A", "px": 1})
+        kinds = type(target), type(target.table), type(target.indexes)
+        before = topics_of(kinds)
+        del target
+        assert topics_of(kinds) == before - 3
+    finally:
+        gc.enable()
 
 
 def test_the_first_bad_body_of_a_batch_is_named():

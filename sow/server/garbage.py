@@ -1,0 +1,77 @@
+"""Garbage: when Python's collector of cycles runs, and how much it looks through at a time.
+
+Nearly everything here is freed as soon as nobody refers to it. What refers to itself in a circle is
+found by the collector alone, which keeps everybody waiting while it looks through containers: some
+microsecond for each. So it never looks through many at a time:
+
+    young    ──> by Python itself, when `YOUNG_OBJECTS` have been made, and once more
+    old      ──> between two pieces of work (`look`), when some thousand have gathered
+    settled  ──> what is left of the old stays, most likely: frozen, and looked through no more
+
+Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so),
+so what is settled is freed when it goes. Should it not be, then a million more objects than stayed
+before are too many to believe in, and all are looked through once. Large lists never are
+(`sow.untracked`).
+"""
+
+import gc
+from collections.abc import Callable
+
+YOUNG_OBJECTS = 2_000
+"""Objects made, and not freed yet, after which Python looks through the youngest: a millisecond."""
+YOUNG_PASSES = 5
+"""Passes over the youngest after which those that were left are looked through together."""
+NEVER = 1_000_000_000
+"""Passes after which Python would look through everything by itself, at any moment."""
+OLD_OBJECTS = 20_000
+"""Old objects that are looked through between two pieces of work, in 10 or 20 ms."""
+OLD_OBJECTS_QUIET = 2_000
+"""The same while nobody has anything to do, so that there are seldom many."""
+SETTLED_OBJECTS = 1_000_000
+"""More settled objects than stayed when all were looked through last, for which that is done
+again: some 100 MB. It takes a second, and happens only where what has gone is not freed, or where
+the first thousands of clients or topics come."""
+
+
+class Garbage:
+    """The collector of this process from `begin` on; `is_quiet` says that nobody has work to do."""
+
+    def __init__(self, is_quiet: Callable[[], bool]) -> None:
+        self._is_quiet = is_quiet
+        self._passes = 0
+        self._settled = 0
+        """Objects settled since all were looked through, whether they are still there or not."""
+        self._stayed = 0
+        """How many stayed then."""
+
+    def begin(self) -> None:
+        """All that has been made so far stays."""
+        gc.set_threshold(YOUNG_OBJECTS, YOUNG_PASSES, NEVER)
+        gc.freeze()
+        self._stayed = gc.get_freeze_count()
+
+    def look(self, _now_us: int = 0) -> bool:
+        """Look through old objects if there are enough; says that there is nothing more to do."""
+        passes = gc.get_count()[2]
+        if passes != self._passes:  # something has become old
+            self._passes = passes
+            enough = OLD_OBJECTS_QUIET if self._is_quiet() else OLD_OBJECTS
+            if len(gc.get_objects(generation=2)) >= enough:
+                self._collect()
+        return False
+
+    def _collect(self) -> None:
+        gc.collect()
+        self._settled += len(gc.get_objects(generation=2))
+        gc.freeze()
+        self._passes = 0
+        if self._settled > SETTLED_OBJECTS:
+            self._settled = 0
+            if gc.get_freeze_count() > 2 * self._stayed + SETTLED_OBJECTS:
+                self._collect_all()
+
+    def _collect_all(self) -> None:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._stayed = gc.get_freeze_count()

@@ -1,0 +1,189 @@
+"""The collector looks through few objects at a time, and through all only where too many stay."""
+
+import gc
+
+import pytest
+
+from sow.server import garbage as module
+from sow.server.garbage import NEVER, YOUNG_OBJECTS, YOUNG_PASSES, Garbage
+
+
+class Circle:
+    """What refers to itself."""
+
+    alive = 0
+
+    def __init__(self):
+        self.itself = self
+        Circle.alive += 1
+
+    def __del__(self):
+        Circle.alive -= 1
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    """The collector belongs to the process, and so to all tests; nothing runs but what they ask."""
+    thresholds = gc.get_threshold()
+    gc.disable()
+    Circle.alive = 0
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+    gc.enable()
+
+
+class Collector:
+    """One that has begun, beside work that is there or not, and all passes over old objects."""
+
+    def __init__(self, quiet=True):
+        self.quiet, self.passes = quiet, 0
+        self.garbage = Garbage(lambda: self.quiet)
+        self.garbage.begin()
+
+    def age(self, made):
+        """What was made has survived the passes of Python's own."""
+        gc.collect(0)
+        gc.collect(1)
+        return made
+
+    def look(self):
+        def hear(phase, info):
+            self.passes += phase == "start" and info["generation"] == 2
+
+        gc.callbacks.append(hear)
+        try:
+            assert not self.garbage.look()
+        finally:
+            gc.callbacks.remove(hear)
+        return self.passes
+
+
+def lists(count):
+    return [[] for _ in range(count)]
+
+
+def test_python_looks_through_the_young_by_itself_and_never_through_the_old():
+    Collector()
+    assert gc.get_threshold() == (YOUNG_OBJECTS, YOUNG_PASSES, NEVER)
+
+
+def test_what_was_there_at_the_beginning_is_not_looked_through():
+    made = lists(100)
+    Collector()
+    assert all(one is not made for one in gc.get_objects())
+
+
+def test_few_old_objects_are_left_alone(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 10_000)
+    collector = Collector()
+    collector.age(lists(100))
+    assert collector.look() == 0
+
+
+@pytest.mark.parametrize(("quiet", "passes"), [(True, 1), (False, 0)])
+def test_fewer_are_enough_while_it_is_quiet(monkeypatch, quiet, passes):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 1_000)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 100_000)
+    collector = Collector(quiet)
+    kept = collector.age(lists(2_000))
+    assert collector.look() == passes
+    assert len(kept) == 2_000
+
+
+def test_many_are_looked_through_whether_it_is_quiet_or_not(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS", 1_000)
+    collector = Collector(quiet=False)
+    kept = collector.age(lists(2_000))
+    assert collector.look() == 1
+    assert len(kept) == 2_000
+
+
+def test_old_circles_are_found_and_what_is_left_is_looked_through_no_more(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    collector = Collector()
+    kept = collector.age([Circle() for _ in range(10)])
+    for _ in range(10):
+        collector.age(Circle())
+    assert Circle.alive == 20
+    collector.look()
+    assert Circle.alive == 10
+    assert all(one is not kept for one in gc.get_objects())
+
+
+def test_nothing_is_looked_through_twice_for_nothing(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    collector = Collector()
+    collector.age(lists(10))
+    assert [collector.look(), collector.look()] == [1, 1]
+
+
+def test_what_is_settled_and_goes_is_freed_without_the_collector(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    collector = Collector()
+    for _ in range(50):
+        kept = collector.age(lists(1_000))
+        collector.look()
+        before = gc.get_freeze_count()
+        del kept
+        assert gc.get_freeze_count() <= before - 1_000
+    assert collector.passes == 50
+
+
+class Counts:
+    """A collector that only counts: each pass over the old leaves a thousand objects more, and one
+    over all leaves as many as live."""
+
+    def __init__(self, living):
+        self.living, self.frozen, self.old, self.all_seen = living, living, 0, []
+
+    def get_count(self):
+        self.old += 1_000
+        return (0, 0, self.old)
+
+    def get_objects(self, generation):
+        return range(self.old)
+
+    def get_freeze_count(self):
+        return self.frozen
+
+    def set_threshold(self, *_thresholds):
+        pass
+
+    def collect(self):
+        pass
+
+    def freeze(self):
+        self.frozen, self.old = self.frozen + self.old, 0
+
+    def unfreeze(self):
+        self.all_seen.append(self.frozen)
+        self.frozen = self.living - self.old
+
+
+@pytest.mark.parametrize(("living", "at_most"), [(0, 5_000), (100_000, 205_000)])
+def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living, at_most):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
+    counts = Counts(living)
+    monkeypatch.setattr(module, "gc", counts)
+    garbage = Garbage(lambda: True)
+    garbage.begin()
+    for _ in range(1_000):
+        garbage.look()
+        assert counts.frozen <= at_most + 6_000
+    assert len(counts.all_seen) > 1
+    assert min(counts.all_seen) > at_most, "seldom: each time it is as much as stayed, and more"
+
+
+def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
+    counts = Counts(10_000)
+    monkeypatch.setattr(module, "gc", counts)
+    garbage = Garbage(lambda: True)
+    garbage.begin()
+    for _ in range(1_000):
+        garbage.look()
+        counts.frozen = counts.living
+    assert counts.all_seen == []
