@@ -12,19 +12,17 @@ the other columns are made from the texts of their values.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from sow.messages.making import PART_ROWS, Making, made, parts
-
-Item = TypeVar("Item")
+from sow.messages.making import PART_ROWS, Making, made, parts, pieces
+from sow.untracked import untracked
 
 Texts = list[bytes | None]
 """The JSON texts of a field's values; None where it is absent."""
@@ -39,6 +37,8 @@ LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
 PLAIN = re.compile(r"\w[\w ]*", re.ASCII)
 EXACT = (pa.int64(), pa.string(), pa.bool_())
 JSON_NULL = b"null"
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+"""The texts of a document's fields, by name."""
 
 
 def table_of_json(bodies: Sequence[bytes]) -> pa.Table:
@@ -50,12 +50,7 @@ def making_table_of_json(bodies: Sequence[bytes]) -> Making[pa.Table]:
     """The same in steps."""
     if not bodies:
         return pa.table({})
-    sink, longest = pa.BufferOutputStream(), 0
-    for some in parts(bodies):
-        sink.write(b"\n".join([*some, b""]))
-        longest = max(longest, *map(len, some))
-        yield None
-    lines = sink.getvalue()
+    lines, longest = yield from _lines(bodies)
     reading = pyarrow.json.ReadOptions(block_size=max(BLOCK_BYTES, longest + len(b"\r\n")))
     found = yield partial(_read, lines, reading)
     if found is None:
@@ -79,6 +74,22 @@ def making_table_of_json(bodies: Sequence[bytes]) -> Making[pa.Table]:
     return pa.table(columns)
 
 
+def _lines(bodies: Sequence[bytes]) -> Making[tuple[pa.Buffer, int]]:
+    """The bodies as lines, and how long the longest is."""
+    size = longest = 0
+    for some in parts(bodies):
+        sizes = list(map(len, some))
+        size, longest = size + sum(sizes) + len(sizes), max(longest, *sizes)
+        yield None
+    # At once in its full size: what grows is copied, a gigabyte in one step.
+    lines = pa.allocate_buffer(size)
+    sink = pa.FixedSizeBufferWriter(lines)
+    for some in pieces(bodies):
+        sink.write(b"\n".join([*some, b""]))
+        yield None
+    return lines, longest
+
+
 def _read(lines: pa.Buffer, reading: pyarrow.json.ReadOptions) -> pa.Table | None:
     """What Arrow's parser makes of JSON lines; None for values of several kinds in a field, or
     names that come twice."""
@@ -93,7 +104,7 @@ def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> Making[set[str]]:
     if not doubles:
         return set()
     made_parts = []
-    for some in parts(bodies):
+    for some in pieces(bodies):
         made_parts.append(pa.array(some, pa.binary()))
         yield None
     documents = pa.chunked_array(made_parts)
@@ -102,7 +113,7 @@ def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> Making[set[str]]:
         # Only where it is the number of one of these fields: others are times, often.
         long = rf'"(?:{"|".join(doubles)})"\s*:\s*-?(?:{LONG_NUMBER})'
     places = yield partial(_matching, documents, long)
-    matching: list[bytes] = []
+    matching: list[bytes] = untracked([])
     for start in range(0, len(places), PART_ROWS):
         matching += [bodies[at] for at in places[start : start + PART_ROWS].to_pylist()]
         yield None
@@ -133,49 +144,33 @@ def _all_fit(texts: Texts) -> Making[bool]:
 
 
 def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
-    documents = yield from _decoded(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, bodies)
     names: dict[str, None] = {}
-    for some in parts(documents):
-        names |= dict.fromkeys(name for document in some for name in document)
+    for some in pieces(bodies):
+        names |= dict.fromkeys(name for document in map(_members, some) for name in document)
         yield None
+    texts = yield from _texts_of(bodies, list(names))
     columns = {}
     for name in names:
-        texts = yield from _members(documents, name)
-        columns[name] = yield from _column_of_texts(texts)
+        columns[name] = yield from _column_of_texts(texts.pop(name))
     return pa.table(columns)
-
-
-def _decoded(decode: Callable[[bytes], Item], bodies: Sequence[bytes]) -> Making[list[Item]]:
-    documents: list[Item] = []
-    for some in parts(bodies):
-        documents += map(decode, some)
-        yield None
-    return documents
-
-
-def _members(documents: Sequence[dict[str, msgspec.Raw]], name: str) -> Making[Texts]:
-    """The texts of one field."""
-    texts: Texts = []
-    for some in parts(documents):
-        texts += [bytes(found[name]) if name in found else None for found in some]
-        yield None
-    return texts
 
 
 def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> Making[dict[str, Texts]]:
     """The texts of some fields."""
     plain = all(name.isprintable() and not set(name) & set('"\\') for name in names)
-    texts: dict[str, Texts] = {name: [] for name in names}
+    texts: dict[str, Texts] = {name: untracked([]) for name in names}
     if not plain:
-        documents = yield from _decoded(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, bodies)
-        for name in names:
-            texts[name] = yield from _members(documents, name)
+        for some in pieces(bodies):
+            documents = list(map(_members, some))
+            for name in names:
+                texts[name] += [bytes(one[name]) if name in one else None for one in documents]
+            yield None
         return texts
     fields = [(f"f{at}", msgspec.Raw, msgspec.Raw(JSON_NULL)) for at in range(len(names))]
     rename = {f"f{at}": name for at, name in enumerate(names)}
     row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
     decode = msgspec.json.Decoder(row).decode
-    for some in parts(bodies):
+    for some in pieces(bodies):
         rows = list(map(decode, some))
         for at, name in rename.items():
             texts[name] += [bytes(getattr(found, at)) for found in rows]

@@ -4,7 +4,9 @@ Steps are as short as those of `sow.steps`. What takes Arrow long and needs no l
 handed to whoever takes the steps, to be done in a thread or in its place.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -17,6 +19,8 @@ it returns: work of Arrow's own that takes long and holds no lock of Python's, f
 
 PART_ROWS = 1_000
 """Rows that one step looks at: a millisecond at most."""
+PIECE_BYTES = 64 * 1024
+"""Bytes of bodies that one step copies or reads, or one body."""
 
 
 def made(making: Making[Result]) -> Result:
@@ -35,3 +39,14 @@ def parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """As many as one step may look at."""
     for start in range(0, len(items), PART_ROWS):
         yield items[start : start + PART_ROWS]
+
+
+def pieces(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """As many bodies as one step may copy or read."""
+    for some in parts(bodies):
+        sizes = list(accumulate(map(len, some)))
+        start = read = 0
+        while start < len(some):
+            stop = max(start + 1, bisect_right(sizes, read + PIECE_BYTES))
+            yield some[start:stop]
+            start, read = stop, sizes[stop - 1]

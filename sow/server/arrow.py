@@ -27,6 +27,7 @@ from sow.requests.staged_writes import StagedRows
 from sow.server.turns import Turns
 from sow.steps import Steps
 from sow.topic.records import Records
+from sow.untracked import untracked
 
 ROWS_AT_ONCE = 4_000
 """Rows of one batch: a millisecond to make, and still few batches for who reads them."""
@@ -161,7 +162,7 @@ def streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 def of_documents(snapshot: Snapshot) -> Making[list[pa.RecordBatch]]:
     """Records as columns of their fields, in steps; those without fields as one column, `value`."""
     kind = snapshot.topic.message_type
-    bodies: list[bytes] = []
+    bodies: list[bytes] = untracked([])
     for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
         bodies += snapshot.bodies.part(start, stop)
         yield None

@@ -1,7 +1,7 @@
 """What is made in steps is what would be made at once."""
 
 from sow.messages import making
-from sow.messages.making import made, parts
+from sow.messages.making import made, parts, pieces
 
 
 def test_what_is_to_be_done_apart_is_done_and_sent_back():
@@ -20,3 +20,17 @@ def test_items_come_in_parts(monkeypatch):
     monkeypatch.setattr(making, "PART_ROWS", 2)
     assert list(parts(b"abcde")) == [b"ab", b"cd", b"e"]
     assert list(parts([])) == []
+
+
+def test_bodies_come_in_pieces_of_so_many_bytes_or_one_body(monkeypatch):
+    monkeypatch.setattr(making, "PART_ROWS", 4)
+    monkeypatch.setattr(making, "PIECE_BYTES", 5)
+    bodies = [b"12", b"345", b"", b"6", b"7890abc", b"d", b"efgh", b"i"]
+    assert list(pieces(bodies)) == [
+        [b"12", b"345", b""],
+        [b"6"],
+        [b"7890abc"],
+        [b"d", b"efgh"],
+        [b"i"],
+    ]
+    assert list(pieces([])) == []
