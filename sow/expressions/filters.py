@@ -12,8 +12,9 @@ from typing import Any
 
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
-from sow.expressions.nodes import Compare, Identifier, In, Literal, Node, conjuncts, walk
+from sow.expressions.nodes import Compare, Identifier, In, Like, Literal, Node, conjuncts, walk
 from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
+from sow.expressions.pattern_costs import search_cost
 from sow.paths import Path, Value
 
 LiteralValue = str | int | float
@@ -72,6 +73,12 @@ class Filter:
     @cached_property
     def _truth(self) -> Truth:
         return _compile_truth(self.expression, self._source())
+
+    @cached_property
+    def search_cost(self) -> int:
+        """What searching for its patterns may cost (`sow.expressions.pattern_costs`)."""
+        likes = [node for node in walk(self.expression) if isinstance(node, Like)]
+        return sum(search_cost(str(like.pattern.value)) for like in likes)
 
     @cached_property
     def conjuncts(self) -> tuple[Node, ...]:

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 import re2
 
+from sow.expressions.pattern_costs import is_simple
 from sow.expressions.patterns import engine_options, steps_of
 
 SMALL_SET_MAX = 64
@@ -37,8 +38,11 @@ _steps_of = lru_cache(maxsize=1024)(steps_of)
 
 
 def suits_a_set(pattern: str) -> bool:
-    """Whether a pattern is short enough to share an automaton with others."""
-    return len(pattern) <= SUITED_STEPS_MAX and _steps_of(pattern) <= SUITED_STEPS_MAX
+    """Whether a pattern is short and simple enough to share an automaton with others, in which it
+    would keep all of them waiting."""
+    if len(pattern) > SUITED_STEPS_MAX or not is_simple(pattern):
+        return False
+    return _steps_of(pattern) <= SUITED_STEPS_MAX
 
 
 class PatternSets:

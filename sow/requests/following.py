@@ -23,6 +23,11 @@ from sow.requests.subscription import Register, Subscription
 FILTER_CHARS_MAX = 2 * 1024**2
 """Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
 
+SEARCH_COST_MAX = 200_000
+"""Of the patterns of all filters of a session's subscriptions: twice what 5,000 simple ones of some
+ten steps and as many characters take. At worst a text of a thousand characters takes a tenth of a
+second with them, where nobody bounded it 13."""
+
 
 class Following:
     """Begins subscriptions."""
@@ -111,13 +116,34 @@ class Following:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
         self.check_filters(session, command)
 
-    def check_filters(self, session: Session, command: Command, instead_of: int = 0) -> None:
+    def check_filters(
+        self, session: Session, command: Command, instead_of: Subscription | None = None
+    ) -> None:
         """Raise TooLarge if one filter more, or one instead of another, would be too much."""
-        rest = self._register.filter_chars(session) - instead_of
+        rest = self._register.filter_chars(session)
+        rest -= 0 if instead_of is None else instead_of.filter_chars
         if rest + len(command.filter or "") > FILTER_CHARS_MAX:
             raise TooLarge(
                 f"the filters of the session's other subscriptions have {rest} characters, and "
                 f"{FILTER_CHARS_MAX} are the most of all; unsubscribe, or write shorter ones"
+            )
+
+        self._check_searches(session, command, instead_of)
+
+    def _check_searches(
+        self, session: Session, command: Command, instead_of: Subscription | None
+    ) -> None:
+        condition = self._questions.condition(command)
+        if condition is None or not condition.search_cost:
+            return
+        rest = self._register.search_cost(session)
+        rest -= 0 if instead_of is None else instead_of.search_cost
+        if rest + condition.search_cost > SEARCH_COST_MAX:
+            raise TooLarge(
+                f"searching for the LIKE patterns of the session's filters would cost "
+                f"{rest + condition.search_cost}, of which {condition.search_cost} by this filter, "
+                f"and {SEARCH_COST_MAX} is the most; unsubscribe, or write patterns with fewer "
+                "classes, dots and numbers in braces"
             )
 
     def follow(

@@ -59,7 +59,7 @@ class Replacing:
         condition = self._questions.condition(command)
         # Whatever is wrong is found before anything is changed.
         self._questions.check(command, session.encoding)
-        self._following.check_filters(session, command, old.filter_chars)
+        self._following.check_filters(session, command, old)
         held = self._all_held(old)
         gone = self._waiting_of_gone(old)
         waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]

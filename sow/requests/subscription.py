@@ -74,6 +74,11 @@ class Subscription:
         """How long its filter is, which says what it takes."""
         return 0 if self.condition is None else len(self.condition.text)
 
+    @property
+    def search_cost(self) -> int:
+        """What searching for the patterns of its filter may cost."""
+        return 0 if self.condition is None else self.condition.search_cost
+
     def wants(self, topic: LiveTopic) -> bool:
         """Whether a topic that has come into being is one of the pattern's.
 
@@ -88,11 +93,13 @@ class Subscription:
 @dataclass(slots=True)
 class Followed:
     """All that one session follows, by name; `at_own_pace` waits for the client to take what was
-    sent. `filter_chars` is how long the filters are in all."""
+    sent. `filter_chars` is how long the filters are in all, `search_cost` what the searches of all
+    may cost."""
 
     by_name: dict[str, Subscription] = field(default_factory=dict)
     at_own_pace: dict[Subscription, None] = field(default_factory=dict)
     filter_chars: int = 0
+    search_cost: int = 0
 
 
 class Register:
@@ -123,6 +130,11 @@ class Register:
         followed = self._followed.get(session)
         return 0 if followed is None else followed.filter_chars
 
+    def search_cost(self, session: Session) -> int:
+        """What searching for the patterns of a session's filters may cost."""
+        followed = self._followed.get(session)
+        return 0 if followed is None else followed.search_cost
+
     @property
     def patterns(self) -> Collection[Subscription]:
         """Those that hear of topics that come into being."""
@@ -138,6 +150,7 @@ class Register:
         followed = self._followed.setdefault(subscription.session, Followed())
         followed.by_name[subscription.name] = subscription
         followed.filter_chars += subscription.filter_chars
+        followed.search_cost += subscription.search_cost
         if subscription.key.auto:
             followed.at_own_pace[subscription] = None
         if subscription.pattern is not None:
@@ -148,6 +161,7 @@ class Register:
         followed = self._followed.get(subscription.session)
         if followed is not None and followed.by_name.pop(subscription.name, None) is not None:
             followed.filter_chars -= subscription.filter_chars
+            followed.search_cost -= subscription.search_cost
             followed.at_own_pace.pop(subscription, None)
             if not followed.by_name:
                 del self._followed[subscription.session]
@@ -163,6 +177,7 @@ class Register:
             assert own, "a session that follows nothing is kept"
             assert all(one.session is session for one in own)
             assert followed.filter_chars == sum(one.filter_chars for one in own)
+            assert followed.search_cost == sum(one.search_cost for one in own)
             assert [*followed.at_own_pace] == [one for one in own if one.key.auto]
         assert {*self._patterns} == {one for one in everybody if one.pattern is not None}
         assert {*self._replays} == {one for one in everybody if one.replay is not None}

@@ -40,13 +40,15 @@ def test_what_a_session_follows_is_found_by_name_until_it_ends(session):
 
 def test_filters_are_counted_and_those_at_the_clients_pace_are_known(session):
     register = Register()
-    filtered = subscribed(register, session, "/a = 1")
+    filtered = subscribed(register, session, "/a LIKE 'b'")
     paced = subscribed(register, session, auto=True)
-    assert register.filter_chars(session) == len("/a = 1")
+    assert register.filter_chars(session) == len("/a LIKE 'b'")
+    assert register.search_cost(session) == 1
     assert [*register.at_own_pace(session)] == [paced]
     register.remove(filtered)
     register.remove(paced)
     assert (register.filter_chars(session), [*register.at_own_pace(session)]) == (0, [])
+    assert register.search_cost(session) == 0
 
 
 def test_check_finds_a_member_that_is_not_told(session):

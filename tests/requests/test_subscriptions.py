@@ -5,7 +5,9 @@ import json
 import pytest
 
 from sow.definitions import SessionSettings, Topic
+from sow.expressions import compile_filter
 from sow.history.unread import Unread
+from sow.requests.following import SEARCH_COST_MAX
 from tests.core.harness import MS, ORDERS, SECOND, World, short
 
 
@@ -333,6 +335,30 @@ def test_the_filters_of_a_session_are_bounded_in_all(world, monkeypatch):
     assert client.say(**replace | {"filter": "/id = 4" + "0" * 30})[-1]["reason"] == "too large"
     client.say(c="unsubscribe", s=first["s"], cid="1")
     assert client.say(**subscribe | {"filter": "/id = 1000000000"})[-1]["status"] == "success"
+
+
+def test_what_searches_for_a_sessions_patterns_cost_is_bounded_in_all(world, monkeypatch):
+    """A thousand patterns that RE2 is slow with had a text of 1,000 characters take 13 s."""
+    monkeypatch.setattr("sow.requests.following.SEARCH_COST_MAX", 1000)
+    client = world.client()
+    slow, more, simple = "/a LIKE 'a[ab]{20}c'", "/a LIKE 'b[ab]{20}c'", "/a LIKE '^a.*b'"
+    subscribe = {"c": "subscribe", "t": "orders", "cid": "1"}
+    first = client.say(**subscribe, filter=slow)[-1]
+    assert first["status"] == "success"
+    for command in ("subscribe", "sow_and_subscribe"):
+        refused = client.say(**subscribe | {"c": command}, filter=more)[-1]
+        assert (refused["status"], refused["reason"]) == ("failure", "too large")
+        assert "1000 is the most" in refused["detail"]
+        assert "fewer classes" in refused["detail"]
+    assert client.say(**subscribe, filter=simple)[-1]["status"] == "success"
+    assert client.say(**subscribe, filter="/a = 'b'")[-1]["status"] == "success"
+    replace = subscribe | {"s": first["s"], "opts": "replace"}
+    assert client.say(**replace, filter=more)[-1]["status"] == "success"
+
+
+def test_five_thousand_simple_patterns_of_a_session_are_no_matter():
+    cost = compile_filter("/symbol LIKE '^[A-Z]{2}77.*(USD|EUR)$'").search_cost
+    assert 5_000 * cost < SEARCH_COST_MAX
 
 
 def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, monkeypatch):

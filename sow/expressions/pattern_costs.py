@@ -1,0 +1,63 @@
+"""Pattern costs: how long a search for a regular expression may take at worst.
+
+RE2 reads a text with an automaton whose states it makes as it meets them, and keeps: most patterns
+have few. One that must remember how much of it was seen at each of the last characters has as many
+as these have combinations, `a[ab]{20}c` a million; then a state is made for nearly every character,
+of each step of the pattern's program. So what counts is the number of *free positions*: those that
+take more than one character, or are counted. Few of them are few states, in a set with hundreds of
+other patterns as well.
+"""
+
+import re
+from functools import lru_cache
+
+from sow.expressions.patterns import steps_of
+
+FREE_MAX = 8
+"""Free positions that a simple pattern has at most: 256 states of a thousand bytes."""
+SLOW_FACTOR = 20
+"""A step of a pattern that is not simple counts for so many: at worst it takes 5 to 10 ns for each
+character searched, and one of the others next to nothing."""
+ENDLESS = 1_000_000
+"""More free positions than any pattern has that is short enough to be made."""
+_TOKEN = re.compile(
+    r"(?P<free>\\p\{[^}]*\}|\\[pP].|\\[dDsSwWC]|\[\^?\]?(?:\\.|\[:[^]]*:\]|[^]\\])*\]|\.)"
+    r"|(?P<open>\((?:\?[^():]*:|\?P?<\w*>)?)|(?P<close>\))|(?P<arm>\|)"
+    r"|\{(?P<least>\d+)(?P<range>,(?P<most>\d*))?\}|(?P<many>[*+?])|(?P<plain>\\?.)",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def free_positions(pattern: str) -> int:
+    """How many positions of a pattern are free, about, each as often as it is repeated."""
+    # By level of brackets: what was counted of it, and its last part, which may be repeated.
+    levels = [[0, 0]]
+    for token in _TOKEN.finditer(pattern):
+        level = levels[-1]
+        if token["open"]:
+            levels.append([0, 0])
+        elif token["close"]:
+            inner = levels.pop() if len(levels) > 1 else [0, 0]
+            _add(levels[-1], sum(inner))
+        elif token["least"]:
+            level[1] = min(max(1, level[1]) * max(int(token["most"] or token["least"]), 1), ENDLESS)
+        elif token["free"] or token["plain"]:
+            _add(level, 1 if token["free"] else 0)
+        elif token["arm"] and len(levels) > 1 and not sum(level):
+            _add(level, 1)  # a choice, which may be repeated
+    return min(sum(map(sum, levels)), ENDLESS)
+
+
+def _add(level: list[int], free: int) -> None:
+    level[0], level[1] = min(level[0] + level[1], ENDLESS), free
+
+
+@lru_cache(maxsize=4096)
+def is_simple(pattern: str) -> bool:
+    """Whether a search takes a time that depends on the text alone, once its states are made."""
+    return free_positions(pattern) <= FREE_MAX
+
+
+def search_cost(pattern: str) -> int:
+    """What searching each character for a pattern may cost, in steps of simple programs."""
+    return steps_of(pattern) * (1 if is_simple(pattern) else SLOW_FACTOR)
