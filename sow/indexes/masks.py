@@ -9,6 +9,7 @@ left to be judged by their bodies. So the answer is always that of the filter.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from sow.expressions import (
 from sow.indexes.equal_values import number_forms
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
 from sow.indexes.sorted_numbers import Interval
+from sow.indexes.verdicts import Judge
 from sow.paths import Path, Scalar
 
 Slots = NDArray[np.int64]
@@ -59,16 +61,36 @@ class Unanswerable(Exception):
     """A column cannot answer this test for its numbers."""
 
 
+Judged = Callable[[MemoColumn, object, Judge, int], Mask]
+
+
+def judged_at_once(column: MemoColumn, test: object, judge: Judge, cost: int) -> Mask:
+    """By code, which texts of a column pass a test."""
+    return column.verdicts(test, judge, cost).of_all()
+
+
+def _of_each(matches: Callable[..., list[bool]], texts: list[str]) -> list[bool]:
+    return matches([texts], len(texts))
+
+
 class Masks:
     """Answers for `slots`, or for all `size` slots when None, and keeps its doubts.
 
-    `columns` has one, up to date, for each path of the conditions it is asked about.
+    `columns` has one, up to date, for each path of the conditions it is asked about. `judged`
+    says which texts of a column pass a test, or raises.
     """
 
-    def __init__(self, columns: Columns, slots: Slots | None, size: int) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        slots: Slots | None,
+        size: int,
+        judged: Judged = judged_at_once,
+    ) -> None:
         self._columns = columns
         self._size = size
         self._slots = slots
+        self._judged = judged
         self.unsure: Mask | None = None
         """Where some test could not be answered; it was then taken as unknown."""
 
@@ -119,8 +141,10 @@ class Masks:
             code = column.text_code(text)
             same: Mask = codes == (len(column.texts) if code is None else code)
             return same
-        matches = compiled(node, wanted).matches
-        passing = column.of_texts((node, wanted), lambda texts: matches([texts], len(texts)))
+        condition = compiled(node, wanted)
+        matches, cost = condition.matches, condition.search_cost
+        judge = partial(_of_each, matches)
+        passing = self._judged(column, (node, wanted), judge, cost)
         # One place more, for the code -1 of what is no text.
         mask: Mask = np.append(passing, False)[codes]
         return mask

@@ -8,7 +8,7 @@ What cannot be held exactly (lists, integers that no double equals) is OTHER: th
 judged by their bodies. `sow.indexes.masks` runs tests; this module only keeps the values.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sow.indexes.notes import Notes
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.text_order import TextOrder
+from sow.indexes.verdicts import Judge, Verdicts
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 
@@ -30,8 +31,6 @@ VERDICTS_MAX = 16
 filters that are asked over and over."""
 
 Bodies = Sequence[bytes | None]
-Mask = NDArray[np.bool_]
-Verdicts = Callable[[list[str]], list[bool]]
 
 
 class MemoColumn:
@@ -54,7 +53,7 @@ class MemoColumn:
         """How many slots are of each kind; of ABSENT it says nothing."""
         self._code_of: dict[str, int] = {}
         self._texts_max = TEXTS_SPARE
-        self._verdicts: dict[object, Mask] = {}
+        self._verdicts: dict[object, Verdicts] = {}
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
         """The order of its numbers, once it was asked for."""
@@ -192,23 +191,19 @@ class MemoColumn:
         self.codes = renumbered[self.codes]
         self.texts = [self.texts[code] for code in used]
         self._code_of = {text: code for code, text in enumerate(self.texts)}
-        self._verdicts.clear()
         self.text_order = TextOrder(self.texts)
 
     def text_code(self, text: str) -> int | None:
         """The code of a text, or None when no record has had it."""
         return self._code_of.get(text)
 
-    def of_texts(self, test: object, verdicts: Verdicts) -> Mask:
-        """By code, which texts pass a test; remembered under `test`, worked out for new ones."""
-        known = self._verdicts.pop(test, np.zeros(0, np.bool_))
-        if len(known) < len(self.texts):
-            more = np.array(verdicts(self.texts[len(known) :]), np.bool_)
-            known = np.concatenate([known, more])
+    def verdicts(self, test: object, judge: Judge, cost: int = 1) -> Verdicts:
+        """Which texts pass a test, remembered under `test`; `cost` is that of `Verdicts`."""
+        found = self._verdicts.pop(test, None) or Verdicts(lambda: self.texts, judge, cost)
         if len(self._verdicts) >= VERDICTS_MAX:
             del self._verdicts[next(iter(self._verdicts))]
-        self._verdicts[test] = known
-        return known
+        self._verdicts[test] = found
+        return found
 
 
 def _kind(value: Value) -> int:

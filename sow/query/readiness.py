@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from sow.expressions import Filter, OrderTerm
 from sow.indexes import Deferred, Indexes, MemoColumn, SortedNumbers, Truths
+from sow.indexes.verdicts import Judge, Verdicts
 from sow.paths import Path
 from sow.query.arrangement import Arrangement, Ranking
 
 NOTES_FEW = 2_000
 """Notes that are worked off within the answering step itself, in two milliseconds or so."""
 STEPS_SPARE = 2
-"""Times as many steps as there was work when they began: under very many updates a column never
-has few notes, and the query is answered all the same."""
+"""Times as much work as there was when it began: under very many updates a column never has few
+notes, and the query is answered all the same."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -46,6 +47,7 @@ class Readiness:
         self._truths: Truths | None = None
         self._sort_keys: dict[OrderTerm, MemoColumn] = {}
         self._arrangement: Arrangement | None = None
+        self._verdicts: dict[tuple[MemoColumn, object], Verdicts] = {}
 
     def close(self) -> None:
         """Let go of what was needed."""
@@ -67,6 +69,15 @@ class Readiness:
         columns = [self._sort_keys[term] for term in terms]
         self.need(*columns)
         return columns
+
+    def judged(self, column: MemoColumn, test: object, judge: Judge, cost: int) -> Mask:
+        """By code, which texts of a column pass a test; raises Unready."""
+        # Kept here too: a column forgets the tests of a query that has very many.
+        verdicts = self._verdicts.get((column, test))
+        if verdicts is None:
+            verdicts = self._verdicts[column, test] = column.verdicts(test, judge, cost)
+        self.need(verdicts)
+        return verdicts.of_all()
 
     def in_order(self, column: MemoColumn) -> SortedNumbers:
         """The order of a column's numbers, fit to be used; raises Unready."""
@@ -109,9 +120,8 @@ class Readiness:
         """Make what is lacking, in steps between which anything may change."""
         notes = self.indexes.step_notes
         for index in lacking:
-            for _ in range(STEPS_SPARE * (index.dirty_count // notes + 1)):
-                if index.dirty_count <= self._patience[index]:
-                    break
-                index.refresh(notes)
+            spare = STEPS_SPARE * (index.dirty_count + notes)
+            while spare > 0 and index.dirty_count > self._patience[index]:
+                spare -= max(1, index.refresh(notes))
                 yield
             self._patience[index] *= 2

@@ -146,7 +146,8 @@ class Search:
         paths = paths_in(term)
         columns = self._ready.columns(paths)
         self._advise_on_made(paths)
-        judge = Masks(columns, self._left.listed, len(self._indexes.table.bodies))
+        size = len(self._indexes.table.bodies)
+        judge = Masks(columns, self._left.listed, size, self._ready.judged)
         true = judge.where(term)
         if judge.unsure is not None:
             doubtful = self._left.picked(judge.unsure & ~true)

@@ -102,17 +102,21 @@ def test_notes_stay_in_proportion_to_the_records() -> None:
     assert made.dirty_count < 3000
 
 
+def keeps(texts: list[str]) -> list[bool]:
+    return [text == "keep" for text in texts]
+
+
 def test_texts_that_are_gone_are_given_up(monkeypatch) -> None:
     monkeypatch.setattr(memo, "TEXTS_SPARE", 2)
     made, bodies = column("keep", None, "old")
-    made.of_texts("test", lambda texts: [text == "keep" for text in texts])
+    made.verdicts("test", keeps).of_all()
     for turn in range(2000):
         bodies[2] = body(f"v{turn}")
         made.touch([2])
         made.refresh()
     assert len(made.texts) < 1100
     assert [made.texts[code] for code in made.codes[[0, 2]]] == ["keep", "v1999"]
-    assert made.of_texts("test", lambda texts: [text == "keep" for text in texts]).sum() == 1
+    assert made.verdicts("test", keeps).of_all().sum() == 1
 
 
 def test_a_test_sees_each_text_once() -> None:
@@ -123,18 +127,18 @@ def test_a_test_sees_each_text_once() -> None:
         return [text > "b" for text in texts]
 
     made, bodies = column("a", "b", "a")
-    made.of_texts("test", verdicts)
+    made.verdicts("test", verdicts).of_all()
     bodies[0] = body("c")
     made.touch([0])
     made.refresh()
-    assert made.of_texts("test", verdicts).tolist() == [False, False, True]
+    assert made.verdicts("test", verdicts).of_all().tolist() == [False, False, True]
     assert seen == ["a", "b", "c"]
 
 
 def test_verdicts_of_tests_long_unused_are_forgotten() -> None:
     made, _ = column("a")
     for test in range(100):
-        made.of_texts(test, lambda texts: [True])
+        made.verdicts(test, lambda texts: [True]).of_all()
     assert len(made._verdicts) == memo.VERDICTS_MAX
 
 

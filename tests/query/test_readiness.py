@@ -3,6 +3,7 @@
 import pytest
 
 from sow import indexes
+from sow.indexes.memo import VERDICTS_MAX
 from sow.query import answering, readiness
 from sow.query.readiness import Readiness, Unready
 from tests.query.topic import Topic, paths, query
@@ -51,6 +52,32 @@ def test_what_is_needed_is_made_in_steps(steps, filter_, order, more) -> None:
     count, slots = finished(answering(topic.indexes, asked))
     assert count == steps
     assert slots == topic.ask(filter_, order, **more).slots.tolist()
+
+
+def test_what_goes_slowly_takes_more_steps_and_no_longer_ones() -> None:
+    """Of four fields a step reads a quarter of the records."""
+    topic = topic_of(200)
+    count, slots = finished(answering(topic.indexes, query("/px > /qty OR /id > /px")))
+    assert count == 199
+    assert slots == [*range(101, 200)]
+
+
+def test_texts_are_asked_in_steps_whether_they_are_like_a_pattern() -> None:
+    topic = Topic()
+    topic.put(*({"id": at, "text": f"{at:03}x"} for at in range(200)))
+    read, _ = finished(answering(topic.indexes, query("/text = '077x'")))
+    assert read == 50
+    count, slots = finished(answering(topic.indexes, query("/text LIKE '^.77'")))
+    assert (count, slots) == (50, [77, 177])
+    assert finished(answering(topic.indexes, query("/text LIKE '^.77'"))) == (0, [77, 177])
+
+
+def test_more_tests_of_texts_than_a_column_remembers_come_to_an_end() -> None:
+    topic = Topic()
+    topic.put(*({"id": at, "text": f"{at}x"} for at in range(30)))
+    tests = " OR ".join(f"/text LIKE '^{at}x'" for at in range(VERDICTS_MAX + 4))
+    _, slots = finished(answering(topic.indexes, query(tests)))
+    assert slots == [*range(VERDICTS_MAX + 4)]
 
 
 def test_what_is_there_needs_no_steps() -> None:
