@@ -11,6 +11,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from sow.errors import BadMessage, ClientError
@@ -22,6 +23,8 @@ KEY_SEPARATOR = "\x1f"
 EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
 SOW_KEY_BYTES = 8
 """Clients and Spark keep SowKeys in 64 bits."""
+DOMAINS_KEPT = 128
+"""Begun hashes that are kept, some 400 bytes each: of the topics that are published to the most."""
 
 
 def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> list[str]:
@@ -105,17 +108,23 @@ def sow_key(domain: str, identity: str) -> int:
 
 def sow_keys(domain: str, identities: Iterable[str]) -> "array[int]":
     """The SowKeys of many identities; what they begin with is hashed once for all."""
-    beginning = f"{domain}{KEY_SEPARATOR}".encode("utf-8", "surrogatepass")
-    begun = blake2b(beginning, digest_size=SOW_KEY_BYTES)
+    begin = _begun(domain).copy
     digests = []
     for identity in identities:
-        digest = begun.copy()
+        digest = begin()
         digest.update(identity.encode("utf-8", "surrogatepass"))
         digests.append(digest.digest())
     keys = array("Q", b"".join(digests))
     if sys.byteorder == "little":
         keys.byteswap()
     return keys
+
+
+@lru_cache(maxsize=DOMAINS_KEPT)
+def _begun(domain: str) -> blake2b:
+    """The hash of what all keys of a domain begin with; to be copied, never updated."""
+    beginning = f"{domain}{KEY_SEPARATOR}".encode("utf-8", "surrogatepass")
+    return blake2b(beginning, digest_size=SOW_KEY_BYTES)
 
 
 def check_explicit_key(text: str) -> str:

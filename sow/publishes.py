@@ -57,8 +57,11 @@ class Publishes:
     acks: Sequence[Asked]
     singly: Callable[[], Iterable[Command | Refused]]
 
-    def parts(self, count_max: int) -> Iterator["Publishes"]:
+    def parts(self, count_max: int) -> Iterable["Publishes"]:
         """The same in order, in parts of no more than so many messages, or of one publish."""
+        return (self,) if len(self.bodies) <= count_max else self._parts(count_max)
+
+    def _parts(self, count_max: int) -> Iterator["Publishes"]:
         first = before = 0
         for at, end in enumerate(self.ends):
             if end - before > count_max and at > first:
@@ -94,9 +97,6 @@ Read = Command | Refused | Publishes
 
 def read_frames(frames: Sequence[bytes]) -> list[Read]:
     """The commands of short frames in order, with plain publishes put together."""
-    if len(frames) == 1:
-        # One that came alone has nothing to share.
-        return list(read_frame(frames[0]))
     read: list[Read] = []
     for plain, run in groupby(frames, lambda frame: frame.startswith(BEGINNING)):
         together = list(run)
@@ -120,16 +120,17 @@ def _publishes(frames: Sequence[bytes]) -> list[Publishes] | None:
     if len(lines) != len(parts) or not all(map(_is_whole, lines, parts)):
         return None
     found: list[Publishes] = []
-    kinds = [(line.t, line.n is not None) for line in lines]
-    for (topic, framed), run in groupby(range(len(lines)), kinds.__getitem__):
-        places = list(run)
-        here = slice(places[0], places[-1] + 1)
+    start = 0
+    for (topic, framed), run in groupby([(line.t, line.n is not None) for line in lines]):
+        here = slice(start, start := start + len(list(run)))
+        singly = partial(_singly, frames[here])
         if framed:
             bodies = [part[1:] for part in parts[here]]
+            found.append(_columns(topic, True, None, bodies, acks[here], singly))
         else:
-            bodies = [[bytes(line.d)] for line in lines[here]]
-        singly = partial(_singly, frames[here])
-        found.append(_columns(topic, framed, None, bodies, acks[here], singly))
+            texts = [bytes(line.d) for line in lines[here]]
+            ends = list(range(1, len(texts) + 1))
+            found.append(Publishes(topic, False, None, texts, ends, acks[here], singly))
     return found
 
 
@@ -154,8 +155,12 @@ def _kinds(a: str, has_cid: bool) -> tuple[str, ...]:
     return acks_of(read_acks(a) if a else frozenset(), has_cid)
 
 
-def put_together(reads: Iterable[Read]) -> Iterator[Read]:
+def put_together(reads: Sequence[Read]) -> Iterable[Read]:
     """The same in order, with plain publishes to one topic that follow each other put together."""
+    return _put_together(reads) if len(reads) > 1 else reads
+
+
+def _put_together(reads: Iterable[Read]) -> Iterator[Read]:
     for alike, run in groupby(reads, _alike):
         if alike is None:
             yield from run

@@ -82,6 +82,13 @@ def test_frames_of_one_are_read_as_one():
     assert counts(read_frames([line(d={}), HEARTBEAT, line(d={})])) == [1, 1, 1]
 
 
+def test_one_that_came_alone_is_no_command_either():
+    assert counts(read_frames([line(d={"id": 1})])) == [1]
+    (alone,) = read_frames([framed(b"{}", b"{}", cid="1")])
+    assert isinstance(alone, Publishes)
+    assert list(alone.parts(1)) == [alone], "a publish is never split"
+
+
 @pytest.mark.parametrize("begun", [b'{"c":"publish","t":"a","d":[1', line(d={}) + b"{"])
 def test_no_value_spans_two_frames(begun):
     read = read_frames([begun, line(d={})])
@@ -107,7 +114,7 @@ def test_each_is_acknowledged_with_the_bookmark_of_its_last_message():
 
 def test_plain_publishes_of_one_frame_are_put_together():
     def runs(*lines):
-        return counts(put_together(read_frame(b"\n".join(lines))))
+        return counts(put_together(list(read_frame(b"\n".join(lines)))))
 
     one, other = line(d={}), line(d={}, t="other")
     assert runs(one, one, other, one) == [2, 1, 1]

@@ -233,26 +233,28 @@ class Session:
 
     # Back-pressure.
 
-    def apply_back_pressure(self, now_us: int) -> None:
-        """Bring the queue under its bounds if it is over them, or give the session up.
+    def apply_back_pressure(self, now_us: int) -> bool:
+        """Bring the queue under its bounds if it is over them, or give the session up; whether
+        anything waits.
 
         For the edge to call once the socket has taken what it takes.
         """
         if not self.outbox:
             self._full_since_us = self._folded_to = None
-            return
+            return False
         if not self.outbox.full:
             self._full_since_us = None
-            return
+            return True
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)
         if not self.outbox.full:
-            return
+            return bool(self.outbox)
         if self._full_since_us is None:
             self._full_since_us = now_us
         patient = self.connected and now_us - self._full_since_us <= PATIENCE_US
         if not patient or self._bursts():
             self.end(SLOW, now_us)
+        return True
 
     def conflate(self, now_us: int) -> None:
         """Give up what may be given up, and fold the whole queue if the session allows it."""

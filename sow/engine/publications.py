@@ -155,8 +155,19 @@ class Publications:
         expires_us = topic.expiry_us(expires_s, now_us)
         if len(read) > 1:
             return (yield from self._carry_out(topic, read, now_us, expires_us, delta))
-        messages = self._merged(topic, read[0], now_us) if delta else read[0]
+        return self.put_slice(topic, read[0], now_us, expires_us, delta)
+
+    def put_slice(
+        self,
+        topic: SourceTopic,
+        messages: CheckedMessages,
+        now_us: int,
+        expires_us: int,
+        delta: bool = False,
+    ) -> int:
+        """Store a publish that is one slice, and return its bookmark; `expires_us` 0 is never."""
         if delta:
+            messages = self._merged(topic, messages, now_us)
             self._check_sizes(messages.bodies)
         if self._capacity.bounds(topic):
             at_once(self._capacity.check(topic, [_deed(messages)]))

@@ -21,6 +21,9 @@ from sow.paths import Path
 NESTING_MAX = 250
 """Levels of objects and arrays in one message; what the JSON libraries can also write."""
 
+NESTED_BYTES_MIN = 2 * NESTING_MAX
+"""A message no longer than this cannot be nested deeper: each level takes two brackets."""
+
 LEVELS_AT_ONCE = 64 * 1024
 """Brackets that are counted in one go, at ten bytes of memory each."""
 
@@ -127,7 +130,7 @@ def _is_plain(bodies: Sequence[bytes]) -> bool:
         and b"\r" not in block
         and _is_utf8(block)
         and not _may_overflow(block)
-        and not any(map(_nests_deeply, bodies))
+        and not any(map(_nests_deeply, [body for body in bodies if len(body) > NESTED_BYTES_MIN]))
     )
 
 

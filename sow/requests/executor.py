@@ -8,9 +8,9 @@ A session whose socket has gone is kept for a while, collecting what it follows,
 take up again with a logon.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, count
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding, publish_acks, quoted, skip_lines
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
-from sow.engine.publications import reading
+from sow.engine.publications import SLICE_ROWS, reading
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import BadMessage, ClientError, SowError
 from sow.publishes import Publishes, Read, put_together
@@ -38,9 +38,8 @@ NAMED_MAX = 100
 NAMED_AT_ONCE = 500
 """Bodies that name records to delete, of one step: half a millisecond of reading."""
 OPERATOR = "closed by an operator"
-TOGETHER_MAX = 1000
-"""Messages of many publishes that are carried out as one: more would share no cost that counts, and
-take more than some ten milliseconds."""
+TOGETHER_MAX = SLICE_ROWS
+"""Messages of publishes that are carried out as one, in one step."""
 FORGOTTEN_MAX = 1000
 """Of so many sessions that are gone it is remembered why."""
 
@@ -73,7 +72,7 @@ class Executor:
         self._new_name = new_name
         self._by_name: dict[str, Session] = {}
         self._boot = boot
-        self._numbers = itertools.count(1)
+        self._numbers = count(1)
         self._dropped: dict[Session, Dropped] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
@@ -180,11 +179,11 @@ class Executor:
 
     def apply_back_pressure(self, session: Session, now_us: int) -> None:
         """Bring a session's queue under its bounds; without a socket there is no patience."""
-        session.apply_back_pressure(now_us)
+        waits = session.apply_back_pressure(now_us)
         if session.ended is not None:
             if not session.connected:
                 self.close(session, f"closed for {session.ended}")
-        elif session.wants_folding():
+        elif waits and session.wants_folding():
             self._lagging[session] = None
 
     def conflate_in_background(self, now_us: int) -> bool:
@@ -222,16 +221,16 @@ class Executor:
 
     # Commands.
 
-    def execute_all(self, session: Session, commands: Iterable[Read], now_us: int) -> None:
+    def execute_all(self, session: Session, commands: Sequence[Read], now_us: int) -> None:
         """Carry out commands in order, all of them at once."""
         at_once(self.carry_out(session, commands, lambda: now_us))
 
     def carry_out(
-        self, session: Session, commands: Iterable[Read], now_us: Callable[[], int]
+        self, session: Session, commands: Sequence[Read], now_us: Callable[[], int]
     ) -> Steps[None]:
         """Carry out commands in order, each in one step or more; publishes that follow each other
         share their cost, and so a step."""
-        for read in _in_parts(put_together(commands)):
+        for read in chain.from_iterable(map(_parts, put_together(commands))):
             if not isinstance(read, Publishes):
                 yield from self._carry_out_one(session, read, now_us())
                 yield
@@ -250,9 +249,9 @@ class Executor:
         if len(publishes.bodies) > TOGETHER_MAX or self.engine.publications.has_left:
             return False
         try:
-            topic = self.engine.catalog.publishable(publishes.topic)
+            topic = self.engine.publishable(publishes.topic)
             bodies = self._bodies(topic, publishes, publishes.bodies)
-            last = self.engine.publish(publishes.topic, bodies, now_us)
+            last = self.engine.publish_slice(topic, bodies, now_us)
         except SowError:
             return False
         session.say_lines(publish_acks(publishes.asked(last - len(bodies))))
@@ -436,12 +435,8 @@ class Executor:
         return self.subscriptions.unsubscribe(session, command)
 
 
-def _in_parts(reads: Iterable[Read]) -> Iterator[Read]:
-    for read in reads:
-        if isinstance(read, Publishes):
-            yield from read.parts(TOGETHER_MAX)
-        else:
-            yield read
+def _parts(read: Read) -> Iterable[Read]:
+    return read.parts(TOGETHER_MAX) if isinstance(read, Publishes) else (read,)
 
 
 def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Steps[list[str]]:

@@ -25,6 +25,8 @@ Slots = NDArray[np.int64]
 SEQ, TS_US, BORN, KEY = range(4)
 """The rows of the block in which a table has its numbers: a column of its own for each would take
 hundreds of bytes more of every topic, and those of a pattern may be a hundred thousand."""
+KEY_BITS = 2**64 - 1
+"""SowKeys are unsigned, and lie in the block as the signed numbers of the same bits."""
 NO_NUMBERS = np.zeros((4, 0), np.int64)
 NONE_FREE: list[int] = []
 NONE_KEYED: dict[int, int] = {}
@@ -177,18 +179,19 @@ class Table:
         ts_us: Sequence[int],
         expires_us: int | Sequence[int],
     ) -> None:
-        if self.expires_us is None and _any(expires_us):
+        if expires_us and self.expires_us is None and _any(expires_us):
             self.expires_us = np.zeros(len(self.seqs), np.int64)
+        numbers = self._numbers
         if len(slots) == 1 and isinstance(expires_us, int):
-            (slot,) = slots
-            self._numbers[SEQ, slot], self._numbers[TS_US, slot] = seqs[0], ts_us[0]
+            slot = slots[0]
+            numbers[SEQ, slot], numbers[TS_US, slot] = seqs[0], ts_us[0]
             if self.expires_us is not None:
                 self.expires_us[slot] = expires_us
             return
         # numpy keeps the last of repeated indices, which is what a repeated record needs.
         where = np.array(slots, np.int64)
-        self._numbers[SEQ, where] = seqs
-        self._numbers[TS_US, where] = ts_us
+        numbers[SEQ, where] = seqs
+        numbers[TS_US, where] = ts_us
         if self.expires_us is not None:
             self.expires_us[where] = expires_us
 
@@ -213,7 +216,10 @@ class Table:
         sow_keys = self._make_sow_keys(
             self._domain, [self.identities[slot] or "" for slot in slots]
         )
-        self._sow_keys[slots] = sow_keys
+        if len(slots) == 1:
+            self._sow_keys[slots[0]] = sow_keys[0]
+        else:
+            self._sow_keys[slots] = sow_keys
         if self._keyed_to:
             keyed = zip(sow_keys, slots, strict=True)
             self._by_sow_key.update([pair for pair in keyed if pair[1] < self._keyed_to])
@@ -262,7 +268,8 @@ class Table:
         if self._make_sow_keys is None:
             return list(identities)
         if len(slots) == 1:
-            return [str(int(self._sow_keys[slots[0]]))]
+            # Without a view of the row, which would cost more than all the rest.
+            return [str(int(self._numbers[KEY, slots[0]]) & KEY_BITS)]
         return [str(key) for key in self._sow_keys[np.asarray(slots, np.int64)].tolist()]
 
     def sow_key_numbers(self, slots: Slots) -> NDArray[np.uint64] | None:

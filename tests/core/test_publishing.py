@@ -287,7 +287,7 @@ def test_commands_are_carried_out_one_a_step_and_publishes_that_follow_each_othe
     client = world.client()
     publish = b'{"c":"publish","t":"orders","d":{"id":%d}}'
     frame = b"\n".join([b'{"c":"heartbeat"}', *[publish % n for n in range(50)], b"{}", b"{}"])
-    steps = world.executor.carry_out(client.session, read_frame(frame), lambda: world.now)
+    steps = world.executor.carry_out(client.session, list(read_frame(frame)), lambda: world.now)
     held = [len(world.engine.topics["orders"].records.table) for _ in steps]
     assert held == [0, 50, 50, 50]
 
@@ -297,5 +297,5 @@ def test_publishes_of_which_one_is_bad_are_a_step_each():
     client = world.client()
     bodies = [b'{"id":1}', b"{}", b'{"id":2}']
     frame = b"\n".join([b'{"c":"publish","t":"orders","d":%b}' % body for body in bodies])
-    steps = world.executor.carry_out(client.session, read_frame(frame), lambda: world.now)
+    steps = world.executor.carry_out(client.session, list(read_frame(frame)), lambda: world.now)
     assert [len(world.engine.topics["orders"].records.table) for _ in steps] == [1, 1, 2]

@@ -152,9 +152,10 @@ def test_a_burst_over_all_measure_and_a_session_without_a_socket_get_no_time():
 
 def test_within_its_bounds_nothing_happens():
     one = filled(2, queue_messages_max=2)
-    one.apply_back_pressure(10 * PATIENCE_US)
+    assert one.apply_back_pressure(10 * PATIENCE_US)
     assert one.ended is None
     assert numbers(one) == [0, 1]
+    assert not one.apply_back_pressure(10 * PATIENCE_US), "nothing waits any more"
 
 
 def test_whether_folding_in_idle_time_is_worth_it():

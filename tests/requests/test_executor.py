@@ -33,7 +33,9 @@ def test_a_large_publish_is_acknowledged_at_its_end_with_its_last_bookmark(world
     client = world.client()
     bodies = b"\n".join(b'{"id":%d}' % n for n in range(5))
     line = b'{"c":"publish","t":"orders","n":5,"cid":"1","a":"persisted"}\n'
-    steps = world.executor.carry_out(client.session, read_frame(line + bodies), lambda: world.now)
+    steps = world.executor.carry_out(
+        client.session, list(read_frame(line + bodies)), lambda: world.now
+    )
     while not world.engine.seq:
         next(steps)
     world.publish("orders", {"id": 9})
@@ -92,7 +94,7 @@ def test_what_could_not_be_read_is_answered_and_nothing_is_done(world):
 def test_commands_are_carried_out_one_a_step(world):
     session = world.executor.open(LINES, world.now)
     lines = [publish(1), {"c": "heartbeat"}, publish(2)]
-    steps = world.executor.carry_out(session, read_frame(frame(*lines)), lambda: world.now)
+    steps = world.executor.carry_out(session, list(read_frame(frame(*lines))), lambda: world.now)
     counts = []
     for _ in steps:
         counts.append(len(world.records("orders")))
