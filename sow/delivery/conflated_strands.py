@@ -86,6 +86,8 @@ class ConflatedStrand(Strand):
 
     def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
         """Take in an update, to wait for its window's end."""
+        if self.is_over:
+            return
         self._heard += 1
         self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
 

@@ -68,7 +68,7 @@ class Feed:
 
     def can_be_joined(self) -> bool:
         """A newcomer would be in the same position as those who are here."""
-        return not self.told
+        return not self.told and not self.strand.is_over
 
     def keep_account_of(self, identities: Iterable[str]) -> None:
         """The subscriber was told of these records by its snapshot; needless where the old state

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from sow.changes import Reason
 from sow.definitions import Policy
 from sow.delta import difference
 from sow.encodings import Encoding
@@ -65,10 +66,7 @@ class Lines:
         self.conflation_key: tuple[Path, ...] = () if by_record else fields
         """What the subscription has updates matched by; nothing where it is the record."""
         self._publish_head = topic.renderer.head("p", name)
-        self._oof_heads = {
-            reason: topic.renderer.head("oof", name, reason=reason)
-            for reason in ("match", "deleted", "expired")
-        }
+        self._oof_heads: dict[Reason, bytes] = {}
 
     # Folding.
 
@@ -105,7 +103,7 @@ class Lines:
         kind: Kind = "p"
         head = self._publish_head
         if update.new is None:
-            kind, head = "oof", self._oof_heads[update.reason or "match"]
+            kind, head = "oof", self._oof_head(update)
         elif update.delta is not None:
             kind = "delta"
         line = head + batch.tail(kind, self.shape, at)
@@ -145,7 +143,15 @@ class Lines:
         return delta if len(delta) < len(whole) else whole
 
     def _oof_line(self, update: Update) -> bytes:
-        return self._line("oof", self._oof_heads[update.reason or "match"], update, update.last)
+        return self._line("oof", self._oof_head(update), update, update.last)
+
+    def _oof_head(self, update: Update) -> bytes:
+        reason = update.reason or "match"
+        head = self._oof_heads.get(reason)
+        if head is None:
+            head = self.topic.renderer.head("oof", self.name, reason=reason)
+            self._oof_heads[reason] = head
+        return head
 
     def _whole_line(self, update: Update) -> bytes:
         return self._line("p", self._publish_head, update, update.new or b"")

@@ -13,6 +13,7 @@ from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feed_index import FeedIndex
 from sow.delivery.feeds import Feed
 from sow.delivery.lines import FeedKey
+from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.strands import Strand
 from sow.expressions import Filter
 from sow.topic.batch import Batch
@@ -37,12 +38,18 @@ class Listener(Protocol):
 
 
 class Router:
-    """Feeds and listeners of one topic."""
+    """Feeds and listeners of one topic. `followers` are those of patterns, which it meets when it
+    has something to tell."""
 
-    __slots__ = ("_attributes", "_feeds", "_filed", "_unfiled", "listeners", "topic")
+    __slots__ = (
+        "_attributes", "_feeds", "_filed", "_followers", "_unfiled", "listeners", "met", "topic",
+    )  # fmt: skip
 
-    def __init__(self, topic: Records) -> None:
+    def __init__(self, topic: Records, followers: "PatternFollowers[Router]") -> None:
         self.topic = topic
+        self._followers = followers
+        self.met = 0
+        """The number of the last follower of a pattern that it has met."""
         self.listeners: tuple[Listener, ...] = ()
         self._feeds = NO_FEEDS
         self._attributes: FeedIndex | None = None
@@ -51,12 +58,24 @@ class Router:
         self._unfiled = NONE_UNFILED
 
     def feeds(self) -> Iterator[Feed]:
-        """All feeds."""
+        """All feeds that were made."""
         for equal in self._feeds.values():
             yield from equal
 
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions follow the topic, those that it has not met yet included."""
+        return sum(len(feed.members) for feed in self.feeds()) + self._followers.awaiting(self)
+
+    def meet(self) -> None:
+        """Make what the followers of patterns need that have come since this was last done."""
+        if self.met < self._followers.newest:
+            self._followers.meet(self)
+
     def route(self, batch: Batch, now_us: int) -> list[Feed]:
         """Tell everyone of a batch; returns the feeds that have to be looked after."""
+        if self.met < self._followers.newest:
+            self._followers.meet(self)
         for listener in self.listeners:
             listener.hear(batch, now_us)
         heard = [feed for feed in self._unfiled if feed.hear(batch, now_us)]
@@ -88,6 +107,10 @@ class Router:
         if isinstance(strand, ConflatedStrand):
             return ConflatedFeed(strand, self.topic, key, condition)
         return Feed(strand, self.topic, key, condition)
+
+    def hears(self, feed: Feed) -> bool:
+        """Whether a feed hears what becomes of the topic."""
+        return feed in self._feeds.get(feed.key, ())
 
     def add(self, feed: Feed) -> None:
         """Let a feed hear what becomes of the topic from now on."""
@@ -130,5 +153,5 @@ class Router:
         if self._attributes is not None:
             self._attributes.check(filed)
         for feed in feeds:
-            assert feed.members, "a feed hears for nobody"
+            assert feed.members or feed.strand.is_over, "a feed hears for nobody"
             assert feed.topic is self.topic, "a feed hears another topic than its own"

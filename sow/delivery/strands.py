@@ -30,13 +30,20 @@ class Strand:
         self.members: dict[Session, None] = {}
         self.rendered: list[bytes] = []
         """The lines that have gathered."""
+        self.is_over = False
+        """Nobody will hear it any more; its feeds are on their way out."""
         self._parts: list[Part] = []
         """What they say, in their order."""
 
     def say(self, lines: Lines, said: Update | Columns, rendered: list[bytes]) -> None:
         """Gather lines of a topic, and what they were made of."""
-        self._parts.append((lines, said))
-        self.rendered += rendered
+        if not self.is_over:
+            self._parts.append((lines, said))
+            self.rendered += rendered
+
+    def end(self) -> None:
+        """Gather nothing any more: the last member has left."""
+        self.is_over = True
 
     def due_us(self) -> int | None:
         """When the strand next has something to do by itself: never."""

@@ -21,6 +21,8 @@ from sow.definitions import (
     MessageTypeOptions,
     Topic,
 )
+from sow.delivery.pattern_followers import PatternFollowers
+from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
@@ -72,6 +74,8 @@ class Catalog:
         self.usage = Usage()
         """What all records take, but for the server's own."""
         self.topics: dict[str, LiveTopic] = {}
+        self.followers: PatternFollowers[Router] = PatternFollowers()
+        """Who follows topics by patterns of names."""
         self.patterns: dict[str, PatternTopic] = {}
         self._coming: set[str] = set()
         """Definitions of conflated topics of which not all copies are there yet."""
@@ -291,7 +295,7 @@ class Catalog:
         kind = message_type(definition.message_type, self._kinds())
         domain = definition.key_domain or name
         records = Records(definition, kind, definition.keys, domain, usage, name)
-        return SourceTopic(records, definition, pattern, self._ledger)
+        return SourceTopic(records, definition, pattern, self._ledger, self.followers)
 
     def _copy(
         self, definition: ConflatedTopic, source: str, pattern: PatternTopic | None = None
@@ -303,7 +307,8 @@ class Catalog:
         records = Records(definition, kind, keys, underlying.domain, self.usage, name)
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
-        return CopyTopic(definition, None if pattern is None else pattern.name, copy)
+        of_pattern = None if pattern is None else pattern.name
+        return CopyTopic(definition, of_pattern, copy, self.followers)
 
     def _kinds(self) -> dict[str, MessageTypeOptions]:
         return {options.name: options for options in self.configuration.message_types}
@@ -419,6 +424,7 @@ class Catalog:
 
     def check(self) -> None:
         """Assert what is always true of a catalog; takes time for every topic and record."""
+        self.followers.check()
         tables = [topic.records.table for topic in self.listed()]
         # Copies that are being filled listen, but are no topics yet.
         listeners = [one for topic in self for one in topic.router.listeners]

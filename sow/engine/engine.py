@@ -10,6 +10,7 @@ Whoever drives the engine stores each group's entries in order, then calls `rele
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from conflated_topics import Removal
 from sow.definitions import Configuration, ConflatedTopic
@@ -60,10 +61,10 @@ class Engine:
         self.timers = Timers()
         self.ledger = Ledger()
         self.disk = DiskRoom(self.ledger, has_room, takes or (lambda _size_bytes: has_room()))
-        self._topic_listeners: list[Callable[[LiveTopic], None]] = []
         self._work_listeners: list[Callable[[], None]] = []
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
+        self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self.filters = Filters(lambda: self.configuration.limits)
         self.catalog = Catalog(configuration, self.filter, self.ledger)
         self.capacity = Capacity(self.catalog)
@@ -87,10 +88,6 @@ class Engine:
 
     # Who wants to know.
 
-    def hear_of_topics(self, listener: Callable[[LiveTopic], None]) -> None:
-        """Have `listener` called with each topic that comes into being from now on."""
-        self._topic_listeners.append(listener)
-
     def hear_of_work(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when there is something to flush that no command or due time has
         caused."""
@@ -113,11 +110,10 @@ class Engine:
         return self.catalog.topic(name)
 
     def look_after_topic(self, topic: LiveTopic) -> None:
-        """A topic has come into being: do what falls due there, and tell who wants to know."""
+        """A topic has come into being: do what falls due there."""
+        self._note(topic)
         if topic.falls_due:
             self.timers.add(topic, self._act)
-        for listener in self._topic_listeners:
-            listener(topic)
 
     def publishable(self, name: str) -> SourceTopic:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.
@@ -235,8 +231,24 @@ class Engine:
         self._route(topic, batch)
         return len(batch)
 
+    @contextmanager
+    def noting(self) -> Iterator[dict[LiveTopic, None]]:
+        """What is put here, for whoever takes it out: each topic that has changed, come or gone."""
+        noted: dict[LiveTopic, None] = {}
+        self._noting += (noted,)
+        try:
+            yield noted
+        finally:
+            self._noting = tuple(one for one in self._noting if one is not noted)
+
+    def _note(self, topic: LiveTopic) -> None:
+        for noted in self._noting:
+            noted[topic] = None
+
     def _route(self, topic: LiveTopic, batch: Batch) -> None:
         self._untidy[topic] = None
+        if self._noting:
+            self._note(topic)
         for feed in topic.route(batch, self.ledger.now_us):
             self._waiting[feed.strand] = None
             self.timers.expect(feed.strand)
@@ -311,6 +323,7 @@ class Engine:
             self.catalog.enter_copy(topic)
             self.look_after_topic(topic)
             # Who follows topics by a pattern has followed this one from its beginning.
+            topic.router.meet()
             batch = topic.introduced() if any(topic.router.feeds()) else None
             if batch is not None:
                 self._route(topic, batch)
@@ -340,11 +353,13 @@ class Engine:
     def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> None:
         """Do nothing more for a topic that is going, and let its records go with it, where
         somebody wants to know of each."""
+        topic.router.meet()
         if any(feed.wants_old for feed in topic.router.feeds()):
             batch = topic.emptied(self.seq, self.now_us)
             if batch is not None:
                 self._route(topic, batch)
         end_topic(topic)
+        self._note(topic)
         self.timers.remove(topic)
         self._untidy.pop(topic, None)
 

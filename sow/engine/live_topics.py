@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from conflated_topics import Removal
 from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
 from sow.delivery.feeds import Feed
+from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
 from sow.errors import ClientError
@@ -47,11 +48,16 @@ class LiveTopicBase:
     )
 
     def __init__(
-        self, records: Records, definition: Definition, pattern: str | None, falls_due: bool
+        self,
+        records: Records,
+        definition: Definition,
+        pattern: str | None,
+        falls_due: bool,
+        followers: PatternFollowers[Router],
     ) -> None:
         self.name = records.name
         self.records = records
-        self.router = Router(records)
+        self.router = Router(records, followers)
         self.definition = definition
         self.pattern = pattern
         self.stored_as = pattern or self.name
@@ -110,9 +116,14 @@ class SourceTopic(LiveTopicBase):
     """What the outside calls topics of this kind."""
 
     def __init__(
-        self, records: Records, definition: Topic, pattern: str | None, ledger: Ledger
+        self,
+        records: Records,
+        definition: Topic,
+        pattern: str | None,
+        ledger: Ledger,
+        followers: PatternFollowers[Router],
     ) -> None:
-        super().__init__(records, definition, pattern, definition.expires)
+        super().__init__(records, definition, pattern, definition.expires, followers)
         self.expirations = Expirations(records.table) if definition.expires else None
         self._is_stored = is_persistent(definition)
         self._ledger = ledger
@@ -227,9 +238,13 @@ class CopyTopic(LiveTopicBase):
     """What the outside calls topics of this kind."""
 
     def __init__(
-        self, definition: ConflatedTopic, pattern: str | None, copy: ConflatedCopy
+        self,
+        definition: ConflatedTopic,
+        pattern: str | None,
+        copy: ConflatedCopy,
+        followers: PatternFollowers[Router],
     ) -> None:
-        super().__init__(copy.copy, definition, pattern, True)
+        super().__init__(copy.copy, definition, pattern, True, followers)
         self.copy = copy
         self.hear = copy.hear
         """Offers the underlying topic's changes to the conflation. Called for every batch, so

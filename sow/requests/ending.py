@@ -7,6 +7,7 @@ with, or a topic that goes. What was said before still leaves.
 from collections.abc import Sequence
 from itertools import islice
 
+from sow.delivery.feeds import Feed
 from sow.delivery.sessions import BACK_PRESSURE, Session
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
@@ -16,6 +17,10 @@ from sow.steps import Steps
 REMOVAL = "REMOVAL"
 ENDED_AT_ONCE = 50
 """Subscriptions that end in one step: some 20 us each, and more where many hear the same."""
+
+
+FEEDS_AT_ONCE = 20
+"""Feeds of a pattern that end in one step, of each of so many subscriptions."""
 
 
 class Leaver:
@@ -28,6 +33,28 @@ class Leaver:
     def due_us(self) -> int | None:
         """At once, until all that it follows has ended."""
         return 0 if self._register.of(self.session) else None
+
+
+class Parting:
+    """Feeds of a strand that nobody hears any more, on their way out of their routers."""
+
+    def __init__(self, engine: Engine, feeds: dict[str, Feed]) -> None:
+        self._engine = engine
+        self._feeds = feeds
+
+    def due_us(self) -> int | None:
+        """At once, until all have gone."""
+        return 0 if self._feeds else None
+
+    def go_on(self) -> None:
+        """Let some of them go."""
+        for _ in range(min(len(self._feeds), FEEDS_AT_ONCE)):
+            name, feed = self._feeds.popitem()
+            topic = self._engine.topics.get(name)
+            if topic is not None and topic.records is feed.topic:
+                topic.router.remove(feed)
+        if not self._feeds:
+            self._engine.timers.remove(self)
 
 
 class Ending:
@@ -45,10 +72,19 @@ class Ending:
         self._engine.flush_strand(strand)
         strand.leave(subscription.session)
         if not strand.members:
-            for name, feed in subscription.feeds.items():
-                self._engine.topic(name).router.remove(feed)
+            strand.end()
             self._engine.timers.remove(strand)
+            self._part(subscription.feeds)
+        self._engine.catalog.followers.remove(subscription)
         self._register.remove(subscription)
+
+    def _part(self, feeds: dict[str, Feed]) -> None:
+        """End the feeds of a strand that nobody hears: many as they fall due."""
+        parting = Parting(self._engine, feeds)
+        parting.go_on()
+        if feeds:
+            self._engine.timers.add(parting, lambda _item, _now_us: parting.go_on())
+            self._engine.tell_of_work()
 
     def end_many(self, subscriptions: Sequence[Subscription]) -> Steps[None]:
         """End subscriptions of one session, some in each step; those that have ended meanwhile are

@@ -425,8 +425,8 @@ class Executor:
     def _sow(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
         return self.subscriptions.snapshot(session, command)
 
-    def _subscribe(self, session: Session, command: Command, _now_us: int) -> None:
-        self.subscriptions.subscribe(session, command)
+    def _subscribe(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
+        return self.subscriptions.subscribe(session, command)
 
     def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
         return self.subscriptions.sow_and_subscribe(session, command)

@@ -1,10 +1,9 @@
 """Following: a subscription is made, hears its topics, and is joined to its strand.
 
-Equal subscriptions share a strand and its feeds. A topic that comes into being later and matches a
-subscription's pattern is followed from its beginning.
+Equal subscriptions share a strand and its feeds. What follows a pattern is told to no topic: each
+meets it when it has something to tell (`sow.delivery.pattern_followers`), and one that comes into
+being later is followed from its beginning.
 """
-
-from collections.abc import Iterable
 
 from sow.commands import Command
 from sow.delivery.conflated_strands import ConflatedStrand
@@ -14,12 +13,13 @@ from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
-from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge
-from sow.expressions.patterns import Search
-from sow.requests.questions import Questions, feed_key
+from sow.requests.questions import Questions, TopicsAsked, feed_key
 from sow.requests.subscription import Register, Subscription
 
+PATTERNS_MAX = 1_000
+"""Of a session: every topic that comes into being is compared with each, some microseconds, and
+followed by each that it matches, some ten."""
 FILTER_CHARS_MAX = 2 * 1024**2
 """Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
 
@@ -36,38 +36,39 @@ class Following:
         self._engine = engine
         self._register = register
         self._questions = questions
-        engine.hear_of_topics(self._follow_new)
 
     def begin(
         self,
         session: Session,
         command: Command,
+        asked: TopicsAsked,
         complete: bool,
         name: str = "",
         shares: bool = True,
-    ) -> tuple[Subscription, list[LiveTopic]]:
-        """Make a subscription that follows nothing yet, under `name` or one that suits it.
+    ) -> Subscription:
+        """Make a subscription to topics that were found, which follows nothing yet, under `name` or
+        one that suits it.
 
         `shares`: it may do with the strand of an equal one.
         """
         if not name:
             self.check_room(session, command)
-        topics, pattern = self._questions.topics(command)
-        for topic in topics:
-            self._questions.check_fields(topic, command)
+        pattern = asked.pattern
         condition = self._questions.condition(command)
         key = feed_key(command, session.encoding, complete)
-        scope, equal = self._scope(session, command, key, topics, pattern)
+        scope, equal = self._scope(session, command, key, asked)
         if equal is None or name or not shares:
             strand = self._strand(name or self._register.new_name("f"), key, session.encoding)
             feeds: dict[str, Feed] = {}
         else:
             strand, feeds = equal.strand, equal.feeds
-        subscription = Subscription(strand, feeds, session, key, condition, complete, pattern)
+        subscription = Subscription(
+            command.topic, strand, feeds, session, key, condition, complete, pattern
+        )
         if name or scope:
             subscription.confine(scope or strand.name)
         self._register.add(subscription)
-        return subscription, topics
+        return subscription
 
     @staticmethod
     def _strand(name: str, key: FeedKey, encoding: Encoding) -> Strand:
@@ -80,13 +81,12 @@ class Following:
         session: Session,
         command: Command,
         key: FeedKey,
-        topics: list[LiveTopic],
-        pattern: Search | None,
+        asked: TopicsAsked,
     ) -> tuple[str, Subscription | None]:
         """What confines a subscription's feeds (nothing: any equal one), and whose it may share."""
         taken = self._register.of(session)
-        if pattern is None:
-            feed = None if key.auto else topics[0].router.shared(key, taken)
+        if asked.pattern is None:
+            feed = None if key.auto else asked.topics[0].router.shared(key, taken)
             scope = f"session {session.id}" if key.auto else ""
             if feed is None:
                 return scope, None
@@ -94,13 +94,8 @@ class Following:
         if key.accounts or key.auto:
             return f"session {session.id}", None
         scope = f"pattern {command.topic}"
-        scoped = key._replace(scope=scope)
-        for other in self._register.patterns:
-            if (
-                other.key == scoped
-                and other.name not in taken
-                and all(feed.can_be_joined() for feed in other.feeds.values())
-            ):
+        for other in self._register.alike(key._replace(scope=scope)):
+            if other.name not in taken and other.can_be_joined():
                 return scope, other
         return scope, None
 
@@ -114,6 +109,12 @@ class Following:
         count = len(self._register.of(session))
         if count >= self._engine.configuration.limits.subscriptions_max:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
+        patterns = self._register.pattern_count(session)
+        if patterns >= PATTERNS_MAX and self._questions.is_pattern(command):
+            raise TooLarge(
+                f"the session has {patterns} subscriptions to patterns, as many as one may have; "
+                "let one pattern match more topics, and a filter pick the records"
+            )
         self.check_filters(session, command)
 
     def check_filters(
@@ -146,39 +147,16 @@ class Following:
                 "classes, dots and numbers in braces"
             )
 
-    def follow(
-        self, subscription: Subscription, topic: LiveTopic, told: Iterable[str] = ()
-    ) -> Feed:
-        """The strand's feed of a topic, hearing it from now on; the session knows of `told`."""
-        feed = subscription.feeds.get(topic.name)
-        if feed is None:
-            feed = self.make(subscription, topic)
-            topic.router.add(feed)
-        feed.keep_account_of(told)
-        return feed
-
-    @staticmethod
-    def make(subscription: Subscription, topic: LiveTopic) -> Feed:
-        """A feed of a topic for a subscription's strand, which hears nothing yet."""
-        feed = topic.router.make(subscription.strand, subscription.key, subscription.condition)
-        subscription.add_feed(topic.name, feed)
-        return feed
-
     def join(self, subscription: Subscription, seq: int | None = None) -> None:
-        """Let a session have its strand's lines, knowing everything up to `seq`, or to now."""
+        """Let a session have its strand's lines, knowing everything up to `seq`, or to now; what it
+        follows is heard from now on."""
         engine, strand = self._engine, subscription.strand
+        if subscription.pattern is None:
+            subscription.follow(engine.topic(subscription.topic).router)
         engine.flush_strand(strand)
         strand.join_at(subscription.session, engine.seq if seq is None else seq)
         if isinstance(strand, ConflatedStrand):
             engine.timers.add(strand, engine.release_strand)
-
-    def _follow_new(self, topic: LiveTopic) -> None:
-        """A topic has come into being: those who follow patterns may want it."""
-        for subscription in self._register.patterns:
-            if not subscription.wants(topic):
-                continue
-            if subscription.replay is None:
-                self.follow(subscription, topic)
-            elif topic.is_logged:
-                # The replay will come to it, and is where the topic is heard until then.
-                self.make(subscription, topic)
+        if subscription.pattern is not None:
+            self._register.be_shared(subscription)
+            engine.catalog.followers.add(subscription)

@@ -6,6 +6,7 @@ twice; or, where a range was asked for, the subscription is over.
 """
 
 from sow.commands import ACKS, Command
+from sow.delivery.feeds import Feed
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.errors import SowError
@@ -14,6 +15,7 @@ from sow.requests.following import Following
 from sow.requests.questions import Questions, acknowledge
 from sow.requests.replay import Replay
 from sow.requests.subscription import Register, Subscription
+from sow.steps import Steps
 from sow.store.protocols import Journal
 
 
@@ -34,26 +36,33 @@ class FromBookmark:
         self._questions = questions
         self._following = following
 
-    def subscribe(self, session: Session, command: Command) -> None:
+    def subscribe(self, session: Session, command: Command) -> Steps[None]:
         """`subscribe` with a bookmark; raises ClientError."""
         engine = self._engine
-        span = self._questions.span(command, self._questions.topics(command)[0])
-        subscription, topics = self._following.begin(session, command, complete=False, shares=False)
+        self._following.check_room(session, command)
+        asked = yield from self._questions.asked(command)
+        span = self._questions.span(command, asked.topics)
+        subscription = self._following.begin(session, command, asked, complete=False, shares=False)
         strand = subscription.strand
+        if asked.pattern is None:
+            subscription.feed(asked.topics[0].router)
         subscription.confine(f"replay {strand.name}")
-        for topic in topics:
-            self._following.make(subscription, topic)
-        replay = Replay(engine, self._journal, strand, subscription.feeds, span)
+        replay = Replay(
+            engine, self._journal, strand, lambda name: self._feed(subscription, name), span
+        )
         self._register.begin_replay(subscription, replay)
         acknowledge(session, command, *ACKS[:2], s=subscription.name)
         self._stream(session, command, subscription, replay, span)
 
-    def _follow_unlogged(self, subscription: Subscription) -> None:
-        """Topics of a pattern that came into being during its replay and are not in the log."""
-        if subscription.pattern is not None:
-            for topic in self._engine.catalog.matching(subscription.pattern):
-                if subscription.wants(topic):
-                    self._following.follow(subscription, topic)
+    def _feed(self, subscription: Subscription, name: str) -> Feed | None:
+        """The feed of a topic that the log tells of; None for one that is not followed."""
+        feed = subscription.feeds.get(name)
+        if feed is not None:
+            return feed
+        topic = self._engine.topics.get(name)
+        if topic is None or not topic.is_logged or not subscription.follows(topic.records):
+            return None
+        return subscription.feed(topic.router)
 
     def _stream(
         self,
@@ -68,9 +77,6 @@ class FromBookmark:
         def on_live() -> None:
             self._register.end_replay(subscription)
             if span.until is None:
-                for name, feed in subscription.feeds.items():
-                    engine.topic(name).router.add(feed)
-                self._follow_unlogged(subscription)
                 self._following.join(subscription, 0)
                 # What was on its way to the disk waits for it; only then is the end said.
                 engine.flush_strand(strand)

@@ -6,6 +6,8 @@ followed: `sow.requests.following` and those beside it build on this.
 """
 
 from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
 
 from sow import replies
 from sow.commands import ACKS, Command, acks_of
@@ -14,7 +16,7 @@ from sow.delivery.sessions import Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ClientError, UnknownTopic, shown
+from sow.errors import ClientError, TooLarge, UnknownTopic, shown
 from sow.expressions import Filter, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
@@ -23,37 +25,55 @@ from sow.history.unread import Unread
 from sow.lists import comma_list
 from sow.paths import parse_member
 from sow.query import Query, QueryAnswer
+from sow.requests.subscription import Register
+from sow.requests.taken import TakenAnswer
 from sow.steps import Steps
 from sow.store.protocols import Journal
+from sow.topic.records import WATCHED_MAX
 from sow.topic.rendering import Shape
 from sow.topic_patterns import is_pattern, topic_search
+
+MATCHED_AT_ONCE = 500
+"""Topics whose names are compared with a pattern in one step: some two microseconds each."""
+TAKEN_AT_ONCE = 25
+"""Topics of a pattern that are taken hold of in one step: some forty microseconds each."""
+AGAIN_FACTOR = 3
+"""So often, on average, topics that change meanwhile are taken again in steps. Who publishes so
+fast that many have changed then, too, is not waited for: these are taken at once."""
+
+
+class TopicsAsked(NamedTuple):
+    """The topics that a command names, and how to know others that come later."""
+
+    topics: list[LiveTopic]
+    pattern: Search | None
 
 
 class Questions:
     """Reads commands, and answers those that ask once. What is given out counts as `unread`."""
 
-    def __init__(self, engine: Engine, journal: Journal) -> None:
+    def __init__(self, engine: Engine, journal: Journal, register: Register) -> None:
         self._engine = engine
+        self._register = register
         self._journal = journal
         self.unread = Unread()
 
     def answer(self, session: Session, command: Command, name: str) -> Steps[None]:
         """`sow`: say under `name` what the topics hold now."""
-        taken = yield from self.take_all(session, command)
+        _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
         self.say_answer(session, taken, name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
-        yield from settle(taken)
+        yield from taken.settle()
 
-    def check(self, command: Command, encoding: Encoding) -> None:
-        """Raise what speaks against a subscription; nothing is changed."""
+    def check(self, command: Command, encoding: Encoding) -> Steps[TopicsAsked]:
+        """What a subscription names; raises what speaks against it, and changes nothing."""
         self.query(command)
         feed_key(command, encoding, complete=False)
-        topics, _ = self.topics(command)
-        for topic in topics:
-            self.check_fields(topic, command)
+        asked = yield from self.asked(command)
         if command.bookmark is not None and command.bookmark not in NOW:
-            self.span(command, topics)
+            self.span(command, asked.topics)
+        return asked
 
     def condition(self, command: Command) -> Filter | None:
         """The filter of a command; raises BadFilter."""
@@ -65,7 +85,7 @@ class Questions:
         condition = self.condition(command)
         topic.records.check_filter(condition)
         if command.name != "sow":
-            topic.records.check_watch(condition)
+            topic.records.check_watch(condition, self._register.pattern_paths)
         if options.select is not None:
             topic.records.renderer.check_select(options.select)
         own = {str(key) for key in topic.records.keys}
@@ -98,50 +118,117 @@ class Questions:
             command.bookmark, self._journal, self._engine.seq, command.options.bookmark_not_found
         )
 
-    def topics(self, command: Command) -> tuple[list[LiveTopic], Search | None]:
-        """The topics that a command names: one, or those of a pattern."""
+    def is_pattern(self, command: Command) -> bool:
+        """Whether a command names topics by a pattern."""
         name = command.topic
-        if name in self._engine.topics or command.options.non_regex_topic or not is_pattern(name):
-            return [self._engine.topic(name)], None
-        search = topic_search(name)
-        catalog = self._engine.catalog
-        topics = catalog.matching(search)
-        if not topics and (command.name == "sow" or not catalog.patterns):
-            raise UnknownTopic(f"no topic matches the pattern {shown(name)}")
-        return topics, search
+        named = name in self._engine.topics or command.options.non_regex_topic
+        return not named and is_pattern(name)
 
-    def take_all(self, session: Session, command: Command) -> Steps[list[tuple[Snapshot, int]]]:
-        """What a command asks for of its topics, and how many records match; raises ClientError.
+    def asked(self, command: Command) -> Steps[TopicsAsked]:
+        """The topics that a command names, one or those of a pattern, of which some are looked at
+        in each step; raises ClientError.
 
-        All is as of the last step: of several topics each is made ready first, and asked then.
-        Those of a pattern that have gone by then are not in it.
+        They are those of the last step.
         """
-        topics, query = self._checked_topics(command), self.query(command)
-        answers: dict[LiveTopic, QueryAnswer] = {}
-        for topic in topics:
-            answers = {}
-            with suppress(UnknownTopic):
-                answers = {topic: (yield from self._engine.answering(topic.name, query))}
-        return [
-            self._take(session, topic, answers.get(topic) or self._answer(topic, query))
-            for topic in self._checked_topics(command)
-        ]
-
-    def _checked_topics(self, command: Command) -> list[LiveTopic]:
-        topics = self.topics(command)[0]
-        for topic in topics:
+        if not self.is_pattern(command):
+            topic = self._engine.topic(command.topic)
             self.check_fields(topic, command)
-        return topics
+            return TopicsAsked([topic], None)
+        search = topic_search(command.topic)
+        self._check_watch(command)
+        catalog = self._engine.catalog
+        looked_at = dict.fromkeys(catalog)
+        found: dict[LiveTopic, None] = {}
+        with self._engine.noting() as noted:
+            for at, topic in enumerate(looked_at):
+                if at % MATCHED_AT_ONCE == MATCHED_AT_ONCE - 1:
+                    yield
+                if self._is_asked_for(topic, search, command):
+                    found[topic] = None
+            for topic in noted:
+                if catalog.topics.get(topic.name) is not topic:
+                    found.pop(topic, None)
+                elif topic not in looked_at and self._is_asked_for(topic, search, command):
+                    found[topic] = None
+        if not found and (command.name == "sow" or not catalog.patterns):
+            raise UnknownTopic(f"no topic matches the pattern {shown(command.topic)}")
+        return TopicsAsked([*found], search)
 
-    def _answer(self, topic: LiveTopic, query: Query) -> QueryAnswer:
-        return self._engine.query(topic.name, query)
+    def _is_asked_for(self, topic: LiveTopic, search: Search, command: Command) -> bool:
+        if topic.is_system or not search(topic.name):
+            return False
+        self.check_fields(topic, command)
+        return True
+
+    def _check_watch(self, command: Command) -> None:
+        """Refuse a pattern's filter if topics would have too many fields read for all patterns."""
+        condition = self.condition(command)
+        if condition is not None and command.name != "sow":
+            watched = len({*condition.paths, *self._register.pattern_paths})
+            if watched > WATCHED_MAX:
+                raise TooLarge(
+                    f"the filters of all subscriptions to patterns would name {watched} fields, "
+                    f"and {WATCHED_MAX} are the most; name fewer, or such as others name"
+                )
+
+    def take_all(
+        self, session: Session, command: Command
+    ) -> Steps[tuple[TopicsAsked, TakenAnswer]]:
+        """What a command asks for of its topics, held as of the last step; raises ClientError.
+
+        Each topic is taken hold of by itself. Those that change before the last one is are taken
+        again, and in the last step those that have changed since.
+        """
+        asked, query = (yield from self.asked(command)), self.query(command)
+        partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
+        taken = TakenAnswer(tells=partly)
+        with self._engine.noting() as noted:
+            for at, topic in enumerate(asked.topics):
+                if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
+                    yield
+                with suppress(UnknownTopic):
+                    answer = yield from self._engine.answering(topic.name, query)
+                    noted.pop(topic, None)
+                    self._take(session, taken, topic, answer)
+            left = AGAIN_FACTOR * len(asked.topics)
+            while len(noted) > TAKEN_AT_ONCE and left > 0:
+                for topic in [*islice(noted, TAKEN_AT_ONCE)]:
+                    del noted[topic]
+                    left -= self._take_again(session, command, asked, taken, topic)
+                yield
+            for topic in list(noted):
+                self._take_again(session, command, asked, taken, topic)
+        if asked.pattern is None:
+            self._engine.topic(command.topic)
+        return asked, taken
+
+    def _take_again(
+        self,
+        session: Session,
+        command: Command,
+        asked: TopicsAsked,
+        taken: TakenAnswer,
+        topic: LiveTopic,
+    ) -> bool:
+        """A topic has changed, come or gone; whether that was any work."""
+        if self._engine.topics.get(topic.name) is not topic:
+            taken.drop(topic)
+            return False
+        if topic not in taken and (
+            asked.pattern is None or not self._is_asked_for(topic, asked.pattern, command)
+        ):
+            return False
+        answer = self._engine.query(topic.name, self.query(command))
+        self._take(session, taken, topic, answer)
+        return True
 
     def _take(
-        self, session: Session, topic: LiveTopic, answer: QueryAnswer
-    ) -> tuple[Snapshot, int]:
-        if len(answer.slots) > ANSWER_CHUNK_ROWS:
-            self.unread.check(session.id, len(answer.slots))
-        return Snapshot.take(topic.records, answer.slots), answer.matches
+        self, session: Session, taken: TakenAnswer, topic: LiveTopic, answer: QueryAnswer
+    ) -> None:
+        weight = taken.weight + len(answer.slots)
+        if weight > ANSWER_CHUNK_ROWS:
+            self.unread.check(session.id, weight)
+        taken.take(topic, Snapshot.take(topic.records, answer.slots), answer.matches)
 
     def query(self, command: Command) -> Query:
         """The query of a command; raises ClientError."""
@@ -153,21 +240,17 @@ class Questions:
             skip_n=command.options.skip_n or 0,
         )
 
-    def say_answer(
-        self, session: Session, taken: list[tuple[Snapshot, int]], name: str, shape: Shape
-    ) -> None:
+    def say_answer(self, session: Session, taken: TakenAnswer, name: str, shape: Shape) -> None:
         """Say snapshots as one answer: few rows at once, many as the socket takes them."""
         engine = self._engine
         session.say(replies.group_begin(name))
-        for snapshot, _ in taken:
-            head = snapshot.topic.renderer.head("sow", name)
-            if snapshot.is_short:
-                rows = snapshot.lines(session.encoding, head, shape, 0, len(snapshot))
+        if taken.is_short:
+            for rows in taken.lines(session.encoding, name, shape):
                 session.say_lines(rows)
-            else:
-                frames = snapshot.frames(session.encoding, head, shape)
-                held = self.unread.hold(session.id, len(snapshot), frames)
-                session.stream(held, engine.group, engine.now_us)
+        else:
+            frames = taken.frames(session.encoding, name, shape)
+            held = self.unread.hold(session.id, taken.weight, frames)
+            session.stream(held, engine.group, engine.now_us)
         session.say(replies.group_end(name, engine.seq))
 
 
@@ -220,16 +303,6 @@ def shape_of(command: Command) -> Shape:
     return Shape(not options.no_sowkey, options.timestamp, options.select)
 
 
-def settle(taken: list[tuple[Snapshot, int]]) -> Steps[None]:
-    """Let go of what was taken hold of and is in no row, now that the moment has passed."""
-    yield
-    for snapshot, _ in taken:
-        yield from snapshot.settle()
-
-
-def counts_of(taken: list[tuple[Snapshot, int]]) -> dict[str, int]:
+def counts_of(taken: TakenAnswer) -> dict[str, int]:
     """What the last ack of an answer says of it."""
-    return {
-        "matches": sum(matches for _, matches in taken),
-        "returned": sum(len(snapshot) for snapshot, _ in taken),
-    }
+    return {"matches": taken.matches, "returned": taken.returned}

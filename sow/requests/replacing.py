@@ -18,15 +18,27 @@ from sow.delivery.lines import Lines
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
+from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.history.snapshot import Snapshot
 from sow.query import Query
 from sow.requests.ending import Ending
 from sow.requests.following import Following
-from sow.requests.questions import Questions, acknowledge, counts_of, shape_of, sow_keys
+from sow.requests.questions import (
+    Questions,
+    TopicsAsked,
+    acknowledge,
+    counts_of,
+    shape_of,
+    sow_keys,
+)
 from sow.requests.subscription import Subscription
+from sow.requests.taken import TakenAnswer
 from sow.topic.records import Records
 from sow.topic.updates import Update
+
+TOPICS_MAX = 1_000
+"""What is held of each has to be compared in one step, some fifty microseconds each."""
 
 
 class Held(NamedTuple):
@@ -52,14 +64,20 @@ class Replacing:
         self._ending = ending
 
     def replace(
-        self, session: Session, command: Command, old: Subscription, with_snapshot: bool
+        self,
+        session: Session,
+        command: Command,
+        old: Subscription,
+        asked: TopicsAsked,
+        with_snapshot: bool,
     ) -> None:
-        """Change what a subscription follows, at once and without gap or repeat."""
+        """Change what a subscription follows to what was asked for and found possible, at once and
+        without gap or repeat."""
         shape = shape_of(command)
         condition = self._questions.condition(command)
         # Whatever is wrong is found before anything is changed.
-        self._questions.check(command, session.encoding)
         self._following.check_filters(session, command, old)
+        self._meet_all(old, asked)
         held = self._all_held(old)
         gone = self._waiting_of_gone(old)
         waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]
@@ -67,22 +85,23 @@ class Replacing:
         self._ending.end(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
-        new, topics = self._following.begin(session, command, complete, name=old.name)
+        new = self._following.begin(session, command, asked, complete, name=old.name)
         same_shape = old.key.shape == new.key.shape
         acknowledge(session, command, "processed", s=new.name)
         for records, update in gone:
             line = Lines(records, new.name, session.encoding, new.key).line(update)
             session.say_lines([line] if line else [])
-        taken: list[tuple[Snapshot, int]] = []
+        taken = TakenAnswer()
         late: list[tuple[Lines, Update]] = []
-        for topic in topics:
+        for topic in asked.topics:
             had = held.pop(topic.name, None) or Held(set(), set(), {})
             current = had.current if same_shape else set()
             focus = self._focus(topic, condition, had)
             rows: set[str] = set()
             if with_snapshot:
-                taken.append(self._not_held(topic, command, current))
-                rows.update(taken[-1][0].identities())
+                snapshot, matches = self._not_held(topic, command, current)
+                taken.take(topic, snapshot, matches)
+                rows.update(snapshot.identities())
             outdated = [
                 identity
                 for identity in focus
@@ -90,7 +109,9 @@ class Replacing:
             ]
             # Of records that are not stored nothing is known but who was told of them.
             lost = had.known.difference(focus) if topic.records.retains else set()
-            feed = self._following.follow(new, topic, (had.known - lost) | rows.union(outdated))
+            new.was_told({topic.name: [*((had.known - lost) | rows.union(outdated))]})
+            new.follow(topic.router)
+            feed = new.feeds[topic.name]
             self._say_lost(session, feed.lines, had, lost)
             late += [(feed.lines, _late(feed.topic, had, identity)) for identity in outdated]
         for name, had in held.items():
@@ -109,6 +130,21 @@ class Replacing:
         if with_snapshot:
             self._questions.say_answer(session, taken, new.name, shape)
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
+
+    def _meet_all(self, old: Subscription, asked: TopicsAsked) -> None:
+        """Let all topics of the old one's pattern know of it: what it holds of each matters now.
+        Raises TooLarge where there are too many."""
+        if old.pattern is None and asked.pattern is None:
+            return
+        met = [topic for topic in self._engine.catalog.listed() if old.follows(topic.records)]
+        most = max(len(met), len(asked.topics))
+        if most > TOPICS_MAX:
+            raise TooLarge(
+                f"the pattern names {most} topics, and {TOPICS_MAX} are the most of a subscription "
+                "that is replaced; unsubscribe, and subscribe anew"
+            )
+        for topic in met:
+            old.follow(topic.router)
 
     def _all_held(self, subscription: Subscription) -> dict[str, Held]:
         """What the session holds of each topic, having been told what has gathered."""

@@ -11,7 +11,7 @@ deltas nor out-of-focus messages.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from sow.changes import Changes
 from sow.delivery.feeds import Feed
@@ -33,20 +33,23 @@ LAST_RECORDS = 1_000
 
 
 class Replay:
-    """What a strand is told by the log, while its feeds hear nothing yet."""
+    """What a strand is told by the log, while its feeds hear nothing yet.
+
+    `feed_of` gives the feed of a topic by its name; None for one that is not followed.
+    """
 
     def __init__(
         self,
         engine: Engine,
         journal: Journal,
         strand: Strand,
-        feeds: Mapping[str, Feed],
+        feed_of: Callable[[str], Feed | None],
         span: Span,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._strand = strand
-        self._feeds = feeds
+        self._feed_of = feed_of
         self._reached = span.after
         self._until = span.until
         self._lines: list[bytes] = []
@@ -145,7 +148,7 @@ class Replay:
         due_us = self._strand.due_us()
         if due_us is not None and due_us <= entry.ts_us:
             self._strand.release(entry.ts_us)
-        heard = self._feeds.get(entry.topic)
+        heard = self._feed_of(entry.topic)
         is_its_own = heard is not None and heard.topic.has_logged(entry)
         if heard is not None and is_its_own and entry.op == "publish":
             heard.hear(_batch(heard, entry, start, stop), entry.ts_us)

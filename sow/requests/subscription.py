@@ -6,27 +6,32 @@ ends none (`sow.requests.following`, `sow.requests.ending`).
 """
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sow.delivery.feeds import Feed
 from sow.delivery.lines import FeedKey
+from sow.delivery.router import Router
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
-from sow.engine.live_topics import LiveTopic
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
+from sow.paths import Path
 from sow.requests.replay import Replay
+from sow.topic.records import Records
 
 
 @dataclass(slots=True, eq=False)
 class Subscription:
     """What one session follows under one name.
 
-    Equal ones share `strand` and its `feeds`, which has one for each topic by its name. `pattern`
-    finds topics that come later. `complete`: the session was given everything in focus.
+    `topic` is what was asked for: a name, or those that `pattern` finds. Equal ones share `strand`
+    and its `feeds`, which has one by its name for each topic that has had something to tell.
+    `complete`: the session was given everything in focus.
     """
 
+    topic: str
     strand: Strand
     feeds: dict[str, Feed]
     session: Session
@@ -35,6 +40,8 @@ class Subscription:
     complete: bool
     pattern: Search | None = None
     replay: Replay | None = None
+    _answered: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Records that its session was told of by an answer, of topics that have no feed yet."""
 
     @property
     def name(self) -> str:
@@ -49,12 +56,50 @@ class Subscription:
         assert all(feed.topic.name == name for name, feed in self.feeds.items())
         self.strand.check()
 
-    def add_feed(self, topic: str, feed: Feed) -> None:
-        """Follow one more topic."""
-        self.feeds[topic] = feed
+    def can_be_joined(self) -> bool:
+        """Another one may share what it has: all that either is told is told to both."""
+        # Only who hears what leaves a topic that stores nothing keeps account of what was said.
+        return not self.key.oof or all(feed.can_be_joined() for feed in self.feeds.values())
+
+    def feed(self, router: Router) -> Feed:
+        """The strand's feed of a topic, made now if need be."""
+        name = router.topic.name
+        feed = self.feeds.get(name)
+        if feed is None:
+            feed = self.feeds[name] = router.make(self.strand, self.key, self.condition)
+            feed.keep_account_of(self._answered.pop(name, ()))
+        return feed
+
+    def follow(self, router: Router) -> None:
+        """Hear what becomes of a topic from now on."""
+        feed = self.feed(router)
+        if not router.hears(feed):
+            router.add(feed)
+
+    def was_told(self, answered: Mapping[str, Sequence[str]]) -> None:
+        """Its session knows of these records of topics, and of no others."""
+        self._answered.update(answered)
+
+    @property
+    def topics_told(self) -> Collection[str]:
+        """The topics of which its session may know records."""
+        return {*self.feeds, *self._answered}
+
+    # A follower of a pattern.
+
+    def meet(self, place: Router) -> None:
+        """A topic has something to tell: follow it, if its name matches."""
+        if self.wants(place.topic):
+            self.follow(place)
+
+    def awaits(self, place: Router) -> bool:
+        """Whether it follows a topic that has had nothing to tell."""
+        feed = self.feeds.get(place.topic.name)
+        return self.wants(place.topic) if feed is None else not place.hears(feed)
 
     def remove_feed(self, topic: str) -> bool:
         """A topic has gone; False if it was not followed any more."""
+        self._answered.pop(topic, None)
         return self.feeds.pop(topic, None) is not None
 
     def be_told_by(self, replay: Replay) -> None:
@@ -79,14 +124,18 @@ class Subscription:
         """What searching for the patterns of its filter may cost."""
         return 0 if self.condition is None else self.condition.search_cost
 
-    def wants(self, topic: LiveTopic) -> bool:
-        """Whether a topic that has come into being is one of the pattern's.
+    def follows(self, topic: Records) -> bool:
+        """Whether a topic is the one, or one of those, that it is about."""
+        return topic.name == self.topic if self.pattern is None else self.wants(topic)
+
+    def wants(self, topic: Records) -> bool:
+        """Whether a topic is one of the pattern's.
 
         Of messages without fields none passes a filter over fields, and nothing can be selected.
         """
         assert self.pattern is not None
         fields = self.key.shape.select is not None or (self.condition and self.condition.paths)
-        has_fields = topic.records.message_type.structured
+        has_fields = topic.message_type.structured
         return bool(self.pattern(topic.name)) and (has_fields or not fields)
 
 
@@ -94,12 +143,13 @@ class Subscription:
 class Followed:
     """All that one session follows, by name; `at_own_pace` waits for the client to take what was
     sent. `filter_chars` is how long the filters are in all, `search_cost` what the searches of all
-    may cost."""
+    may cost, `patterns` how many follow patterns."""
 
     by_name: dict[str, Subscription] = field(default_factory=dict)
     at_own_pace: dict[Subscription, None] = field(default_factory=dict)
     filter_chars: int = 0
     search_cost: int = 0
+    patterns: int = 0
 
 
 class Register:
@@ -108,7 +158,9 @@ class Register:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._followed: dict[Session, Followed] = {}
-        self._patterns: dict[Subscription, None] = {}
+        self._alike: dict[FeedKey, dict[Subscription, None]] = {}
+        self.pattern_paths: Counter[Path] = Counter()
+        """The fields that filters of those through patterns name, and in how many."""
         self._replays: dict[Subscription, None] = {}
 
     def new_name(self, kind: str) -> str:
@@ -135,10 +187,14 @@ class Register:
         followed = self._followed.get(session)
         return 0 if followed is None else followed.search_cost
 
-    @property
-    def patterns(self) -> Collection[Subscription]:
-        """Those that hear of topics that come into being."""
-        return self._patterns
+    def alike(self, key: FeedKey) -> Collection[Subscription]:
+        """Live ones through a pattern that are equal by their key, and of one scope."""
+        return self._alike.get(key, ())
+
+    def pattern_count(self, session: Session) -> int:
+        """How many of a session's follow patterns."""
+        followed = self._followed.get(session)
+        return 0 if followed is None else followed.patterns
 
     @property
     def replays(self) -> Collection[Subscription]:
@@ -153,8 +209,13 @@ class Register:
         followed.search_cost += subscription.search_cost
         if subscription.key.auto:
             followed.at_own_pace[subscription] = None
-        if subscription.pattern is not None:
-            self._patterns[subscription] = None
+        followed.patterns += subscription.pattern is not None
+
+    def be_shared(self, subscription: Subscription) -> None:
+        """One through a pattern is live: others that are equal may share what it has."""
+        self._alike.setdefault(subscription.key, {})[subscription] = None
+        if subscription.condition is not None:
+            self.pattern_paths.update(subscription.condition.paths)
 
     def remove(self, subscription: Subscription) -> None:
         """It has ended; one that has already is passed over."""
@@ -163,10 +224,22 @@ class Register:
             followed.filter_chars -= subscription.filter_chars
             followed.search_cost -= subscription.search_cost
             followed.at_own_pace.pop(subscription, None)
+            followed.patterns -= subscription.pattern is not None
             if not followed.by_name:
                 del self._followed[subscription.session]
-        self._patterns.pop(subscription, None)
+        self._be_shared_no_more(subscription)
         self._replays.pop(subscription, None)
+
+    def _be_shared_no_more(self, subscription: Subscription) -> None:
+        alike = self._alike.get(subscription.key, {})
+        if subscription not in alike:
+            return
+        del alike[subscription]
+        if not alike:
+            del self._alike[subscription.key]
+        if subscription.condition is not None:
+            self.pattern_paths.subtract(subscription.condition.paths)
+            self.pattern_paths = +self.pattern_paths
 
     def check(self) -> None:
         """Assert that all that is known of subscriptions agrees, between two steps."""
@@ -178,8 +251,13 @@ class Register:
             assert all(one.session is session for one in own)
             assert followed.filter_chars == sum(one.filter_chars for one in own)
             assert followed.search_cost == sum(one.search_cost for one in own)
+            assert followed.patterns == sum(one.pattern is not None for one in own)
             assert [*followed.at_own_pace] == [one for one in own if one.key.auto]
-        assert {*self._patterns} == {one for one in everybody if one.pattern is not None}
+        alike = {one for some in self._alike.values() for one in some}
+        assert alike == {one for one in everybody if one.pattern is not None and not one.replay}
+        paths = [path for one in alike if one.condition for path in one.condition.paths]
+        assert self.pattern_paths == Counter(paths)
+        assert all(one.key == key for key, some in self._alike.items() for one in some)
         assert {*self._replays} == {one for one in everybody if one.replay is not None}
         for one in everybody:
             one.check()

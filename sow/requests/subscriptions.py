@@ -21,7 +21,7 @@ from sow.lists import comma_list
 from sow.requests.ending import Ending
 from sow.requests.following import Following
 from sow.requests.from_bookmark import FromBookmark
-from sow.requests.questions import Questions, acknowledge, counts_of, settle, sow_keys
+from sow.requests.questions import Questions, acknowledge, counts_of, sow_keys
 from sow.requests.replacing import Replacing
 from sow.requests.subscription import Register, Subscription
 from sow.steps import Steps
@@ -34,7 +34,7 @@ class Subscriptions:
     def __init__(self, engine: Engine, journal: Journal) -> None:
         self._engine = engine
         self._register = register = Register()
-        self.questions = questions = Questions(engine, journal)
+        self.questions = questions = Questions(engine, journal, register)
         self._ending = Ending(engine, register)
         self._following = following = Following(engine, register, questions)
         self._replacing = Replacing(engine, questions, following, self._ending)
@@ -60,7 +60,7 @@ class Subscriptions:
         """`sow`."""
         yield from self.questions.answer(session, command, self._register.new_name("q"))
 
-    def subscribe(self, session: Session, command: Command) -> None:
+    def subscribe(self, session: Session, command: Command) -> Steps[None]:
         """`subscribe` and `delta_subscribe`."""
         if command.order_by or command.options.top_n is not None or command.options.skip_n:
             raise ClientError(
@@ -74,13 +74,13 @@ class Subscriptions:
                     "subscribe with bm",
                     reason="invalid bookmark",
                 )
-            self._replace(session, command, with_snapshot=False)
+            yield from self._replace(session, command, with_snapshot=False)
         elif command.bookmark is not None and command.bookmark not in NOW:
-            self._from_bookmark.subscribe(session, command)
+            yield from self._from_bookmark.subscribe(session, command)
         else:
-            subscription, topics = self._following.begin(session, command, complete=False)
-            for topic in topics:
-                self._following.follow(subscription, topic)
+            self._following.check_room(session, command)
+            asked = yield from self.questions.asked(command)
+            subscription = self._following.begin(session, command, asked, complete=False)
             self._following.join(subscription)
             acknowledge(session, command, *ACKS, s=subscription.name)
 
@@ -97,26 +97,26 @@ class Subscriptions:
                 reason="invalid bookmark",
             )
         if command.options.replace:
-            self._replace(session, command, with_snapshot=True)
+            yield from self._replace(session, command, with_snapshot=True)
             return
         self._following.check_room(session, command)
-        taken = yield from self.questions.take_all(session, command)
-        complete = sow_keys(command) is None and all(
-            matches == len(snapshot) for snapshot, matches in taken
-        )
-        subscription, topics = self._following.begin(session, command, complete, shares=complete)
-        for topic, (snapshot, _) in zip(topics, taken, strict=True):
-            told = () if complete else snapshot.identities()
-            self._following.follow(subscription, topic, told)
+        asked, taken = yield from self.questions.take_all(session, command)
+        complete = sow_keys(command) is None and taken.is_whole
+        subscription = self._following.begin(session, command, asked, complete, shares=complete)
+        if not complete:
+            subscription.was_told(taken.told)
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
         self.questions.say_answer(session, taken, subscription.name, subscription.key.shape)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
-        yield from settle(taken)
+        yield from taken.settle()
 
-    def _replace(self, session: Session, command: Command, with_snapshot: bool) -> None:
-        old = self._subscription(session, command.subscription or "")
-        self._replacing.replace(session, command, old, with_snapshot)
+    def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Steps[None]:
+        name = command.subscription or ""
+        self._subscription(session, name)
+        asked = yield from self.questions.check(command, session.encoding)
+        old = self._subscription(session, name)
+        self._replacing.replace(session, command, old, asked, with_snapshot)
 
     def unsubscribe(self, session: Session, command: Command) -> Steps[None]:
         """`unsubscribe`: some subscriptions by name, or all; acknowledged when all have ended."""

@@ -21,7 +21,7 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
         "memos": [str(path) for path in records.indexes.memos],
         "records": len(records.table),
         "bytes": records.table.bytes,
-        "subscriptions": sum(len(feed.members) for feed in topic.router.feeds()),
+        "subscriptions": topic.router.subscription_count,
     }
     if topic.pattern is not None:
         described["of_pattern"] = topic.pattern

@@ -89,7 +89,7 @@ TOPIC_METRICS = (
         GaugeMetricFamily,
         "sow_topic_subscriptions",
         "Live subscriptions.",
-        lambda topic: sum(len(feed.members) for feed in topic.router.feeds()),
+        lambda topic: topic.router.subscription_count,
     ),
     TopicMetric(
         GaugeMetricFamily, "sow_topic_records_max", "Records that the topic may hold.", records_max

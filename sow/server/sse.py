@@ -43,7 +43,7 @@ class EventDoor:
         session = executor.open(EVENTS, driver.now_us())
         ended = asyncio.Event()
         try:
-            self._check(command)
+            await self._check(command)
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
             response.content_type = EVENT_STREAM
             response.enable_chunked_encoding()
@@ -98,9 +98,10 @@ class EventDoor:
                 return last
         return None
 
-    def _check(self, command: Command) -> None:
+    async def _check(self, command: Command) -> None:
         """Refuse with a problem document what would otherwise be a stream of one error."""
-        self._executor.subscriptions.questions.check(command, EVENTS)
+        questions = self._executor.subscriptions.questions
+        await self._driver.turns.take("a stream", questions.check(command, EVENTS))
 
     def close(self) -> None:
         """End every stream, because the server stops."""

@@ -7,7 +7,7 @@ bodies into records and changes; how those are written out is the renderer's bus
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -178,12 +178,15 @@ class Records:
         if len(self._watched) < known:
             self._read_paths = self._wanted_paths()
 
-    def check_watch(self, condition: Filter | None) -> None:
-        """Raise TooLarge if a subscription with this filter would have too many fields read."""
+    def check_watch(self, condition: Filter | None, others: Collection[Path] = ()) -> None:
+        """Raise TooLarge if a subscription with this filter would have too many fields read.
+        `others` are fields that may be read besides: for patterns that have not been met."""
         if condition is None:
             return
         known = len(self._watched)
-        watched = known + sum(path not in self._watched for path in condition.paths)
+        if known + len(condition.paths) + len(others) <= WATCHED_MAX:
+            return
+        watched = len({*self._watched, *condition.paths, *others})
         if watched > max(WATCHED_MAX, known):
             raise TooLarge(
                 f"the filters of all subscriptions to {self.name} would name {watched} "

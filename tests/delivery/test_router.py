@@ -5,6 +5,7 @@ import pytest
 from sow.delivery.conflated_feeds import ConflatedFeed
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.lines import FeedKey
+from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.router import Router
 from sow.delivery.strands import Strand
 from sow.encodings import LINES
@@ -19,7 +20,7 @@ class Following:
 
     def __init__(self):
         self.topic = records()
-        self.router = Router(self.topic)
+        self.router = Router(self.topic, PatternFollowers())
 
     def feed(self, name, condition=None, **key):
         compiled = compile_filter(condition) if condition else None

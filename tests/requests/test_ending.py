@@ -90,3 +90,25 @@ def test_a_topic_that_goes_ends_what_names_it_and_not_what_follows_a_pattern():
     (one,) = patterned.subscriptions.values()
     assert list(one.feeds) == ["orders"]
     assert short(patterned.lines()) == [("p", {"id": 1})]
+
+
+def test_what_many_topics_of_a_pattern_have_made_falls_due(monkeypatch):
+    monkeypatch.setattr(ending, "FEEDS_AT_ONCE", 2)
+    world = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="^/desk/")
+    for number in range(5):
+        world.publish(f"/desk/{number}", {"id": 1})
+    (one,) = client.subscriptions.values()
+    client.lines()
+    client.say(c="unsubscribe", s="all", cid="1")
+    assert len(one.feeds) == 3
+    world.check()
+    for number in range(5):
+        world.publish(f"/desk/{number}", {"id": 2})
+    assert not one.strand.rendered, "nothing gathers for who has gone"
+    world.advance(0)
+    assert one.feeds == {}
+    assert not any([*topic.router.feeds()] for topic in world.engine.topics.values())
+    assert world.due_us() is None
+    world.check()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.definitions import Topic
 from tests.core.harness import World, short
 
 
@@ -48,4 +49,21 @@ def test_one_that_ends_before_it_is_live_reads_no_further(world):
     client.execute(b'{"c":"unsubscribe","s":"all"}')
     assert client.data() == []
     assert client.subscriptions == {}
+    world.check()
+
+
+def test_topics_of_a_pattern_are_met_by_the_log_first_and_live_afterwards():
+    world = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
+    world.publish("/desk/0", {"id": 0})
+    world.publish("/desk/1", {"id": 1})
+    client = world.client()
+    client.execute(b'{"c":"subscribe","t":"^/desk/","bm":"1"}')
+    (one,) = client.subscriptions.values()
+    assert one.feeds == {}
+    world.publish("/desk/2", {"id": 2})
+    assert client.data() == [("p", {"id": 1}), ("p", {"id": 2})]
+    assert list(one.feeds) == ["/desk/1", "/desk/2"]
+    for number in range(4):
+        world.publish(f"/desk/{number}", {"id": 10 + number})
+    assert client.data() == [("p", {"id": 10 + number}) for number in range(4)]
     world.check()

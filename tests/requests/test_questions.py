@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from sow.commands import Command, Options
+from sow.definitions import Topic
 from sow.encodings import LINES
 from sow.errors import ClientError, UnknownTopic
 from sow.requests.questions import Questions, feed_key, shape_of, sow_keys
+from sow.requests.subscription import Register
 from sow.steps import at_once
 from tests.core.harness import ORDERS, SLOW, World
 
@@ -19,7 +21,7 @@ def world():
 
 @pytest.fixture
 def questions(world):
-    return Questions(world.engine, world.journal)
+    return Questions(world.engine, world.journal, Register())
 
 
 def names(found):
@@ -27,16 +29,16 @@ def names(found):
 
 
 def test_a_command_names_one_topic_or_those_of_a_pattern(questions):
-    assert names(questions.topics(Command("sow", topic="orders"))) == ["orders"]
-    topics, pattern = questions.topics(Command("subscribe", topic="^orders"))
-    assert sorted(names((topics, pattern))) == ["orders", "orders-C"]
-    assert pattern is not None
+    assert names(at_once(questions.asked(Command("sow", topic="orders")))) == ["orders"]
+    asked = at_once(questions.asked(Command("subscribe", topic="^orders")))
+    assert sorted(names(asked)) == ["orders", "orders-C"]
+    assert asked.pattern is not None
 
 
 @pytest.mark.parametrize("name", ["order", "^nothing"])
 def test_a_topic_that_is_not_there_is_refused(questions, name):
     with pytest.raises(UnknownTopic):
-        questions.topics(Command("sow", topic=name))
+        at_once(questions.asked(Command("sow", topic=name)))
 
 
 def test_equal_commands_make_equal_keys():
@@ -65,9 +67,10 @@ def test_an_answer_is_of_one_moment_and_says_how_many_match(world, questions):
     world.publish("orders", *({"id": number} for number in range(5)))
     session = world.client().session
     asked = Command("sow", topic="orders", filter="/id > 1", options=Options(top_n=2))
-    ((snapshot, matches),) = at_once(questions.take_all(session, asked))
+    _, taken = at_once(questions.take_all(session, asked))
+    (snapshot,) = taken
     world.publish("orders", {"id": 2, "px": 1})
-    assert (len(snapshot), matches) == (2, 3)
+    assert (taken.returned, taken.matches) == (len(snapshot), 3) == (2, 3)
     assert snapshot.bodies.part(0, 2) == [b'{"id":2}', b'{"id":3}']
 
 
@@ -87,6 +90,100 @@ def test_a_topic_of_a_pattern_that_goes_meanwhile_is_left_out(gone, monkeypatch)
     left = [copy for copy in copies if copy.name != gone]
     world.executor.reconfigure(replace(world.configuration, topics=(ORDERS, *left)), world.now)
     world.publish("orders", {"id": 4, "px": 1})
-    (source, _), (copy, _) = at_once(steps)
+    source, copy = at_once(steps)[1]
     assert (source.topic.name, copy.topic.name) == ("orders", left[0].name)
     assert source.bodies.part(2, 3) == [b'{"id":4,"px":1}']
+
+
+DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
+
+
+@pytest.fixture
+def desks(monkeypatch):
+    """A world with six topics of a pattern, of which two are looked at in a step."""
+    for name in ("MATCHED_AT_ONCE", "TAKEN_AT_ONCE"):
+        monkeypatch.setattr(f"sow.requests.questions.{name}", 2)
+    world = World(DESKS)
+    for number in range(6):
+        world.publish(f"/desk/{number}", {"id": 1, "v": 0})
+    return world
+
+
+def held(taken):
+    """What an answer holds of each topic."""
+    return {one.topic.name: one.bodies.part(0, 9) for one in taken}
+
+
+def test_the_topics_of_a_pattern_are_looked_at_in_steps_and_are_those_of_the_last(desks):
+    steps = desks.executor.subscriptions.questions.asked(Command("subscribe", topic="^/desk/[0-9]"))
+    next(steps)
+    desks.publish("/desk/6", {"id": 1})
+    assert names(at_once(steps)) == [f"/desk/{number}" for number in range(7)]
+
+
+@pytest.mark.parametrize("steps_before", range(1, 6))
+def test_an_answer_over_many_topics_is_of_its_last_step(desks, steps_before):
+    questions = desks.executor.subscriptions.questions
+    steps = questions.take_all(desks.client().session, Command("sow", topic="^/desk/"))
+    for _ in range(steps_before):
+        next(steps)
+    for name in ("/desk/0", "/desk/5", "/desk/6"):
+        desks.publish(name, {"id": 1, "v": steps_before})
+    desks.publish("/desk/1", {"id": 2})
+    _, taken = at_once(steps)
+    changed = b'{"id":1,"v":%d}' % steps_before
+    assert held(taken) == {
+        "/desk/0": [changed],
+        "/desk/1": [b'{"id":1,"v":0}', b'{"id":2}'],
+        **{f"/desk/{number}": [b'{"id":1,"v":0}'] for number in (2, 3, 4)},
+        "/desk/5": [changed],
+        "/desk/6": [changed],
+    }
+    assert taken.returned == taken.matches == 8
+
+
+def test_who_publishes_faster_than_topics_are_taken_is_not_waited_for(desks):
+    questions = desks.executor.subscriptions.questions
+    steps = questions.take_all(desks.client().session, Command("sow", topic="^/desk/"))
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            taken = over.value[1]
+            break
+        count += 1
+        for number in range(6):
+            desks.publish(f"/desk/{number}", {"id": 1, "v": count})
+    assert count < 30
+    assert set(map(tuple, held(taken).values())) == {(b'{"id":1,"v":%d}' % count,)}
+
+
+def test_topics_weigh_what_rows_do(desks, monkeypatch):
+    monkeypatch.setattr("sow.requests.taken.ANSWER_CHUNK_ROWS", 50)
+    questions = desks.executor.subscriptions.questions
+    client = desks.client()
+    client.execute(b'{"c":"sow","t":"^/desk/","cid":"1"}')
+    assert questions.unread.rows == 6 + 5 * 20
+    lines = client.lines()
+    assert [line["t"] for line in lines if line["c"] == "sow"] == [f"/desk/{n}" for n in range(6)]
+    assert [line["c"] for line in lines if line["c"].startswith("group")] == [
+        "group_begin", "group_end",
+    ]  # fmt: skip
+    assert questions.unread.rows == 0
+
+
+def test_patterns_together_may_have_so_many_fields_read(desks, monkeypatch):
+    for room in ("sow.requests.questions", "sow.topic.records"):
+        monkeypatch.setattr(f"{room}.WATCHED_MAX", 3)
+    client = desks.client()
+    (ack,) = client.say(c="subscribe", t="^/none/", cid="1", filter="/a = 1 AND /b = 1")
+    assert ack["status"] == "success"
+    (ack,) = client.say(c="subscribe", t="^/none/", cid="1", filter="/c = 1 AND /d = 1")
+    assert ack["reason"] == "too large"
+    (ack,) = client.say(c="subscribe", t="/desk/1", cid="1", filter="/c = 1 AND /d = 1")
+    assert ack["reason"] == "too large"
+    client.say(c="unsubscribe", s="all")
+    (ack,) = client.say(c="subscribe", t="^/none/", cid="1", filter="/c = 1 AND /d = 1")
+    assert ack["status"] == "success"
+    desks.check()

@@ -19,7 +19,7 @@ def subscribed(register, session, text=None, **key):
     """A subscription that has joined its strand."""
     strand = Strand(register.new_name("f"), LINES)
     condition = None if text is None else compile_filter(text)
-    one = Subscription(strand, {}, session, FeedKey(**key), condition, complete=True)
+    one = Subscription("t", strand, {}, session, FeedKey(**key), condition, complete=True)
     register.add(one)
     strand.join_at(session, 0)
     register.check()

@@ -280,9 +280,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a topic that is born during a replay is not told",
-        "sow/requests/following.py",
-        "                self.make(subscription, topic)\n",
-        "                pass\n",
+        "sow/requests/from_bookmark.py",
+        "        return subscription.feed(topic.router)\n",
+        "        return None\n",
     ),
     Mutation(
         "lines of one turn come topic by topic",
@@ -316,9 +316,9 @@ MUTATIONS = (
     ),
     Mutation(
         "who follows a pattern misses the topics that come later",
-        "sow/requests/following.py",
-        "if not subscription.wants(topic):",
-        "if subscription.complete or not subscription.wants(topic):",
+        "sow/requests/subscription.py",
+        "if self.wants(place.topic):",
+        "if self.wants(place.topic) and not self.complete:",
     ),
     Mutation(
         "a delta is that of the whole documents",

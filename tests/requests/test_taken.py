@@ -1,0 +1,61 @@
+"""What was taken for an answer: counted as it is taken, and said many topics at a time."""
+
+import pytest
+
+from sow.encodings import LINES
+from sow.history.snapshot import Snapshot
+from sow.requests.taken import TakenAnswer
+from sow.steps import at_once
+from sow.topic.rendering import Shape
+from tests.core.harness import World
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.publish("orders", *({"id": number} for number in range(3)))
+    world.advance(2_000_000)
+    return world
+
+
+def take(world, taken, name, count, matches):
+    topic = world.engine.topics[name]
+    taken.take(topic, Snapshot.take(topic.records, topic.records.table.live()[:count]), matches)
+    return topic
+
+
+def test_what_is_taken_again_counts_once_and_what_is_dropped_not_at_all(world):
+    taken = TakenAnswer(tells=True)
+    take(world, taken, "orders", 1, 3)
+    topic = take(world, taken, "orders", 2, 3)
+    copy = take(world, taken, "orders-C", 3, 3)
+    assert (taken.returned, taken.matches, taken.is_whole) == (5, 6, False)
+    assert taken.weight == 5 + 20
+    assert taken.told == {"orders": ["0", "1"], "orders-C": ["0", "1", "2"]}
+    taken.drop(topic)
+    taken.drop(topic)
+    assert (taken.returned, taken.matches, taken.is_whole) == (3, 3, True)
+    assert topic not in taken
+    assert [one.topic.name for one in taken] == [copy.name]
+    assert [*taken.told] == ["orders-C"]
+
+
+def test_rows_of_several_topics_share_a_frame_until_it_is_long_enough(world, monkeypatch):
+    taken = TakenAnswer()
+    for name in ("orders", "orders-C"):
+        take(world, taken, name, 3, 3)
+    assert taken.is_short
+    assert [count for _, count in taken.frames(LINES, "q1", Shape())] == [6]
+    monkeypatch.setattr("sow.requests.taken.ANSWER_CHUNK_ROWS", 5)
+    assert not taken.is_short
+    assert [count for _, count in taken.frames(LINES, "q1", Shape())] == [3, 3]
+    at_once(taken.settle())
+    assert [len(rows) for rows in taken.lines(LINES, "q1", Shape())] == [3, 3]
+
+
+def test_many_topics_are_settled_some_at_a_time(world, monkeypatch):
+    monkeypatch.setattr("sow.requests.taken.SETTLED_AT_ONCE", 1)
+    taken = TakenAnswer()
+    for name in ("orders", "orders-C"):
+        take(world, taken, name, 3, 3)
+    assert len([*taken.settle()]) >= 3
