@@ -1,8 +1,8 @@
-"""Filters: SQL-92 conditions over the fields of a record.
+"""Expressions: SQL-92 conditions over the fields of a record, and values made of them.
 
 ``text → parser → nodes → generated Python``. `compile_filter` gives a Filter, which answers for
-whole batches of columns; `parse_order_by` reads the order of a query. Nothing here knows where
-values come from.
+whole batches of columns; `compile_fields` what makes fields; `parse_order_by` reads the order of a
+query. Nothing here knows where values come from.
 """
 
 from sow.expressions.access import (
@@ -22,12 +22,17 @@ from sow.expressions.filters import (
     equalities_of,
     paths_in,
 )
+from sow.expressions.functions import described_functions
 from sow.expressions.nodes import (
+    Affix,
     And,
+    Arithmetic,
     Between,
+    Call,
     Compare,
     Identifier,
     In,
+    IsNan,
     IsNull,
     Like,
     Literal,
@@ -45,13 +50,17 @@ __all__ = [
     "MIRRORED",
     "Access",
     "AccessTerm",
+    "Affix",
     "And",
+    "Arithmetic",
     "Between",
+    "Call",
     "Compare",
     "Fields",
     "Filter",
     "Identifier",
     "In",
+    "IsNan",
     "IsNull",
     "Like",
     "Literal",
@@ -70,6 +79,7 @@ __all__ = [
     "compile_fields",
     "compile_filter",
     "compile_term",
+    "described_functions",
     "elements",
     "equalities_of",
     "find_access",

@@ -1,37 +1,52 @@
 """What each rule of the grammar becomes: one method a rule, called while the text is read.
 
-Here synonyms disappear (``==``, ``<>``, ``NOT IN``), string escapes are resolved, and a value
-that stands where a condition should, such as ``/active AND ...``, becomes "differs from 0".
+Here synonyms disappear (``==``, ``<>``, ``NOT IN``), string escapes are resolved, a number with its
+sign becomes one literal, and a value that stands where a condition should, such as
+``/active AND ...``, becomes "differs from 0".
 """
 
 import re
+from typing import NamedTuple
 
 from lark import Token, Transformer
 
-from sow.errors import BadFilter, NotAvailable, clipped, shown
+from sow.errors import BadFilter, clipped, shown
 from sow.expressions.compare import as_number
-from sow.expressions.functions import constant_value
+from sow.expressions.functions import called
 from sow.expressions.nodes import (
+    Affix,
     And,
+    Arithmetic,
     Between,
     Compare,
     Identifier,
     In,
+    IsNan,
     IsNull,
     Like,
     Literal,
     Node,
     Not,
-    Operand,
     Or,
+    as_condition,
 )
 from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
+_JSON_STEP = re.compile(r"""\.([\w@-]+)|\['([^']*)'\]|\["([^"]*)"\]""")
+_INDEX = re.compile(r"\[([0-9]+)\]\Z")
 _CONTROL = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"f": b"\f", b"r": b"\r"}
 
 
-class Builder(Transformer[Token, Node]):
+class Construction(NamedTuple):
+    """What a field construction says: a value, where it goes, and its hints in capitals."""
+
+    value: Node
+    target: Path
+    hints: frozenset[str]
+
+
+class Builder(Transformer[Token, Node | Construction]):
     """Makes nodes, one method for each alternative of the grammar."""
 
     def either(self, operands: list[Node]) -> Node:
@@ -51,19 +66,26 @@ class Builder(Transformer[Token, Node]):
         """`a = b` and the other five."""
         left, symbol, right = parts
         canonical = {"==": "=", "<>": "!="}.get(symbol, str(symbol))
-        return Compare(canonical, _value(left), _value(right), position=left.position)
+        return Compare(canonical, left, right, position=left.position)
 
     def between(self, parts: tuple[Node, Token | None, Node, Node]) -> Node:
         """`a [NOT] BETWEEN low AND high`."""
         operand, negation, low, high = parts
         at = operand.position
-        return _unless(negation, Between(_value(operand), _value(low), _value(high), position=at))
+        return _unless(negation, Between(operand, low, high, position=at))
 
     def member(self, parts: tuple[Node, Token | None, *tuple[Node, ...]]) -> Node:
         """`a [NOT] IN (b, c)`."""
         operand, negation, *members = parts
-        values = tuple([_value(member) for member in members])
-        return _unless(negation, In(_value(operand), values, position=operand.position))
+        return _unless(negation, In(operand, tuple(members), position=operand.position))
+
+    def begins(self, parts: tuple[Node, Token | None, *tuple[Node, ...]]) -> Node:
+        """`a [NOT] BEGINS WITH ('b', 'c')`."""
+        return _affix(parts, at_end=False)
+
+    def ends(self, parts: tuple[Node, Token | None, *tuple[Node, ...]]) -> Node:
+        """`a [NOT] ENDS WITH ('b', 'c')`."""
+        return _affix(parts, at_end=True)
 
     def like(self, parts: tuple[Node, Token | None, Node]) -> Node:
         """`a [NOT] LIKE 'pattern'`."""
@@ -75,12 +97,33 @@ class Builder(Transformer[Token, Node]):
                 position=pattern.position,
                 expected="a quoted regular expression",
             )
-        return _unless(negation, Like(_value(operand), pattern, position=operand.position))
+        return _unless(negation, Like(operand, pattern, position=operand.position))
 
     def is_null(self, parts: tuple[Node, Token | None, Token]) -> Node:
         """`a IS [NOT] NULL`."""
         operand, negation, _ = parts
-        return _unless(negation, IsNull(_value(operand), position=operand.position))
+        return _unless(negation, IsNull(operand, position=operand.position))
+
+    def is_nan(self, parts: tuple[Node, Token | None]) -> Node:
+        """`a IS [NOT] NAN`."""
+        operand, negation = parts
+        return _unless(negation, IsNan(operand, position=operand.position))
+
+    def arithmetic(self, parts: tuple[Node, Token, Node]) -> Node:
+        """`a + b` and the other four."""
+        left, symbol, right = parts
+        canonical = "%" if symbol.upper() == "MOD" else str(symbol)
+        return Arithmetic(canonical, left, right, position=left.position)
+
+    def signed(self, parts: tuple[Token, Node]) -> Node:
+        """`-a` or `+a`: of a number the number, of all else a product."""
+        sign, operand = parts
+        factor = -1 if sign == "-" else 1
+        if isinstance(operand, Literal) and operand.value.__class__ in (int, float):
+            assert isinstance(operand.value, int | float)
+            return Literal(operand.value * factor, position=_start(sign))
+        one = Literal(factor, position=_start(sign))
+        return Arithmetic("*", one, operand, position=_start(sign))
 
     def path(self, parts: tuple[Token]) -> Node:
         """`/a/b` or `/a/b[0]`."""
@@ -110,34 +153,56 @@ class Builder(Transformer[Token, Node]):
         """`NULL`."""
         return Literal(None, position=_start(parts[0]))
 
+    def jsonpath(self, parts: tuple[Token]) -> Node:
+        """`$.a.b`, `$['odd name'][0]`."""
+        return Identifier(_json_path(parts[0]), position=_start(parts[0]))
+
     def call(self, parts: list[Token | Node | None]) -> Node:
         """`NAME(arguments)`."""
         name, *arguments = parts
         assert isinstance(name, Token)
-        count = sum(argument is not None for argument in arguments)
-        return Literal(constant_value(str(name), count, _start(name)), position=_start(name))
+        given = [argument for argument in arguments if isinstance(argument, Node)]
+        return called(str(name), given, _start(name))
 
+    # Field constructions: `value AS /path HINT ...`.
 
-def as_condition(node: Node) -> Node:
-    """The node itself, or for a value the condition that it is neither 0 nor NULL."""
-    if isinstance(node, Identifier | Literal):
-        return Compare("!=", node, Literal(0, position=node.position), position=node.position)
-    return node
+    def field(self, parts: tuple[Node, Node, list[Token] | None]) -> Construction:
+        """A whole construction."""
+        value, target, hints = parts
+        assert isinstance(target, Identifier)
+        if target.path.index is not None:
+            raise BadFilter(
+                f"{target.path} has an index; a field is made at a path of names",
+                position=target.position,
+                expected="a path without an index",
+            )
+        return Construction(
+            value, target.path, frozenset(str(hint).upper() for hint in hints or ())
+        )
+
+    def hints(self, parts: list[Token]) -> list[Token]:
+        """The words after HINT."""
+        return parts
 
 
 def _conditions(nodes: list[Node]) -> tuple[Node, ...]:
     return tuple([as_condition(node) for node in nodes])
 
 
-def _value(node: Node) -> Operand:
-    if isinstance(node, Identifier | Literal):
-        return node
-    raise NotAvailable(
-        f"a condition as a value (position {node.position} of the filter) is not available yet; "
-        "combine conditions with AND, OR and NOT",
-        position=node.position,
-        expected="a path or a literal",
-    )
+def _affix(parts: tuple[Node, Token | None, *tuple[Node, ...]], *, at_end: bool) -> Node:
+    operand, negation, *members = parts
+    return _unless(negation, Affix(operand, tuple(members), at_end, position=operand.position))
+
+
+def _json_path(token: Token) -> Path:
+    """The path of a token that the grammar has found to be one, which says all of it."""
+    text, index = str(token), None
+    if found := _INDEX.search(text):
+        if len(found[1]) > INDEX_DIGITS_MAX:
+            raise _bad_index(token)
+        text, index = text[: found.start()], int(found[1])
+    steps = [plain or quoted or other for plain, quoted, other in _JSON_STEP.findall(text)]
+    return Path(tuple(steps), index)
 
 
 def _path(token: Token) -> Path:

@@ -4,45 +4,68 @@ Three-valued logic costs nothing when the two questions are asked apart: *is it 
 false?* are ordinary conditions, NOT turns one into the other, AND and OR follow De Morgan, and
 unknown is neither. So the source of a filter is one Python condition over plain variables, a
 test per operator: the common types are answered in place, everything else (lists, mixed types,
-NULL) by `sow.expressions.compare`. Knows nothing of records or batches.
+NULL) by `sow.expressions.compare`. A value is a Python expression, whose arithmetic is done in
+place between doubles; a condition as a value is a function of three outcomes.
+
+Values are written from the innermost out, each once: what is needed again has a name, ``t{n}`` or
+``part{n}``. So neither the text nor Python's stack grows faster than the expression. Knows nothing
+of records or batches.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from sow.expressions.compare import MIRRORED, between, compare, is_null
+from sow.expressions.compare import (
+    MIRRORED,
+    Outcome,
+    affixed,
+    any_of,
+    between,
+    compare,
+    is_nan,
+    is_null,
+)
+from sow.expressions.functions import FUNCTIONS
 from sow.expressions.membership import Members
 from sow.expressions.nodes import (
+    VALUES,
+    Affix,
     And,
+    Arithmetic,
     Between,
+    Call,
     Compare,
     Identifier,
     In,
+    IsNan,
     IsNull,
     Like,
     Literal,
     Node,
     Not,
-    Operand,
     Or,
+    as_condition,
     walk,
 )
 from sow.expressions.patterns import Patterns, like
-from sow.paths import Path
+from sow.expressions.values import ARITHMETIC, first
+from sow.paths import Path, Value
 
 # Python's own parser gives up at 200 open parentheses; deeper parts become functions.
 _LEVELS_PER_FUNCTION = 40
 # Answering in place makes a test five times as quick, and its source five times as long to compile:
 # in a filter of thousands of tests that would take Python half a second.
 TESTS_IN_PLACE_MAX = 100
+_EXACT = 2**53
+"""Integers up to here are doubles too."""
 _GUARDS = {
-    "number": "({0}.__class__ is float or {0}.__class__ is int or {0}.__class__ is bool)",
+    "number": "({0}.__class__ is float or {1}.__class__ is int or {1}.__class__ is bool)",
     "text": "{0}.__class__ is str",
 }
 
 
 class SourceText:
-    """The source of conditions over the values of `paths`, and the names that it uses.
+    """The source of conditions and values over the values of `paths`, and the names that it uses.
 
     The value of `paths[i]` is the variable ``v{i}``. `names` is what the source needs around it.
     `tests` is about how many tests there will be: the source of many is kept short.
@@ -54,6 +77,11 @@ class SourceText:
         self.count = len(self._variables)
         self.names: dict[str, object] = {"str": str, "int": int, "float": float, "bool": bool}
         self._functions: list[str] = []
+        self._runs: dict[Callable[..., object], str] = {}
+        self._values: dict[int, str] = {}
+        self._heights: dict[int, int] = {}
+        self._reads: dict[int, dict[Path, None]] = {}
+        self._temporaries = 0
         self._patterns = Patterns()
         self._in_place = tests <= TESTS_IN_PLACE_MAX
 
@@ -62,28 +90,205 @@ class SourceText:
         """Functions that the source calls."""
         return "".join(self._functions)
 
-    def condition(self, node: Node, wanted: bool, level: int = 0) -> str:
+    def condition(self, node: Node, wanted: bool) -> str:
         """Source that is True when `node` is `wanted`, and False otherwise, unknown included."""
+        self._write_values(node)
+        return self._condition(node, wanted)
+
+    def value(self, node: Node) -> str:
+        """Source of the value of `node`; of a condition True, False or None."""
+        self._write_values(node, as_value=True)
+        return self._value(node)
+
+    # Conditions.
+
+    def _condition(self, node: Node, wanted: bool, level: int = 0) -> str:
         while isinstance(node, Not):
             node, wanted = node.operand, not wanted
         if not isinstance(node, And | Or):
             return f"({self._test(node, wanted)})"
         if level == _LEVELS_PER_FUNCTION:
-            return self._function(node, wanted)
+            return self._define(node, [f"return {self._condition(node, wanted)}"])
         parts = []
         # A loop, not a comprehension: one frame for each level of nesting.
         for operand in node.operands:
-            parts.append(self.condition(operand, wanted, level + 1))
+            parts.append(self._condition(operand, wanted, level + 1))
         word = " and " if isinstance(node, And) is wanted else " or "
         return f"({word.join(parts)})"
 
-    def _function(self, node: Node, wanted: bool) -> str:
-        condition = self.condition(node, wanted)
+    def _test(self, node: Node, wanted: bool) -> str:
+        match node:
+            case Compare(operator, Literal() as left, right) if not isinstance(right, Literal):
+                return self._compare(MIRRORED[operator], right, left, wanted)
+            case Compare(operator, left, right):
+                return self._compare(operator, left, right, wanted)
+            case Between():
+                return self._between(node, wanted)
+            case In():
+                return self._in(node, wanted)
+            case Like(operand, pattern):
+                test = like(self._patterns.search(str(pattern.value), pattern.position))
+                return f"{self._name(test)}({self._value(operand)}) is {wanted}"
+            case Affix(operand, members, at_end):
+                sides = ", ".join(map(self._value, (operand, *members)))
+                return f"{self._name(partial(affixed, at_end))}({sides}) is {wanted}"
+            case IsNull(operand):
+                value, again = self._twice(operand)
+                null = f"({value} is None or {self._shared(is_null)}({again}))"
+                return null if wanted else f"not {null}"
+            case IsNan(operand):
+                return f"{self._shared(is_nan)}({self._value(operand)}) is {wanted}"
+        raise TypeError(f"{node!r} is not a condition")
+
+    def _compare(self, operator: str, left: Node, right: Node, wanted: bool) -> str:
+        bound, run = self._value(right), self._name(partial(compare, operator))
+        kind = self._kind(left, right)
+        if kind is None:
+            return f"{run}({self._value(left)}, {bound}) is {wanted}"
+        value = self._twice(left)
+        again = value[1]
+        fast = f"{again} {'==' if operator == '=' else operator} {bound}"
+        if kind == "number" and operator == "!=":
+            fast = f"({fast} and {again} == {again})"
+        null_passes = operator in ("!=", "<", "<=")
+        general = f"{run}({again}, {bound})"
+        return _choose(kind, value, fast, general, wanted, null_passes=null_passes)
+
+    def _between(self, node: Between, wanted: bool) -> str:
+        low, high, run = self._value(node.low), self._value(node.high), self._shared(between)
+        kind = self._kind(node.operand, node.low, node.high)
+        if kind is None:
+            return f"{run}({self._value(node.operand)}, {low}, {high}) is {wanted}"
+        value = self._twice(node.operand)
+        fast, general = f"{low} <= {value[1]} <= {high}", f"{run}({value[1]}, {low}, {high})"
+        return _choose(kind, value, fast, general, wanted)
+
+    def _in(self, node: In, wanted: bool) -> str:
+        members = [member.value for member in node.members if isinstance(member, Literal)]
+        if len(members) < len(node.members):
+            sides = ", ".join(map(self._value, (node.operand, *node.members)))
+            return f"{self._shared(_equals_one)}({sides}) is {wanted}"
+        literals = Members(members)
+        run = self._name(literals.contain)
+        kind = self._kind(node.operand, *node.members)
+        if kind is None:
+            return f"{run}({self._value(node.operand)}) is {wanted}"
+        value = self._twice(node.operand)
+        among = literals.texts if kind == "text" else literals.numbers
+        fast, general = f"{value[1]} in {self._name(among)}", f"{run}({value[1]})"
+        return _choose(kind, value, fast, general, wanted)
+
+    def _kind(self, operand: Node, *literals: Node) -> str | None:
+        """What all `literals` are, "number" or "text", if a value is tested against just those and
+        the answer may stand in place."""
+        if not self._in_place or isinstance(operand, Literal):
+            return None
+        kinds = {_literal_kind(literal) for literal in literals}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    # Values.
+
+    def _write_values(self, root: Node, as_value: bool = False) -> None:
+        """Write what stands for a value in `root`, the innermost first: so whoever needs one finds
+        it written, and nothing here recurs with the depth of the expression."""
+        for node in reversed(list(walk(root))):
+            if id(node) in self._reads:
+                continue
+            self._reads[id(node)] = self._read_by(node)
+            for part in _values_of(node):
+                if not isinstance(part, VALUES) and id(part) not in self._values:
+                    self._values[id(part)] = self._outcome(part)
+            if isinstance(node, Arithmetic):
+                self._write(node, self._arithmetic(node))
+            elif isinstance(node, Call):
+                self._write(node, self._call(node))
+        if not isinstance(root, VALUES) and as_value and id(root) not in self._values:
+            self._values[id(root)] = self._outcome(root)
+
+    def _read_by(self, node: Node) -> dict[Path, None]:
+        """The paths that a node reads, of whose parts they are known."""
+        if isinstance(node, Identifier):
+            return {node.path: None}
+        found: dict[Path, None] = {}
+        for part in node.children:
+            found.update(self._reads[id(part)])
+        return found
+
+    def _value(self, node: Node) -> str:
+        match node:
+            case Identifier(path):
+                return self._variables[path]
+            case Literal(value):
+                return self._name(value)
+        return self._values[id(node)]
+
+    def _write(self, node: Node, source: str) -> None:
+        height = 1 + max([self._heights.get(id(part), 0) for part in node.children], default=0)
+        if height == _LEVELS_PER_FUNCTION:
+            source, height = self._define(node, [f"return {source}"]), 0
+        self._values[id(node)], self._heights[id(node)] = source, height
+
+    def _arithmetic(self, node: Arithmetic) -> str:
+        run = self._shared(ARITHMETIC[node.operator])
+        if not self._in_place or node.operator not in "+-*":
+            return f"{run}({self._value(node.left)}, {self._value(node.right)})"
+        (left, left_again), (right, right_again) = map(self._twice, (node.left, node.right))
+        doubles = f"{left}.__class__ is {right}.__class__ is float"
+        if _is_exact(node.right):
+            doubles = f"{left}.__class__ is float"
+        elif _is_exact(node.left):
+            doubles = f"{right}.__class__ is float"
+        general = f"{run}({left_again}, {right_again})"
+        return f"({left_again} {node.operator} {right_again} if {doubles} else {general})"
+
+    def _call(self, node: Call) -> str:
+        match node.name, node.arguments:
+            case "IF", (condition, then, otherwise):
+                chosen = self._condition(as_condition(condition), True)
+                return f"({self._value(then)} if {chosen} else {self._value(otherwise)})"
+            case "COALESCE", arguments:
+                return self._coalesce(node, arguments)
+        run, taken = self._run_of(node)
+        return f"{run}({', '.join(map(self._value, taken))})"
+
+    def _coalesce(self, node: Call, arguments: Sequence[Node]) -> str:
+        run = self._shared(first)
+        lines = []
+        for argument in arguments:
+            lines += [f"one = {run}({self._value(argument)})", "if one is not None: return one"]
+        return self._define(node, lines)
+
+    def _run_of(self, node: Call) -> tuple[str, Sequence[Node]]:
+        """What runs for a call, and the arguments that it takes."""
+        function = FUNCTIONS[node.name]
+        if function.prepare is None:
+            assert function.run is not None
+            return self._shared(function.run), node.arguments
+        fixed = [node.arguments[at] for at in function.literals]
+        texts = [str(literal.value) for literal in fixed if isinstance(literal, Literal)]
+        run = function.prepare(*texts, fixed[0].position)
+        return self._name(run), [
+            one for at, one in enumerate(node.arguments) if at not in function.literals
+        ]
+
+    def _outcome(self, node: Node) -> str:
+        """A condition as a value."""
+        lines = [
+            f"if {self._condition(node, True)}: return True",
+            f"if {self._condition(node, False)}: return False",
+        ]
+        return self._define(node, lines)
+
+    # Names.
+
+    def _define(self, node: Node, lines: Iterable[str]) -> str:
+        """The call of a function that consists of `lines`, which compute something of `node`."""
         # Only what it reads is handed on: all variables to all functions would be a square of both.
-        paths = dict.fromkeys(part.path for part in walk(node) if isinstance(part, Identifier))
+        paths = self._reads[id(node)]
         variables = ", ".join([self._variables[path] for path in paths])
         name = f"part{len(self._functions)}"
-        self._functions.append(f"def {name}({variables}):\n    return {condition}\n")
+        body = "".join([f"    {line}\n" for line in lines])
+        self._functions.append(f"def {name}({variables}):\n{body}")
         return f"{name}({variables})"
 
     def _name(self, value: object) -> str:
@@ -91,91 +296,71 @@ class SourceText:
         self.names[name] = value
         return name
 
-    def _operand(self, node: Operand) -> str:
-        if isinstance(node, Identifier):
-            return self._variables[node.path]
-        return self._name(node.value)
+    def _shared(self, run: Callable[..., object]) -> str:
+        """The name of a function, one for all its calls."""
+        found = self._runs.get(run)
+        if found is None:
+            found = self._runs[run] = self._name(run)
+        return found
 
-    def _test(self, node: Node, wanted: bool) -> str:
-        match node:
-            case Compare(operator=operator, left=Literal() as left, right=Identifier() as right):
-                return self._compare(MIRRORED[operator], right, left, wanted)
-            case Compare(operator=operator, left=left, right=right):
-                return self._compare(operator, left, right, wanted)
-            case Between():
-                return self._between(node, wanted)
-            case In():
-                return self._in(node, wanted)
-            case Like(operand=operand, pattern=pattern):
-                test = like(self._patterns.search(str(pattern.value), pattern.position))
-                return f"{self._name(test)}({self._operand(operand)}) is {wanted}"
-            case IsNull(operand=operand):
-                value = self._operand(operand)
-                null = f"({value} is None or {self._name(is_null)}({value}))"
-                return null if wanted else f"not {null}"
-        raise TypeError(f"{node!r} is not a condition")
-
-    def _kind(self, operand: Operand, *literals: Operand) -> str | None:
-        """What all `literals` are, "number" or "text", if a path is tested against just those and
-        the answer may stand in place."""
-        if not self._in_place or not isinstance(operand, Identifier):
-            return None
-        kinds = {_literal_kind(literal) for literal in literals}
-        return kinds.pop() if len(kinds) == 1 else None
-
-    def _compare(self, operator: str, left: Operand, right: Operand, wanted: bool) -> str:
-        value, bound = self._operand(left), self._operand(right)
-        general = f"{self._name(partial(compare, operator))}({value}, {bound})"
-        kind = self._kind(left, right)
-        if kind is None:
-            return f"{general} is {wanted}"
-        fast = f"{value} {'==' if operator == '=' else operator} {bound}"
-        if kind == "number" and operator == "!=":
-            fast = f"({fast} and {value} == {value})"
-        null_passes = operator in ("!=", "<", "<=")
-        return _choose(kind, value, fast, general, wanted, null_passes=null_passes)
-
-    def _between(self, node: Between, wanted: bool) -> str:
-        value, low, high = map(self._operand, (node.operand, node.low, node.high))
-        general = f"{self._name(between)}({value}, {low}, {high})"
-        kind = self._kind(node.operand, node.low, node.high)
-        if kind is None:
-            return f"{general} is {wanted}"
-        return _choose(kind, value, f"{low} <= {value} <= {high}", general, wanted)
-
-    def _in(self, node: In, wanted: bool) -> str:
-        value = self._operand(node.operand)
-        members = [member.value for member in node.members if isinstance(member, Literal)]
-        if len(members) < len(node.members):
-            equal = [Compare("=", node.operand, member) for member in node.members]
-            return f" {'or' if wanted else 'and'} ".join(
-                [f"({self._test(test, wanted)})" for test in equal]
-            )
-        literals = Members(members)
-        general = f"{self._name(literals.contain)}({value})"
-        kind = self._kind(node.operand, *node.members)
-        if kind is None:
-            return f"{general} is {wanted}"
-        among = literals.texts if kind == "text" else literals.numbers
-        return _choose(kind, value, f"{value} in {self._name(among)}", general, wanted)
+    def _twice(self, node: Node) -> tuple[str, str]:
+        """Source of a value where it is needed first, and where it is needed again."""
+        source = self._value(node)
+        if isinstance(node, Identifier | Literal):
+            return source, source
+        name = f"t{self._temporaries}"
+        self._temporaries += 1
+        return f"({name} := {source})", name
 
 
-def _literal_kind(node: Operand) -> str | None:
+def _values_of(node: Node) -> Sequence[Node]:
+    """The parts of a node that it takes as values."""
+    match node:
+        case And() | Or() | Not():
+            return ()
+        case Call("IF", (_, *branches)):
+            return branches
+    return node.children
+
+
+def _equals_one(value: Value, *members: Value) -> Outcome:
+    """Whether a value equals one of others that are not known before."""
+    return any_of(compare("=", value, member) for member in members)
+
+
+def _literal_kind(node: Node) -> str | None:
     if not isinstance(node, Literal) or node.value is None or node.value == "":
         return None
-    return "text" if isinstance(node.value, str) else "number"
+    if isinstance(node.value, str):
+        return "text"
+    return "number" if node.value == node.value else None
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether it is a number that a double holds."""
+    if not isinstance(node, Literal) or node.value.__class__ not in (int, float):
+        return False
+    return node.value.__class__ is float or -_EXACT < node.value < _EXACT
 
 
 def _choose(
-    kind: str, value: str, fast: str, general: str, wanted: bool, *, null_passes: bool = False
+    kind: str,
+    value: tuple[str, str],
+    fast: str,
+    general: str,
+    wanted: bool,
+    *,
+    null_passes: bool = False,
 ) -> str:
     """`fast` for values of that kind, else `general`; both turned to what is `wanted`.
 
-    `null_passes` says that `fast` would be true of '', which is text to Python and NULL here.
+    `value` is its source where it is needed first, and again. `null_passes` says that `fast` would
+    be true of '', which is text to Python and NULL here.
     """
+    again = value[1]
     if not wanted:
         fast, null_passes = f"not {fast}", not null_passes
     if null_passes and kind == "text":
-        fast = f"({fast} and {value} != '')"
-    guard = _GUARDS[kind].format(value)
-    return f"{fast} if {guard} else {value} is not None and {general} is {wanted}"
+        fast = f"({fast} and {again} != '')"
+    guard = _GUARDS[kind].format(*value)
+    return f"{fast} if {guard} else {again} is not None and {general} is {wanted}"

@@ -116,3 +116,21 @@ def is_null(value: Value) -> bool:
     if isinstance(value, list):
         return all(item is None or item == "" for item in value)
     return value is None or value == ""
+
+
+def is_nan(value: Value) -> bool:
+    """Whether it, or an element of it, is the number that is none."""
+    return any(one != one for one in elements(value))
+
+
+def affixed(at_end: bool, value: Value, *members: Value) -> Outcome:
+    """Whether an element of `value`, as text, begins or ends with one of `members`."""
+    affixes = [one for member in members for one in elements(member)]
+    return any_of(_affixed(at_end, one, affix) for one in elements(value) for affix in affixes)
+
+
+def _affixed(at_end: bool, one: Scalar, affix: Scalar) -> Outcome:
+    if one is None or one == "" or affix is None or affix == "":
+        return None
+    text, part = as_text(one), as_text(affix)
+    return text.endswith(part) if at_end else text.startswith(part)

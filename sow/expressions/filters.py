@@ -12,11 +12,24 @@ from typing import Any
 
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
-from sow.expressions.nodes import Compare, Identifier, In, Like, Literal, Node, conjuncts, walk
+from sow.expressions.nodes import (
+    Arithmetic,
+    Call,
+    Compare,
+    Identifier,
+    In,
+    Like,
+    Literal,
+    Node,
+    conjuncts,
+    walk,
+)
 from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.pattern_costs import search_cost
 from sow.paths import Path, Value
 
+_TESTS = Identifier | Arithmetic | Call
+"""What makes the generated text longer."""
 LiteralValue = str | int | float
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
@@ -47,9 +60,8 @@ class Filter:
     def __init__(self, expression: Node, text: str) -> None:
         self.text = text
         self.expression = expression
-        fields = _fields_in(expression)
-        self.paths: tuple[Path, ...] = tuple(dict.fromkeys(fields))
-        self._tests = len(fields)
+        self.paths: tuple[Path, ...] = paths_in(expression)
+        self._tests = sum(isinstance(part, _TESTS) for part in walk(expression))
         self._matches = _compile_matches(expression, self._source())
 
     def _source(self) -> SourceText:
@@ -132,11 +144,16 @@ def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
 
 def paths_in(node: Node) -> tuple[Path, ...]:
     """The distinct paths that a condition reads, in the order of the text."""
-    return tuple(dict.fromkeys(_fields_in(node)))
+    return tuple(dict.fromkeys(part.path for part in walk(node) if isinstance(part, Identifier)))
 
 
-def _fields_in(node: Node) -> list[Path]:
-    return [part.path for part in walk(node) if isinstance(part, Identifier)]
+def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
+    """What gives the value of `node`, given the value of each of `paths_in(node)`."""
+    source = SourceText(paths_in(node))
+    value = source.value(node)
+    text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
+    function: Callable[[Sequence[Value]], Value] = _run(source, text)
+    return function
 
 
 def _compile_matches(expression: Node, source: SourceText) -> Matches:

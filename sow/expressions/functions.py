@@ -1,72 +1,187 @@
-"""The functions of the expression language, and the names of those still to come.
+"""The functions of the expression language: one table, and what a call of them may look like.
 
-A function is one entry of FUNCTIONS with its example, which is documentation and test at once.
-Names are case-blind. A name of AMPS that is not built yet is refused by name; any other unknown
-name is answered with the nearest known one.
+A function is one entry of FUNCTIONS. Its signature and examples are documentation and test at
+once: docs/functions.md and ``GET /v1/functions`` are made of the table. Names are case-blind. What
+AMPS has and this version does not is refused by name; any other unknown name is answered with the
+nearest known one. What functions do stands in the modules beside this one, by what they are about.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 
 from sow.errors import BadFilter, ClientError, NotAvailable, clipped
+from sow.expressions.array_functions import ARRAY_FUNCTIONS
+from sow.expressions.date_functions import DATE_FUNCTIONS
+from sow.expressions.function import ANY, Example, Function
+from sow.expressions.nodes import Call, Literal, Node
+from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
+from sow.expressions.text_functions import TEXT_FUNCTIONS
 from sow.paths import Scalar
 from sow.suggest import nearest
 
+CONSTANTS: dict[str, Scalar] = {"TRUE_VALUE": True, "FALSE_VALUE": False, "NAN_VALUE": math.nan}
+"""Functions without arguments, which always give the same."""
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A function of no arguments that always gives the same value."""
-
-    value: Scalar
-    example: str
-    """A filter that is true of the record ``{"open": true}``."""
-
-
-FUNCTIONS = {
-    "TRUE_VALUE": Constant(True, "/open = TRUE_VALUE()"),
-    "FALSE_VALUE": Constant(False, "/open != FALSE_VALUE()"),
+_SPECIAL = {
+    "COALESCE": Function(
+        "COALESCE(value, ...)",
+        1,
+        ANY,
+        None,
+        "the first value that is not NULL; later ones are not looked at",
+        "NULL if all are NULL",
+        (Example("COALESCE(/none, 'x')", "x"), Example("COALESCE(/none, /none)", None)),
+    ),
+    "IF": Function(
+        "IF(condition, then, otherwise)",
+        3,
+        3,
+        None,
+        "`then` where the condition is true, else `otherwise`; the other is not looked at",
+        "a condition that is NULL counts as not true",
+        (
+            Example("IF(/qty > 2, 'big', 'small')", "big"),
+            Example("IF(/none > 2, 'big', 'small')", "small"),
+        ),
+    ),
+    "TRUE_VALUE": Function(
+        "TRUE_VALUE()", 0, 0, None, "true", "never NULL", (Example("TRUE_VALUE()", True),)
+    ),
+    "FALSE_VALUE": Function(
+        "FALSE_VALUE()", 0, 0, None, "false", "never NULL", (Example("FALSE_VALUE()", False),)
+    ),
+    "NAN_VALUE": Function(
+        "NAN_VALUE()",
+        0,
+        0,
+        None,
+        "the number that is none",
+        "never NULL",
+        (Example("IF(NAN_VALUE() IS NAN, 'none', 'one')", "none"),),
+    ),
 }
 
+FUNCTIONS: dict[str, Function] = dict(
+    sorted(
+        {
+            **_SPECIAL,
+            **NUMERIC_FUNCTIONS,
+            **TEXT_FUNCTIONS,
+            **DATE_FUNCTIONS,
+            **ARRAY_FUNCTIONS,
+        }.items()
+    )
+)
+
 _NAMES = """
-    ABS AMPS_INSTANCE_NAME ARRAY_COUNT ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_TO_STRING AVG BOOKMARK
-    CEILING CHAR_VALUE CLIENT_NAME COALESCE CONCAT CORRELATION_ID COUNT CRC32 DATE DATE_UTC DAY
-    EXP FLOOR GEO_DISTANCE GREATEST IF INSTR INSTR_I LAST_READ LAST_UPDATED LEAST LEFT LENGTH
-    LOG LOG2 LOWER LTRIM MAX MESSAGE_SIZE MIN MONTH NAN_VALUE POWER REGEXP_REPLACE REPLACE
-    REVERSE RIGHT ROUND RTRIM SIGN SOW_KEY SQRT STREQUAL_I STRFTIME STRPTIME SUBSTR SUM
-    TIMEZONEOFFSET TODAY TODAY_UTC TOPIC_NAME TRIM UNIX_TIMESTAMP UPPER VALUE_LOOKUP
-    WIDTH_BUCKET YEAR
+    AMPS_INSTANCE_NAME AVG BOOKMARK CLIENT_NAME CORRELATION_ID COUNT DATE DATE_UTC LAST_READ
+    LAST_UPDATED MAX MESSAGE_SIZE MIN SOW_KEY SUM TIMEZONEOFFSET TODAY TODAY_UTC TOPIC_NAME
+    UNIX_TIMESTAMP VALUE_LOOKUP
 """
 FUNCTIONS_LATER = frozenset(_NAMES.split())
-EXPECTED = f"a path, a literal or a function ({', '.join(FUNCTIONS)})"
+SLIPS = {
+    "ABSOLUTE": "ABS(x)",
+    "CEIL": "CEILING(x)",
+    "CHARINDEX": "INSTR(text, part)",
+    "CHR": "CHAR_VALUE(byte)",
+    "CONCAT_WS": "ARRAY_TO_STRING(list, delimiter, null_text) or CONCAT",
+    "CONTAINS": "INSTR(text, part) != 0",
+    "ENDSWITH": "x ENDS WITH ('text')",
+    "IFNULL": "COALESCE(x, y)",
+    "IIF": "IF(condition, then, otherwise)",
+    "ISNULL": "x IS NULL",
+    "LCASE": "LOWER(text)",
+    "LEN": "LENGTH(text)",
+    "LN": "LOG(x)",
+    "NOW": "UNIX_TIMESTAMP()",
+    "NVL": "COALESCE(x, y)",
+    "POW": "POWER(base, exponent)",
+    "STARTSWITH": "x BEGINS WITH ('text')",
+    "STRLEN": "LENGTH(text)",
+    "SUBSTRING": "SUBSTR(text, position, length)",
+    "UCASE": "UPPER(text)",
+}
+"""What other languages call a function, and how it is written here."""
 
 
-def constant_value(name: str, arguments: int, position: int) -> Scalar:
-    """The value of a call with that many `arguments`; raises BadFilter or NotAvailable."""
-    function = FUNCTIONS.get(name.upper())
+def described_functions() -> list[dict[str, object]]:
+    """All functions for people to read: name, signature, description, what they give where there is
+    no value, and an example with its result."""
+    return [
+        {
+            "name": name,
+            "signature": function.signature,
+            "description": function.about,
+            "null": function.null,
+            "example": function.examples[0].expression,
+            "result": function.examples[0].result,
+        }
+        for name, function in FUNCTIONS.items()
+    ]
+
+
+def called(name: str, arguments: Sequence[Node], position: int) -> Node:
+    """The call of `name` with `arguments`, or the literal that it comes to.
+
+    Raises BadFilter or NotAvailable at `position`, or at the argument that cannot be.
+    """
+    upper = name.upper()
+    function = FUNCTIONS.get(upper)
     if function is None:
         raise _unknown(name, position)
-    if arguments:
+    if not function.least <= len(arguments) <= function.most:
         raise BadFilter(
-            f"function {name} takes no arguments; write {name}()",
+            f"function {upper} takes {_count(function)}; {len(arguments)} are given: write "
+            f"{function.signature}",
             position=position,
-            expected=f"{name}()",
+            expected=function.signature,
         )
-    return function.value
+    if upper in CONSTANTS:
+        return Literal(CONSTANTS[upper], position=position)
+    for at in function.literals:
+        _check_literal(function, arguments[at])
+    return Call(upper, tuple(arguments), position=position)
+
+
+def _check_literal(function: Function, argument: Node) -> None:
+    if not (isinstance(argument, Literal) and isinstance(argument.value, str) and argument.value):
+        raise BadFilter(
+            f"{function.signature} wants its pattern or format as a quoted text that is not empty, "
+            "since it is read once and not with every message",
+            position=argument.position,
+            expected="a quoted text",
+        )
+
+
+def _count(function: Function) -> str:
+    if not function.most:
+        return "no arguments"
+    least, most = function.least, function.most
+    if most == ANY:
+        return f"{least} arguments or more"
+    several = f"{least} argument{'s' if most > 1 else ''}"
+    return several if least == most else f"{least} to {most} arguments"
 
 
 def _unknown(name: str, position: int) -> ClientError:
-    if name.upper() in FUNCTIONS_LATER:
+    upper = name.upper()
+    if upper in FUNCTIONS_LATER:
         return NotAvailable(
-            f"function {name.upper()} is not available yet; those of filters are "
-            f"{', '.join(FUNCTIONS)}",
+            f"function {upper} is not available yet; those that are stand in docs/functions.md",
             position=position,
-            expected=EXPECTED,
+            expected="a function that is available",
         )
-    known = sorted(FUNCTIONS_LATER | FUNCTIONS.keys())
-    near = nearest(name, known) or ""
+    if upper in SLIPS:
+        return BadFilter(
+            f"there is no function {upper}; write {SLIPS[upper]}",
+            position=position,
+            expected=SLIPS[upper],
+        )
+    near = nearest(name, sorted(FUNCTIONS_LATER | FUNCTIONS.keys())) or ""
     later = ", which is not available yet" if near in FUNCTIONS_LATER else ""
-    hint = f"did you mean {near}{later}?" if near else f"known are {', '.join(FUNCTIONS)}"
+    hint = f"did you mean {near}{later}?" if near else "known are those of docs/functions.md"
     return BadFilter(
         f"there is no function {clipped(name)}; {hint}",
         position=position,
-        expected=EXPECTED if later or not near else near,
+        expected="a function that is available" if later or not near else near,
     )

@@ -1,10 +1,11 @@
 """The parts of an expression: what a filter says, without how it is read or run.
 
-A node is a value (Identifier, Literal) or a condition (all others). Conditions have three
-outcomes: true, false and unknown. Synonyms are gone: ``==`` is ``=``, ``<>`` is ``!=``, ``NOT IN``
-is a Not around an In, a chain of ANDs is one And. A node knows its 0-based character `position`
-in the text it was read from; equality ignores it. `str(node)` is text that parses to the same
-node again.
+A node is a value (Identifier, Literal, Arithmetic, Call) or a condition (all others), and either
+may stand where the other is asked for: a condition as a value is true, false or NULL, a value as a
+condition is that it differs from 0. Conditions have three outcomes: true, false and unknown.
+Synonyms are gone: ``==`` is ``=``, ``<>`` is ``!=``, ``NOT IN`` is a Not around an In, a chain of
+ANDs is one And. A node knows its 0-based character `position` in the text it was read from;
+equality ignores it. `str(node)` is text that parses to the same node again.
 """
 
 import math
@@ -37,6 +38,11 @@ class Identifier(Node):
     path: Path
 
     def __str__(self) -> str:
+        if any("/" in step or "]" in step for step in self.path.steps):
+            # Only JSONPath can say such a name.
+            quoted = [f'["{s}"]' if "'" in s else f"['{s}']" for s in self.path.steps]
+            text = "$" + "".join(quoted)
+            return text if self.path.index is None else f"{text}[{self.path.index}]"
         text = "/" + "/".join(self.path.steps)
         if not all(_PLAIN_STEP.match(step) for step in self.path.steps):
             text = f"[{text}]"
@@ -55,6 +61,8 @@ class Literal(Node):
                 return "NULL"
             case bool():
                 return "TRUE_VALUE()" if self.value else "FALSE_VALUE()"
+            case float() if math.isnan(self.value):
+                return "NAN_VALUE()"
             case str():
                 escaped = self.value.replace("\\", "\\\\").replace("'", "\\'")
                 return f"'{escaped}'"
@@ -63,16 +71,13 @@ class Literal(Node):
         return repr(self.value)
 
 
-Operand = Identifier | Literal
-
-
 @dataclass(frozen=True)
-class Compare(Node):
-    """`left operator right`, the operator being one of ``= != < <= > >=``."""
+class Arithmetic(Node):
+    """`left operator right`, the operator being one of ``+ - * / %``."""
 
     operator: str
-    left: Operand
-    right: Operand
+    left: Node
+    right: Node
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -80,16 +85,49 @@ class Compare(Node):
         return self.left, self.right
 
     def __str__(self) -> str:
-        return f"{self.left} {self.operator} {self.right}"
+        return f"({_operand(self.left)} {self.operator} {_operand(self.right)})"
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """What the function of the upper-case name `name` gives for `arguments`."""
+
+    name: str
+    arguments: tuple[Node, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The arguments."""
+        return self.arguments
+
+    def __str__(self) -> str:
+        return f"{self.name}({_listed(self.arguments)})"
+
+
+@dataclass(frozen=True)
+class Compare(Node):
+    """`left operator right`, the operator being one of ``= != < <= > >=``."""
+
+    operator: str
+    left: Node
+    right: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The two sides."""
+        return self.left, self.right
+
+    def __str__(self) -> str:
+        return f"{_operand(self.left)} {self.operator} {_operand(self.right)}"
 
 
 @dataclass(frozen=True)
 class Between(Node):
     """`operand` lies from `low` to `high`, both included."""
 
-    operand: Operand
-    low: Operand
-    high: Operand
+    operand: Node
+    low: Node
+    high: Node
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -97,15 +135,16 @@ class Between(Node):
         return self.operand, self.low, self.high
 
     def __str__(self) -> str:
-        return f"{self.operand} BETWEEN {self.low} AND {self.high}"
+        low, high = _operand(self.low), _operand(self.high)
+        return f"{_operand(self.operand)} BETWEEN {low} AND {high}"
 
 
 @dataclass(frozen=True)
 class In(Node):
     """`operand` equals one of `members`."""
 
-    operand: Operand
-    members: tuple[Operand, ...]
+    operand: Node
+    members: tuple[Node, ...]
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -113,14 +152,14 @@ class In(Node):
         return self.operand, *self.members
 
     def __str__(self) -> str:
-        return f"{self.operand} IN ({', '.join(map(str, self.members))})"
+        return f"{_operand(self.operand)} IN ({_listed(self.members)})"
 
 
 @dataclass(frozen=True)
 class Like(Node):
     """The regular expression `pattern`, a string literal, is found in `operand`."""
 
-    operand: Operand
+    operand: Node
     pattern: Literal
 
     @property
@@ -129,14 +168,32 @@ class Like(Node):
         return self.operand, self.pattern
 
     def __str__(self) -> str:
-        return f"{self.operand} LIKE {self.pattern}"
+        return f"{_operand(self.operand)} LIKE {self.pattern}"
+
+
+@dataclass(frozen=True)
+class Affix(Node):
+    """`operand` as text begins, or with `at_end` ends, with one of `members`."""
+
+    operand: Node
+    members: tuple[Node, ...]
+    at_end: bool
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The operand and the members."""
+        return self.operand, *self.members
+
+    def __str__(self) -> str:
+        word = "ENDS" if self.at_end else "BEGINS"
+        return f"{_operand(self.operand)} {word} WITH ({_listed(self.members)})"
 
 
 @dataclass(frozen=True)
 class IsNull(Node):
     """`operand` has no value. Never unknown."""
 
-    operand: Operand
+    operand: Node
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -144,7 +201,22 @@ class IsNull(Node):
         return (self.operand,)
 
     def __str__(self) -> str:
-        return f"{self.operand} IS NULL"
+        return f"{_operand(self.operand)} IS NULL"
+
+
+@dataclass(frozen=True)
+class IsNan(Node):
+    """`operand` is the number that is none. Never unknown."""
+
+    operand: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The operand."""
+        return (self.operand,)
+
+    def __str__(self) -> str:
+        return f"{_operand(self.operand)} IS NAN"
 
 
 @dataclass(frozen=True)
@@ -192,6 +264,30 @@ class Or(Node):
         return _joined(self.operands, " OR ")
 
 
+VALUES = Identifier | Literal | Arithmetic | Call
+"""Kinds of nodes that are values; all others are conditions."""
+
+
+def as_condition(node: Node) -> Node:
+    """The node itself, or for a value the condition that it is neither 0 nor NULL."""
+    if isinstance(node, VALUES):
+        return Compare("!=", node, Literal(0, position=node.position), position=node.position)
+    return node
+
+
+def _operand(node: Node) -> str:
+    """A part of which a value is wanted, in parentheses where it is a condition."""
+    return str(node) if isinstance(node, VALUES) else f"({node})"
+
+
+def _listed(nodes: tuple[Node, ...]) -> str:
+    parts = []
+    # A loop, not a comprehension: fewer frames for each level of nesting.
+    for node in nodes:
+        parts.append(str(node))
+    return ", ".join(parts)
+
+
 def _joined(operands: tuple[Node, ...], word: str) -> str:
     """The parts in a row, in parentheses where they would otherwise fall apart."""
     parts = []
@@ -211,7 +307,8 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def below(node: Node, levels: int) -> Node | None:
-    """The first condition that lies under more than so many others, if any; not recursive."""
+    """The first part that lies under more than so many others, but for paths and literals; not
+    recursive."""
     layer: list[Node] = [node]
     for _ in range(levels):
         layer = [

@@ -8,13 +8,13 @@ first, errors put into words after. Says nothing about what nodes mean.
 import re
 from functools import cache
 from importlib.resources import files
-from typing import cast
+from typing import NamedTuple, cast
 
 from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from sow.errors import TooLarge
-from sow.expressions.builder import Builder, as_condition
-from sow.expressions.nodes import Identifier, Node, below, walk
+from sow.expressions.builder import Builder, Construction
+from sow.expressions.nodes import Identifier, Node, as_condition, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
@@ -23,8 +23,13 @@ compiling takes some 5 ms a KiB (docs/limits.md)."""
 EXPRESSION_DEPTH_MAX = 200
 """Levels of a filter, unless Limits/FilterDepth says otherwise. More than any program writes, and
 below what Python's stack takes."""
+FIELD_BYTES_MAX = 4096
+"""Of a field construction. One is written by an operator, and runs for every message."""
+FIELD_DEPTH_MAX = 100
+"""Levels of a field construction."""
 FIELDS_MAX = 256
-"""Distinct fields of a filter: each is read of every message, at the cost of whoever publishes."""
+"""Distinct fields of an expression: each is read of every message, at the cost of whoever
+publishes."""
 # Printing and compiling a node take a few frames of Python's stack for each level.
 _DEPTH_CEILING = 250
 
@@ -42,53 +47,76 @@ def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = EXPRESSION_
     built yet, TooLarge for more than `bytes_max` bytes, `depth_max` levels of nesting (250 are
     the most that can be allowed) or FIELDS_MAX fields.
     """
-    encoded = text.encode(errors="surrogatepass")
-    size = len(encoded)
-    if size > bytes_max:
-        raise TooLarge(
-            f"the filter has {size} bytes and the limit is {bytes_max}; shorten it",
-            position=len(encoded[:bytes_max].decode(errors="ignore")),
-            expected=f"at most {bytes_max} bytes",
-        )
-    depth_max = min(depth_max, _DEPTH_CEILING)
-    _check_parentheses(text, depth_max)
-    try:
-        node = as_condition(cast(Node, _parser().parse(text)))
-    except UnexpectedInput as error:
-        raise syntax_error(text, position_of(error, text), _accepted(error)) from None
-    if (deepest := below(node, depth_max)) is not None:
-        raise _too_deep(depth_max, deepest.position)
-    _check_fields(node)
+    limits = _Limits("filter", bytes_max, min(depth_max, _DEPTH_CEILING))
+    node = as_condition(cast(Node, _read(text, "start", limits)))
+    limits.check(node)
     return node
 
 
-def _check_fields(node: Node) -> None:
+def parse_field(text: str) -> Construction:
+    """The field construction that `text` states; raises what `parse` does."""
+    limits = _Limits("field", FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
+    construction = cast(Construction, _read(text, "field", limits))
+    limits.check(construction.value)
+    return construction
+
+
+def _read(text: str, start: str, limits: "_Limits") -> object:
+    limits.check_text(text)
+    try:
+        return cast(object, _parser().parse(text, start=start))
+    except UnexpectedInput as error:
+        raise syntax_error(text, position_of(error, text), _accepted(error), limits.what) from None
+
+
+class _Limits(NamedTuple):
+    """How large an expression may be; `what` it is called."""
+
+    what: str
+    bytes_max: int
+    depth_max: int
+
+    def check_text(self, text: str) -> None:
+        """Refuse what need not be read to be too large."""
+        encoded = text.encode(errors="surrogatepass")
+        size = len(encoded)
+        if size > self.bytes_max:
+            raise TooLarge(
+                f"the {self.what} has {size} bytes and the limit is {self.bytes_max}; shorten it",
+                position=len(encoded[: self.bytes_max].decode(errors="ignore")),
+                expected=f"at most {self.bytes_max} bytes",
+            )
+        level = 0
+        for found in _STRING_OR_PARENTHESIS.finditer(text):
+            level += (found[0] == "(") - (found[0] == ")")
+            if level > self.depth_max:
+                raise self._too_deep(found.start())
+
+    def check(self, node: Node) -> None:
+        """Refuse what nests too deeply, or reads too much."""
+        if (deepest := below(node, self.depth_max)) is not None:
+            raise self._too_deep(deepest.position)
+        _check_fields(node, self.what)
+
+    def _too_deep(self, position: int) -> TooLarge:
+        return TooLarge(
+            f"the {self.what} nests deeper than the limit of {self.depth_max} levels; flatten it",
+            position=position,
+            expected=f"at most {self.depth_max} levels",
+        )
+
+
+def _check_fields(node: Node, what: str) -> None:
     paths = set()
     for part in walk(node):
         if isinstance(part, Identifier):
             paths.add(part.path)
             if len(paths) > FIELDS_MAX:
                 raise TooLarge(
-                    f"the filter names more than {FIELDS_MAX} different fields; name fewer",
+                    f"the {what} names more than {FIELDS_MAX} different fields; name fewer",
                     position=part.position,
                     expected=f"at most {FIELDS_MAX} different fields",
                 )
-
-
-def _check_parentheses(text: str, depth_max: int) -> None:
-    level = 0
-    for found in _STRING_OR_PARENTHESIS.finditer(text):
-        level += (found[0] == "(") - (found[0] == ")")
-        if level > depth_max:
-            raise _too_deep(depth_max, found.start())
-
-
-def _too_deep(depth_max: int, position: int) -> TooLarge:
-    return TooLarge(
-        f"the filter nests deeper than the limit of {depth_max} levels; flatten it",
-        position=position,
-        expected=f"at most {depth_max} levels",
-    )
 
 
 def position_of(error: UnexpectedInput, text: str) -> int:
@@ -107,4 +135,7 @@ def _accepted(error: UnexpectedInput) -> frozenset[str]:
 @cache
 def _parser() -> Lark:
     grammar = files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", maybe_placeholders=True, transformer=Builder())
+    starts = ["start", "field"]
+    return Lark(
+        grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=Builder()
+    )

@@ -11,11 +11,7 @@ from collections.abc import Set
 from sow.errors import BadFilter, ClientError, NotAvailable, clipped, shown
 
 _NOT_BUILT = (
-    (re.compile(r"[-+*%]|/(?=[\s(]|\Z)|MOD\b", re.I), "arithmetic {!r}"),
-    (re.compile(r"(?:BEGINS|ENDS)\s+WITH\b", re.I), "{}"),
-    (re.compile(r"NAN\b", re.I), "IS {}"),
     (re.compile(r"OF\s+(?:CURRENT|PREVIOUS)\b", re.I), "{}"),
-    (re.compile(r"(?:AS|HINT)\b", re.I), "{}"),
     (re.compile(r"\[(?!/)[^\]]*\]"), "the topic qualifier {}"),
 )
 
@@ -27,49 +23,91 @@ _SLIPS = (
     (re.compile(r"false\b", re.I), "write FALSE_VALUE()"),
     (re.compile(r"r?['\"]", re.I), "the string has no closing quote"),
     (re.compile(r"/(?=/)"), "a path has one '/' before each name, as in /order/id"),
-    (re.compile(r"\$[.\[]"), "a filter names fields like /order/id"),
+    (re.compile(r"\$[.\[]"), "a path is written like /order/id or $.order.id"),
+    (re.compile(r"(?:BEGINS|ENDS)\b", re.I), "write BEGINS WITH ('text') or ENDS WITH ('text')"),
+    (re.compile(r"CONTAINS\b", re.I), "write INSTR(/name, 'text') != 0"),
+    (re.compile(r"ILIKE\b", re.I), "write LIKE '(?i)pattern'"),
+    (re.compile(r"(?:AS|HINT)\b", re.I), "only a field that is made has AS and HINT"),
+    (re.compile(r"CASE\b", re.I), "write IF(condition, then, otherwise)"),
 )
 
 _WORD = re.compile(r"[^\W\d][\w./]*")
 _SHOWN = re.compile(r"\w+|\S|\Z")
 
 _STARTS_OF_A_VALUE = frozenset(
-    ["PATH", "BRACKETED", "NUMBER", "STRING", "RAW", "NULL", "FUNCTION", "LPAR", "NOT"]
+    [
+        "PATH",
+        "BRACKETED",
+        "JSONPATH",
+        "NUMBER",
+        "STRING",
+        "RAW",
+        "NULL",
+        "FUNCTION",
+        "LPAR",
+        "NOT",
+        "PLUS",
+        "MINUS",
+    ]
 )
-_OPERATORS = frozenset(["COMPARISON", "_BETWEEN", "_IN", "_LIKE", "_IS", "NOT"])
+_OPERATORS = frozenset(
+    [
+        "COMPARISON",
+        "_BETWEEN",
+        "_IN",
+        "_LIKE",
+        "_BEGINS",
+        "_ENDS",
+        "_IS",
+        "NOT",
+        "PLUS",
+        "MINUS",
+        "TIMES",
+        "DIVIDE",
+        "MODULO",
+    ]
+)
 _HUMAN = {
     "PATH": "a path, a literal or '('",
-    "COMPARISON": "an operator (= != < <= > >= IN, LIKE, BETWEEN, IS)",
+    "COMPARISON": "an operator (= != < <= > >= + - * / % IN, LIKE, BETWEEN, BEGINS WITH, "
+    "ENDS WITH, IS)",
     "LPAR": "'('",
     "NOT": "NOT",
     "NULL": "NULL",
+    "_AS": "AS",
+    "_HINT": "HINT",
+    "HINT": "OPTIONAL or SET_CURRENT",
+    "_NAN": "NAN",
     "_BETWEEN": "BETWEEN",
     "_IN": "IN",
     "_LIKE": "LIKE",
+    "_BEGINS": "BEGINS WITH",
+    "_ENDS": "ENDS WITH",
     "_AND": "AND",
     "_OR": "OR",
     "COMMA": "','",
     "RPAR": "')'",
-    "$END": "the end of the filter",
+    "$END": "the end of the {}",
 }
 
 
-def syntax_error(text: str, position: int, accepted: Set[str]) -> ClientError:
+def syntax_error(text: str, position: int, accepted: Set[str], kind: str = "filter") -> ClientError:
     """The error for `text`, which could not be read on at `position`.
 
-    `accepted` names the terminals of the grammar that would have been understood there.
+    `accepted` names the terminals of the grammar that would have been understood there, `kind` what
+    the text is.
     """
-    expected = in_words(accepted)
+    expected = in_words(accepted, kind)
     for pattern, name in _NOT_BUILT:
         if found := pattern.match(text, position):
             named = clipped(" ".join(found[0].split()))
             return NotAvailable(
-                f"{name.format(named)} is not available yet (position {position} of the filter)",
+                f"{name.format(named)} is not available yet (position {position} of the {kind})",
                 position=position,
                 expected=expected,
             )
     found = _SHOWN.search(text, position)
-    what = shown(found[0]) if found and found[0] else "the end of the filter"
+    what = shown(found[0]) if found and found[0] else f"the end of the {kind}"
     hint = _hint(text, position, "PATH" in accepted)
     return BadFilter(
         f"{what} at position {position} is not understood: " + (hint or f"expected {expected}"),
@@ -89,12 +127,12 @@ def _hint(text: str, position: int, value_wanted: bool) -> str:
     return ""
 
 
-def in_words(accepted: Set[str]) -> str:
+def in_words(accepted: Set[str], kind: str = "filter") -> str:
     """What the terminals mean to a reader: "a path, a literal or '('", "AND or OR"."""
     left = set(accepted)
     if "PATH" in left:
         left = left - _STARTS_OF_A_VALUE | {"PATH"}
     if "COMPARISON" in left:
         left = left - _OPERATORS | {"COMPARISON"}
-    words = [word for terminal, word in _HUMAN.items() if terminal in left]
+    words = [word.format(kind) for terminal, word in _HUMAN.items() if terminal in left]
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

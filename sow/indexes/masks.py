@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from sow.expressions import (
     MIRRORED,
+    Affix,
     And,
     Between,
     Compare,
     Filter,
     Identifier,
     In,
+    IsNan,
     IsNull,
     Like,
     Literal,
@@ -168,7 +170,12 @@ def tests(node: Node) -> Iterator[Node]:
 
 
 def is_columnar(node: Node) -> bool:
-    """Whether masks can be made of a condition: it reads fields, each test at most one."""
+    """Whether masks can be made of a condition: it reads fields, each test at most one and as it
+    is, since what is calculated of a field may have a value where the field has none."""
+    plain = (Identifier, Literal)
+    for test in tests(node):
+        if isinstance(test, IsNan) or not all(isinstance(part, plain) for part in test.children):
+            return False
     return max(len(paths_in(test)) for test in tests(node)) == 1
 
 
@@ -207,7 +214,7 @@ def number_mask(node: Node, numbers: Numbers, wanted: bool) -> Mask:
             return above & below if wanted else above | below
         case In(Identifier(), members) if all(isinstance(member, Literal) for member in members):
             return _member(numbers, [m.value for m in members if isinstance(m, Literal)], wanted)
-        case Like() | Compare() | Between() | In():
+        case Like() | Affix() | Compare() | Between() | In():
             raise Unanswerable
     raise AssertionError(f"{node} is no test")
 

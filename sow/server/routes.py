@@ -15,6 +15,7 @@ from sow import __version__
 from sow.budget import Budget
 from sow.commands import COMMANDS, OPTIONS, Option
 from sow.errors import NotAvailable
+from sow.expressions import described_functions
 from sow.media_types import JSON
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
@@ -113,6 +114,9 @@ def routes(
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(description(table)), content_type=JSON)
 
+    async def functions(_request: web.Request) -> web.Response:
+        return web.Response(body=orjson.dumps(described_functions()), content_type=JSON)
+
     async def console(_request: web.Request) -> web.Response:
         raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
 
@@ -184,6 +188,7 @@ def routes(
         Route("POST", "/v1/config/reload", http.reload, "Read config.xml again", ("allow_loss",)),
         Route("GET", WEBSOCKET, doors.websocket.handle, "WebSocket"),
         Route("GET", "/", console, "The console (not available yet)"),
+        Route("GET", "/v1/functions", functions, "The functions of filters and fields"),
         Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),
         Route("GET", "/metrics", metrics, "Prometheus metrics"),
         Route("GET", "/healthz", alive, "The process is alive"),

@@ -2,7 +2,22 @@
 
 from hypothesis import strategies as st
 
-from sow.expressions import And, Between, Compare, Identifier, In, IsNull, Like, Literal, Not, Or
+from sow.expressions import (
+    Affix,
+    And,
+    Arithmetic,
+    Between,
+    Call,
+    Compare,
+    Identifier,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
 from sow.paths import Path
 
 PATHS = [Path(("a",)), Path(("b", "c")), Path(("a",), 0), Path(("odd name",)), Path(("x*y",), 2)]
@@ -19,8 +34,24 @@ records = st.fixed_dictionaries(dict.fromkeys(PATHS, values))
 
 identifiers = st.sampled_from(PATHS).map(Identifier)
 literals = st.one_of(texts, numbers, st.none(), st.booleans()).map(Literal)
-operands = st.one_of(identifiers, literals)
+simple = st.one_of(identifiers, literals)
+
+
+def _calculated(parts: st.SearchStrategy) -> st.SearchStrategy:
+    one = st.tuples(parts)
+    some = st.lists(parts, min_size=1, max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(Arithmetic, st.sampled_from("+-*/%"), parts, parts),
+        st.builds(Call, st.sampled_from(["ABS", "LENGTH", "ARRAY_COUNT"]), one),
+        st.builds(Call, st.sampled_from(["CONCAT", "COALESCE"]), some),
+        st.builds(Call, st.just("IF"), st.tuples(parts, parts, parts)),
+        st.builds(Compare, operators, parts, parts),
+        st.builds(Not, st.builds(IsNull, parts)),
+    )
+
+
 operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+operands = st.one_of(simple, st.recursive(simple, _calculated, max_leaves=5))
 patterns = st.sampled_from(["A", "^a", "b$", "5|1", r"^\d", "it's", "e.*a"]).map(Literal)
 
 tests = st.one_of(
@@ -34,6 +65,8 @@ tests = st.one_of(
     st.builds(In, identifiers, st.lists(numbers.map(Literal), min_size=1, max_size=4).map(tuple)),
     st.builds(Like, operands, patterns),
     st.builds(IsNull, operands),
+    st.builds(IsNan, operands),
+    st.builds(Affix, operands, st.lists(operands, min_size=1).map(tuple), st.booleans()),
 )
 
 

@@ -2,9 +2,19 @@
 
 import pytest
 
-from sow.errors import BadFilter, NotAvailable
-from sow.expressions.builder import as_condition
-from sow.expressions.nodes import Compare, Identifier, Literal, Not, walk
+from sow.errors import BadFilter
+from sow.expressions.nodes import (
+    Affix,
+    Arithmetic,
+    Call,
+    Compare,
+    Identifier,
+    IsNan,
+    Literal,
+    Not,
+    as_condition,
+    walk,
+)
 from sow.expressions.parser import parse
 from sow.paths import INDEX_DIGITS_MAX, Path
 
@@ -64,10 +74,31 @@ def test_a_value_as_a_condition_says_that_it_is_not_zero():
     assert as_condition(Not(condition)) == Not(condition)
 
 
-def test_a_condition_is_no_value_yet():
-    with pytest.raises(NotAvailable, match="a condition as a value") as caught:
-        parse("/a = (/b = 1)")
-    assert caught.value.position == 6
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("/b + 1", Arithmetic("+", Identifier(Path(("b",))), Literal(1))),
+        ("-/b", Arithmetic("*", Literal(-1), Identifier(Path(("b",))))),
+        ("5 MOD -3", Arithmetic("%", Literal(5), Literal(-3))),
+        ("1 - 2 - 3", Arithmetic("-", Arithmetic("-", Literal(1), Literal(2)), Literal(3))),
+        ("1 + 2 * 3", Arithmetic("+", Literal(1), Arithmetic("*", Literal(2), Literal(3)))),
+        ("abs(/b)", Call("ABS", (Identifier(Path(("b",))),))),
+        ("(/b = 1)", Compare("=", Identifier(Path(("b",))), Literal(1))),
+        ("$.b.c[2]", Identifier(Path(("b", "c"), 2))),
+        ("$['odd name'][\"it's\"]", Identifier(Path(("odd name", "it's")))),
+    ],
+)
+def test_values(text, value):
+    assert parse(f"/a = {text}").right == value
+    assert parse(str(parse(f"/a = {text}"))).right == value
+
+
+def test_affixes_and_numbers_that_are_none():
+    assert parse("/a BEGINS WITH ('x', /b)") == Affix(
+        A, (Literal("x"), Identifier(Path(("b",)))), at_end=False
+    )
+    assert parse("/a NOT ENDS WITH ('x')") == Not(Affix(A, (Literal("x"),), at_end=True))
+    assert parse("/a IS NOT NAN") == Not(IsNan(A))
 
 
 @pytest.mark.parametrize("pattern", ["''", "5", "/b", "NULL"])

@@ -1,20 +1,85 @@
+"""The table of functions: each does what its examples say; others are refused by name."""
+
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sow.errors import BadFilter, NotAvailable
-from sow.expressions import compile_filter
-from sow.expressions.functions import FUNCTIONS, FUNCTIONS_LATER
+from sow.errors import BadFilter, ClientError, NotAvailable
+from sow.expressions import compile_fields, compile_filter
+from sow.expressions.function import EXAMPLE_RECORD
+from sow.expressions.functions import FUNCTIONS, FUNCTIONS_LATER, SLIPS
+
+EXAMPLES = [(name, example) for name in FUNCTIONS for example in FUNCTIONS[name].examples]
+values = st.sampled_from(
+    [
+        None,
+        "",
+        "a",
+        "5",
+        " 5",
+        5,
+        2.5,
+        True,
+        [],
+        [None, 3],
+        ["7", 1],
+        -3,
+        0,
+        10**400,
+        1e308,
+        math.inf,
+        -math.inf,
+        math.nan,
+        "é",
+        "%",
+        "2023-01-01",
+        2**63,
+        -(10**18),
+    ]
+)
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_the_example_of_a_function_holds(name):
-    example = FUNCTIONS[name].example
-    assert name in example
-    assert compile_filter(example).truth([True]) is True
+def value(expression, record):
+    return compile_fields([f"{expression} AS /out"]).apply(record)["out"]
 
 
-@pytest.mark.parametrize("text", ["UPPER(/a) = 'X'", "upper(/a) = 'X'"])
+@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[e.expression for _, e in EXAMPLES])
+def test_a_function_does_what_its_example_says(name, example):
+    found = value(example.expression, EXAMPLE_RECORD)
+    assert (found, type(found)) == (example.result, type(example.result))
+    assert name in example.expression
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_can_be_called_as_its_signature_says(name):
+    function = FUNCTIONS[name]
+    assert function.signature.startswith(f"{name}(")
+    assert function.about
+    assert function.null
+
+
+def call_of(name, count):
+    """A call with so many arguments, and the paths of those that are not literals."""
+    function = FUNCTIONS[name]
+    given_by_place = dict.fromkeys(function.literals, "'%Y-%m-%d'")
+    return f"{name}({', '.join(given_by_place.get(at, f'/a{at}') for at in range(count))})"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(data=st.data())
+def test_no_function_raises_whatever_it_is_given(name, data):
+    function = FUNCTIONS[name]
+    count = data.draw(st.integers(function.least, min(function.most, function.least + 2)))
+    record = {f"a{at}": data.draw(values) for at in range(count)}
+    filtered = compile_filter(f"{call_of(name, count)} IS NULL")
+    assert filtered.truth([record.get(path.steps[0]) for path in filtered.paths]) in (True, False)
+
+
+@pytest.mark.parametrize("text", ["TOPIC_NAME() = 'X'", "topic_name() = 'X'"])
 def test_a_function_still_to_come_is_refused_by_name(text):
-    with pytest.raises(NotAvailable, match="function UPPER is not available yet"):
+    with pytest.raises(NotAvailable, match="function TOPIC_NAME is not available yet"):
         compile_filter(text)
 
 
@@ -24,15 +89,49 @@ def test_an_unknown_function_is_answered_with_the_nearest():
     assert error.value.position == 5
 
 
-def test_an_unknown_function_like_no_other_is_answered_with_those_there_are():
-    with pytest.raises(BadFilter, match="known are TRUE_VALUE, FALSE_VALUE"):
+def test_an_unknown_function_like_no_other_is_answered_with_where_they_stand():
+    with pytest.raises(BadFilter, match=r"known are those of docs/functions\.md"):
         compile_filter("XQZ9() = 1")
 
 
-def test_arguments_that_a_function_does_not_take_are_refused():
-    with pytest.raises(BadFilter, match=r"write TRUE_VALUE\(\)"):
-        compile_filter("TRUE_VALUE(1)")
+@pytest.mark.parametrize("name", SLIPS)
+def test_what_other_languages_call_a_function_is_answered_with_our_form(name):
+    with pytest.raises(BadFilter) as caught:
+        compile_filter(f"{name}(/a, /b) = 1")
+    assert caught.value.expected == SLIPS[name]
+    assert name not in FUNCTIONS.keys() | FUNCTIONS_LATER
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("TRUE_VALUE(1)", r"takes no arguments; 1 are given: write TRUE_VALUE\(\)"),
+        ("ABS() = 1", r"takes 1 argument; 0 are given: write ABS\(x\)"),
+        ("SUBSTR('a') = 1", r"takes 2 to 3 arguments; 1 are given"),
+        ("CONCAT() = 1", r"takes 1 arguments or more; 0 are given"),
+        ("STRPTIME(/a, /b) = 1", "format as a quoted text"),
+        ("REGEXP_REPLACE(/a, '(', 'x') = 1", "regular expressions in RE2 syntax"),
+        ("STRFTIME('%Q', /a) = 1", "%Q is not known"),
+        ("STRPTIME(/a, '%Y %Y') = 1", "names something twice"),
+        ("STRFTIME('%', /a) = 1", "is not known"),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused(text, why):
+    with pytest.raises(BadFilter, match=why):
+        compile_filter(text)
 
 
 def test_nothing_is_both_built_and_still_to_come():
     assert not FUNCTIONS_LATER & FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("levels", [50, 150])
+def test_texts_that_double_do_not_take_the_memory_of_all(levels):
+    text = "/a"
+    for _ in range(12):
+        text = f"CONCAT({text}, {text})"
+    compiled = compile_filter(f"LENGTH({text}) > 0")
+    assert compiled.truth(["x" * 200]) is True
+    assert compiled.truth(["x" * 1000]) is None
+    with pytest.raises(ClientError):
+        compile_filter(f"{'CONCAT(' * levels * 5}/a{')' * levels * 5} = 1")

@@ -44,6 +44,15 @@ def conditions(draw: st.DrawFn) -> str:
                 f"{field} IS NULL",
                 f"{field} LIKE '{draw(st.sampled_from(['a', '5', '^a$', '[0-9]']))}'",
                 f"{field} {draw(OPERATORS)} {draw(FIELDS)}",
+                f"{field} BEGINS WITH ({members})",
+                f"{field} ENDS WITH ({members})",
+                f"{field} IS NAN",
+                f"{field} {draw(st.sampled_from('+-*/%'))} {literal} = {other}",
+                f"COALESCE({field}, {literal}) = {other}",
+                f"IF({field} = {literal}, 1, 2) = 2",
+                f"({field} = {literal}) IS NULL",
+                f"LENGTH({field}) = 1",
+                f"{literal} IN ({field}, {draw(FIELDS)} * 1)",
                 "1 = 1",
             ]
         )

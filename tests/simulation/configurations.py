@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sow.definitions import ConflatedTopic, Merge, Topic
 from tests.core.harness import SECOND
-from tests.simulation.model import test_of
+from tests.simulation.model import CALCULATED, test_of
 
 MS = 1000
 EXPIRES_US = 3 * SECOND
@@ -45,7 +45,7 @@ FOLLOWED = (
     *("t", "e", "off", "news", "always", "end", "match", "sums", "t-C", "t-tick", "t-CC"),
     *("^(t|e|end)$", "^/desk/.$", "^/desk/.-C$", "^t-", "^/log/.$", "^(off|/log/.)$"),
 )
-FILTERS = (None, None, "/v > 4", "/v > 7", "/v = 3", "/id = 2", "/w/x = 1")
+FILTERS = (None, None, "/v > 4", "/v > 7", "/v = 3", "/id = 2", "/w/x = 1", *CALCULATED)
 
 
 def varied(random):

@@ -48,10 +48,24 @@ def value_at(document, path):
     return document
 
 
+CALCULATED = {
+    "/v % 3 = 1": lambda document: document.get("v", 0) % 3 == 1,
+    "COALESCE(/w/x, 1) = 1": lambda document: value_at(document, "/w/x") in (None, 1),
+    "(/v > 4) = (/w/x = 1)": lambda document: (
+        value_at(document, "/w/x") is not None
+        and value_at(document, "/v") is not None
+        and (value_at(document, "/v") > 4) == (value_at(document, "/w/x") == 1)
+    ),
+}
+"""Filters that calculate, and the same in Python."""
+
+
 def test_of(text):
     """A filter of the simulation, as Python; None passes everything."""
     if text is None:
         return lambda _document: True
+    if text in CALCULATED:
+        return CALCULATED[text]
     path, operator, number = text.split()
 
     def passes(document):

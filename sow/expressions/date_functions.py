@@ -1,0 +1,162 @@
+"""Functions of times: seconds since 1970 UTC, to text and back. All are in UTC.
+
+Formats are those of strftime(3), with ``%f`` for microseconds and ``%03f`` for milliseconds.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from sow.errors import BadFilter, clipped, shown
+from sow.expressions.function import NULL_BY_NULL, Example, Function, of_number
+from sow.expressions.values import number, text
+from sow.paths import Value
+
+FORMATTED_BYTES_MAX = 128
+"""Of a time as text, as in AMPS; longer ones are NULL."""
+FORMAT_CHARS_MAX = 128
+"""Of a format: what it makes is hardly shorter."""
+_CODES = frozenset("aAbBdHIjmMpSUwWyYZzfcxX%TFDeRn")
+_CODE = re.compile(r"%(03f|.|\Z)", re.S)
+_PART = re.compile(r"%03f|(?:%(?!03f).|[^%])+", re.S)
+"""Milliseconds, which Python does not know, and all that lies between."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WRITTEN = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M", "n": "\n"}
+"""Codes of C that stand for others."""
+
+
+def moment(seconds: int | float) -> datetime:
+    """The time of so many seconds since 1970; raises OverflowError or ValueError."""
+    return _EPOCH + timedelta(microseconds=round(seconds * 1_000_000))
+
+
+def _pieces(form: str, position: int) -> str:
+    """A format with nothing but codes that Python has; raises BadFilter."""
+    if len(form) > FORMAT_CHARS_MAX:
+        raise BadFilter(
+            f"the format {clipped(form)} has {len(form)} characters, over {FORMAT_CHARS_MAX}",
+            position=position,
+            expected=f"a format of at most {FORMAT_CHARS_MAX} characters",
+        )
+    for found in _CODE.finditer(form):
+        if found[1] != "03f" and found[1] not in _CODES:
+            raise BadFilter(
+                f"the format {shown(form)}: %{found[1]} is not known; write for example "
+                "'%Y-%m-%dT%H:%M:%S.%f'",
+                position=position,
+                expected="a format of strftime",
+            )
+    return _CODE.sub(lambda found: _WRITTEN.get(found[1], found[0]), form)
+
+
+def _formatting(form: str, position: int) -> Callable[[Value], Value]:
+    parts = [part for part in _PART.findall(_pieces(form, position)) if part]
+
+    def formatted(seconds: Value) -> Value:
+        one = number(seconds)
+        if one is None:
+            return None
+        try:
+            at = moment(one)
+            texts = [
+                f"{at.microsecond // 1000:03}" if part == "%03f" else at.strftime(part)
+                for part in parts
+            ]
+        except (ValueError, OverflowError):
+            return None
+        made = "".join(texts)
+        return made if len(made.encode(errors="replace")) <= FORMATTED_BYTES_MAX else None
+
+    return formatted
+
+
+def _reading(form: str, position: int) -> Callable[[Value], Value]:
+    form = _pieces(form, position).replace("%03f", "%f")
+    try:
+        datetime.strptime("", form)
+    except re.error:
+        raise BadFilter(
+            f"the format {shown(form)} names something twice",
+            position=position,
+            expected="a format that names each part once",
+        ) from None
+    except ValueError as error:
+        if "bad directive" in str(error) or "unconverted" in str(error):
+            raise BadFilter(
+                f"the format {shown(form)} cannot be read back",
+                position=position,
+                expected="a format of strptime",
+            ) from None
+
+    def read(written: Value) -> Value:
+        whole = text(written)
+        if whole is None or len(whole) > FORMATTED_BYTES_MAX:
+            return None
+        try:
+            at = datetime.strptime(whole, form)
+        except (ValueError, OverflowError):
+            return None
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return (at - _EPOCH) / timedelta(seconds=1)
+
+    return read
+
+
+DATE_FUNCTIONS = {
+    "DAY": Function(
+        "DAY(seconds)",
+        1,
+        1,
+        of_number(lambda one: moment(one).day),
+        "the day of the month in UTC",
+        NULL_BY_NULL,
+        (Example("DAY(/at)", 14),),
+    ),
+    "MONTH": Function(
+        "MONTH(seconds)",
+        1,
+        1,
+        of_number(lambda one: moment(one).month),
+        "the month in UTC, 1 to 12",
+        NULL_BY_NULL,
+        (Example("MONTH(/at)", 11),),
+    ),
+    "STRFTIME": Function(
+        "STRFTIME(format, seconds)",
+        2,
+        2,
+        None,
+        "a time as text",
+        "NULL if there is no such time, or the text has over 128 bytes",
+        (
+            Example("STRFTIME('%Y-%m-%d %H:%M:%S.%03f', /at)", "2023-11-14 22:13:20.250"),
+            Example("STRFTIME('%F', /none)", None),
+        ),
+        (0,),
+        _formatting,
+    ),
+    "STRPTIME": Function(
+        "STRPTIME(text, format)",
+        2,
+        2,
+        None,
+        "the seconds of a time that was written as text, UTC unless it says otherwise",
+        "NULL if the text is no such time",
+        (
+            Example("STRPTIME('2023-11-14 22:13:20', '%Y-%m-%d %H:%M:%S')", 1_700_000_000.0),
+            Example("STRPTIME('tomorrow', '%F')", None),
+        ),
+        (1,),
+        _reading,
+    ),
+    "YEAR": Function(
+        "YEAR(seconds)",
+        1,
+        1,
+        of_number(lambda one: moment(one).year),
+        "the year in UTC",
+        NULL_BY_NULL,
+        (Example("YEAR(/at)", 2023),),
+    ),
+}
+"""By name."""

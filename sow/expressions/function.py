@@ -1,0 +1,115 @@
+"""What is said of a function of the expression language, and the ways to make one.
+
+The body of a function takes values as paths give them. What each argument counts as (number, text,
+any) is the business of the makers here, so that bodies are about one thing: `of_numbers` and
+`of_texts` give NULL where an argument is none of that kind.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sow.expressions.values import number, text
+from sow.paths import Value
+
+ANY = 99
+"""As many arguments as there are."""
+TEXT_CHARS_MAX = 1024 * 1024
+"""Of a text that a function makes: what a message may hold as shipped. Longer ones are NULL, since
+texts made of texts double with every level of a filter."""
+NULL_BY_NULL = "NULL if an argument is NULL"
+
+
+class Example(NamedTuple):
+    """An expression over `EXAMPLE_RECORD`, and what it gives."""
+
+    expression: str
+    result: Value
+
+
+EXAMPLE_RECORD: dict[str, Any] = {
+    "qty": 4,
+    "px": 2.5,
+    "sym": "ACME",
+    "list": [2, 5, 7],
+    "tags": ["a", None, "b"],
+    "at": 1_700_000_000.25,
+}
+"""The record of all examples."""
+
+
+class Function(NamedTuple):
+    """A function: how it is called, what it does, and what it gives where there is no value.
+
+    `least` to `most` are the numbers of arguments, `run` what takes them as values (None: generated
+    code does it itself). `literals` are the places of arguments that are texts known when the
+    expression is read: `prepare` makes of them what runs.
+    """
+
+    signature: str
+    least: int
+    most: int
+    run: Callable[..., Value] | None
+    about: str
+    null: str
+    examples: tuple[Example, ...]
+    literals: tuple[int, ...] = ()
+    prepare: Callable[..., Callable[..., Value]] | None = None
+
+
+def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:
+    """What calculates `run` of one number; NULL where it is none, or there is no result."""
+
+    def calculated(value: Value) -> Value:
+        # Most values are numbers already: they are looked at no further.
+        one = value if value.__class__ is float or value.__class__ is int else number(value)
+        try:
+            result: Value = None if one is None else run(one)
+        except (ValueError, OverflowError):
+            return None
+        return result
+
+    return calculated
+
+
+def of_numbers(run: Callable[..., Any]) -> Callable[..., Value]:
+    """What calculates `run` of numbers; NULL where one is none, or there is no result."""
+
+    def calculated(*values: Value) -> Value:
+        numbers = [number(value) for value in values]
+        if None in numbers:
+            return None
+        try:
+            result: Value = run(*numbers)
+        except (ValueError, OverflowError, ZeroDivisionError):
+            return None
+        return result
+
+    return calculated
+
+
+def of_text(run: Callable[[str], Any]) -> Callable[[Value], Value]:
+    """What calculates `run` of one text; NULL where it is none."""
+
+    def calculated(value: Value) -> Value:
+        if value.__class__ is str and value:
+            result: Value = run(value)
+            return result
+        one = text(value)
+        return None if one is None else run(one)
+
+    return calculated
+
+
+def of_texts(run: Callable[[str, str], Any]) -> Callable[[Value, Value], Value]:
+    """What calculates `run` of two texts; NULL where one is none."""
+
+    def calculated(left: Value, right: Value) -> Value:
+        one, other = text(left), text(right)
+        return None if one is None or other is None else run(one, other)
+
+    return calculated
+
+
+def bounded(made: str) -> Value:
+    """A text that was made, if it is not too long."""
+    return made if len(made) <= TEXT_CHARS_MAX else None

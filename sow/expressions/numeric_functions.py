@@ -1,0 +1,144 @@
+"""Functions of numbers: rounding, powers, logarithms, angles, distances."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sow.expressions.function import ANY, NULL_BY_NULL, Example, Function, of_number, of_numbers
+from sow.expressions.values import Number, number
+from sow.paths import Value
+
+EARTH_RADIUS_M = 6_371_008.8
+"""The mean radius of the Earth (IUGG)."""
+DIGITS_MAX = 308
+"""Places that ROUND takes: a double has no more."""
+
+
+def _sign(one: Number) -> int:
+    return (one > 0) - (one < 0)
+
+
+def _round(one: Number, digits: Number = 0) -> Number:
+    places = max(-DIGITS_MAX, min(DIGITS_MAX, int(digits)))
+    return one if isinstance(one, int) and places >= 0 else round(one, places)
+
+
+def _whole(run: Callable[[Any], int]) -> Callable[[Number], Number]:
+    """NaN and the infinities have nothing to be rounded, and stay."""
+    return lambda one: run(one) if math.isfinite(one) else one
+
+
+def _logarithm(run: Callable[[Any], float]) -> Callable[[Number], float]:
+    return lambda one: run(one) if one > 0 or math.isnan(one) else math.nan
+
+
+def _numbers(values: Sequence[Value]) -> list[Number]:
+    return [one for one in map(number, values) if one is not None]
+
+
+def _greatest(*values: Value) -> Value:
+    return max(_numbers(values), default=None)
+
+
+def _least(*values: Value) -> Value:
+    return min(_numbers(values), default=None)
+
+
+def _bucket(one: Number, low: Number, high: Number, count: Number) -> int | None:
+    count = int(count)
+    if count < 1 or low == high or math.isnan(one):
+        return None
+    share = (one - low) / (high - low)
+    if math.isnan(share):
+        return None
+    return 0 if share < 0 else count + 1 if share >= 1 else int(share * count) + 1
+
+
+def _distance(latitude: Number, longitude: Number, latitude2: Number, longitude2: Number) -> float:
+    one, other = math.radians(latitude), math.radians(latitude2)
+    up = math.sin((other - one) / 2) ** 2
+    along = math.sin(math.radians(longitude2 - longitude) / 2) ** 2
+    chord = up + math.cos(one) * math.cos(other) * along
+    return 2 * EARTH_RADIUS_M * math.asin(math.sqrt(min(1.0, chord)))
+
+
+def _of_one(name: str, run: Callable[[Any], Any], about: str, *examples: Example) -> Function:
+    return Function(f"{name}(x)", 1, 1, of_number(run), about, "NULL if x is no number", examples)
+
+
+NUMERIC_FUNCTIONS = {
+    "ABS": _of_one("ABS", abs, "x without its sign", Example("ABS(-3)", 3)),
+    "ACOS": _of_one("ACOS", math.acos, "the angle of a cosine", Example("ACOS(1)", 0.0)),
+    "ASIN": _of_one("ASIN", math.asin, "the angle of a sine", Example("ASIN(0)", 0.0)),
+    "ATAN": _of_one("ATAN", math.atan, "the angle of a tangent", Example("ATAN(0)", 0.0)),
+    "CEILING": _of_one("CEILING", _whole(math.ceil), "rounded up", Example("CEILING(2.1)", 3)),
+    "COS": _of_one("COS", math.cos, "the cosine of an angle in radians", Example("COS(0)", 1.0)),
+    "EXP": _of_one("EXP", math.exp, "e to the power of x", Example("EXP(0)", 1.0)),
+    "FLOOR": _of_one("FLOOR", _whole(math.floor), "rounded down", Example("FLOOR(2.9)", 2)),
+    "GEO_DISTANCE": Function(
+        "GEO_DISTANCE(latitude, longitude, latitude, longitude)",
+        4,
+        4,
+        of_numbers(_distance),
+        "metres between two places given in degrees, on a sphere",
+        "NULL if an argument is no number",
+        (Example("ROUND(GEO_DISTANCE(60.17, 24.94, 60.17, 24.94))", 0.0),),
+    ),
+    "GREATEST": Function(
+        "GREATEST(x, ...)",
+        1,
+        ANY,
+        _greatest,
+        "the largest number",
+        "what is no number is left out; NULL if nothing is left",
+        (Example("GREATEST(1, 3, 2)", 3), Example("GREATEST(/none, 2)", 2)),
+    ),
+    "LEAST": Function(
+        "LEAST(x, ...)",
+        1,
+        ANY,
+        _least,
+        "the smallest number",
+        "what is no number is left out; NULL if nothing is left",
+        (Example("LEAST(3, 1, 2)", 1),),
+    ),
+    "LOG": _of_one("LOG", _logarithm(math.log), "the natural logarithm", Example("LOG(1)", 0.0)),
+    "LOG10": _of_one(
+        "LOG10", _logarithm(math.log10), "the logarithm to base 10", Example("LOG10(1000)", 3.0)
+    ),
+    "LOG2": _of_one(
+        "LOG2", _logarithm(math.log2), "the logarithm to base 2", Example("LOG2(8)", 3.0)
+    ),
+    "POWER": Function(
+        "POWER(base, exponent)",
+        2,
+        2,
+        of_numbers(math.pow),
+        "base to the power of exponent, a double",
+        "NULL if an argument is no number, or there is no result",
+        (Example("POWER(2, 3)", 8.0), Example("POWER(-1, 0.5)", None)),
+    ),
+    "ROUND": Function(
+        "ROUND(x[, digits])",
+        1,
+        2,
+        of_numbers(_round),
+        "x to so many digits behind the point, 0 unless given",
+        NULL_BY_NULL,
+        (Example("ROUND(2.345, 1)", 2.3), Example("ROUND(1234, -2)", 1200)),
+    ),
+    "SIGN": _of_one("SIGN", _sign, "-1, 0 or 1", Example("SIGN(-2.5)", -1)),
+    "SIN": _of_one("SIN", math.sin, "the sine of an angle in radians", Example("SIN(0)", 0.0)),
+    "SQRT": _of_one("SQRT", math.sqrt, "the square root", Example("SQRT(9)", 3.0)),
+    "TAN": _of_one("TAN", math.tan, "the tangent of an angle in radians", Example("TAN(0)", 0.0)),
+    "WIDTH_BUCKET": Function(
+        "WIDTH_BUCKET(x, low, high, count)",
+        4,
+        4,
+        of_numbers(_bucket),
+        "which of `count` equal parts of low to high x is in: 1 and up, 0 below, count + 1 above",
+        "NULL if an argument is no number, count is below 1, or low is high",
+        (Example("WIDTH_BUCKET(/px, 0, 10, 5)", 2), Example("WIDTH_BUCKET(11, 0, 10, 5)", 6)),
+    ),
+}
+"""By name."""

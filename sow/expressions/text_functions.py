@@ -1,0 +1,313 @@
+"""Functions of text: parts, search, replacement, checksums. Case is that of ASCII letters."""
+
+import zlib
+from collections.abc import Callable
+
+import re2
+
+from sow.errors import BadFilter, clipped, shown
+from sow.expressions.compare import as_text
+from sow.expressions.function import (
+    ANY,
+    NULL_BY_NULL,
+    TEXT_CHARS_MAX,
+    Example,
+    Function,
+    bounded,
+    of_text,
+    of_texts,
+)
+from sow.expressions.values import number, text
+from sow.paths import Value
+
+_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+BLANKS = " \t\n\r\f\v"
+"""What TRIM takes away."""
+
+ENGINE_BYTES_MAX = 1024**2
+"""What RE2 may take for a pattern, as for those of LIKE."""
+
+
+def upper(value: str) -> str:
+    """`value` with the letters a to z as capitals."""
+    return value.upper() if value.isascii() else value.translate(_UPPER)
+
+
+def lower(value: str) -> str:
+    """`value` with the letters A to Z as small ones."""
+    return value.lower() if value.isascii() else value.translate(_LOWER)
+
+
+def _substr(value: Value, position: Value, length: Value = TEXT_CHARS_MAX) -> Value:
+    whole, at, count = text(value), number(position), number(length)
+    if whole is None or at is None or count is None:
+        return None
+    start = _start(whole, at)
+    return whole[start : start + max(0, _whole(count))]
+
+
+def _start(whole: str, at: int | float) -> int:
+    return _whole(at) - 1 if at > 0 else max(0, len(whole) + _whole(at))
+
+
+def _whole(one: int | float) -> int:
+    """A position or length as an integer: none is farther than a text is long."""
+    if one != one:
+        return 0
+    return int(max(-TEXT_CHARS_MAX * 64, min(TEXT_CHARS_MAX * 64, one)))
+
+
+def _end(take: Callable[[str, int], str]) -> Callable[[Value, Value], Value]:
+    def taken(value: Value, length: Value) -> Value:
+        whole, count = text(value), number(length)
+        if whole is None or count is None:
+            return None
+        return take(whole, max(0, _whole(count)))
+
+    return taken
+
+
+def _concat(*values: Value) -> Value:
+    return bounded("".join(text(value) or "" for value in values))
+
+
+def _replace(value: str | None, old: str | None, new: str) -> Value:
+    if value is None or old is None:
+        return None
+    if len(value) + value.count(old) * (len(new) - len(old)) > TEXT_CHARS_MAX:
+        return None
+    return value.replace(old, new)
+
+
+def _joined(values: Value, delimiter: Value, null_text: Value = None) -> Value:
+    listed = values if isinstance(values, list) else [values]
+    between, missing = text(delimiter) or "", text(null_text)
+    texts = [missing if one is None or one == "" else as_text(one) for one in listed]
+    if all(one is None or one == "" for one in listed):
+        return None
+    return bounded(between.join(one for one in texts if one is not None))
+
+
+def _character(code: Value) -> Value:
+    one = number(code)
+    return chr(int(one)) if one is not None and 0 <= one <= 255 else None
+
+
+def _reversed(value: str) -> str:
+    return value[::-1]
+
+
+def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
+    """What replaces all that the regular expression `pattern` finds."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = ENGINE_BYTES_MAX
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else "it cannot be compiled"
+        said = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        raise BadFilter(
+            f"the pattern {shown(pattern)}: {clipped(said)}; patterns are regular expressions in "
+            "RE2 syntax",
+            position=position,
+            expected="a regular expression in RE2 syntax",
+        ) from None
+    return lambda value, new: _replaced(compiled, value, new)
+
+
+def _replaced(compiled: "re2._Regexp", value: Value, new: Value) -> Value:
+    whole, put = text(value), text(new) or ""
+    if whole is None:
+        return None
+    try:
+        return bounded(compiled.sub(put, whole))
+    except (re2.error, IndexError):
+        # A group that the pattern does not have.
+        return None
+
+
+TEXT_FUNCTIONS = {
+    "ARRAY_TO_STRING": Function(
+        "ARRAY_TO_STRING(list, delimiter[, null_text])",
+        2,
+        3,
+        _joined,
+        "all values of a list as text, with the delimiter between; NULLs are left out or as given",
+        "NULL if the list has no value",
+        (
+            Example("ARRAY_TO_STRING(/list, '-')", "2-5-7"),
+            Example("ARRAY_TO_STRING(/tags, ',', '?')", "a,?,b"),
+        ),
+    ),
+    "CHAR_VALUE": Function(
+        "CHAR_VALUE(code)",
+        1,
+        1,
+        _character,
+        "the character of a code from 0 to 255",
+        "NULL for any other code",
+        (Example("CHAR_VALUE(65)", "A"),),
+    ),
+    "CONCAT": Function(
+        "CONCAT(value, ...)",
+        1,
+        ANY,
+        _concat,
+        "all values as text, one after the other",
+        "NULLs are left out",
+        (Example("CONCAT('a', 1, /none)", "a1"),),
+    ),
+    "CRC32": Function(
+        "CRC32(text)",
+        1,
+        1,
+        of_text(lambda value: zlib.crc32(value.encode(errors="replace"))),
+        "a checksum from 0 to 4294967295",
+        NULL_BY_NULL,
+        (Example("CRC32('ACME') % 10", zlib.crc32(b"ACME") % 10),),
+    ),
+    "INSTR": Function(
+        "INSTR(text, part)",
+        2,
+        2,
+        of_texts(lambda value, part: value.find(part) + 1),
+        "where part begins, from 1; 0 if it is not there",
+        NULL_BY_NULL,
+        (Example("INSTR(/sym, 'M')", 3), Example("INSTR(/sym, 'x')", 0)),
+    ),
+    "INSTR_I": Function(
+        "INSTR_I(text, part)",
+        2,
+        2,
+        of_texts(lambda value, part: lower(value).find(lower(part)) + 1),
+        "INSTR, whatever the case",
+        NULL_BY_NULL,
+        (Example("INSTR_I(/sym, 'me')", 3),),
+    ),
+    "LEFT": Function(
+        "LEFT(text, length)",
+        2,
+        2,
+        _end(lambda value, count: value[:count]),
+        "the first characters",
+        NULL_BY_NULL,
+        (Example("LEFT(/sym, 2)", "AC"),),
+    ),
+    "LENGTH": Function(
+        "LENGTH(text)",
+        1,
+        1,
+        of_text(lambda value: len(value) if value.isascii() else len(value.encode())),
+        "how many bytes of UTF-8 it has",
+        NULL_BY_NULL,
+        (Example("LENGTH(/sym)", 4), Example("LENGTH('é')", 2)),
+    ),
+    "LOWER": Function(
+        "LOWER(text)",
+        1,
+        1,
+        of_text(lower),
+        "in small letters, A to Z only",
+        NULL_BY_NULL,
+        (Example("LOWER('AbC')", "abc"),),
+    ),
+    "LTRIM": Function(
+        "LTRIM(text)",
+        1,
+        1,
+        of_text(lambda value: value.lstrip(BLANKS)),
+        "without the blanks at its beginning",
+        NULL_BY_NULL,
+        (Example("LTRIM('  a ')", "a "),),
+    ),
+    "REGEXP_REPLACE": Function(
+        "REGEXP_REPLACE(text, pattern, new)",
+        3,
+        3,
+        None,
+        "all that the regular expression finds replaced; `\\1` in new is what its group found",
+        "NULL if the text is NULL; a new text that is NULL is nothing",
+        (Example("REGEXP_REPLACE(/sym, r'[A-C]', '*')", "**ME"),),
+        (1,),
+        _replacing,
+    ),
+    "REPLACE": Function(
+        "REPLACE(text, old, new)",
+        3,
+        3,
+        lambda value, old, new: _replace(text(value), text(old), text(new) or ""),
+        "every `old` replaced by `new`",
+        "NULL if the text or `old` is NULL; a new text that is NULL is nothing",
+        (Example("REPLACE('aba', 'a', 'x')", "xbx"), Example("REPLACE('aba', 'a', '')", "b")),
+    ),
+    "REVERSE": Function(
+        "REVERSE(text)",
+        1,
+        1,
+        of_text(_reversed),
+        "its characters from the last to the first",
+        NULL_BY_NULL,
+        (Example("REVERSE('abc')", "cba"),),
+    ),
+    "RIGHT": Function(
+        "RIGHT(text, length)",
+        2,
+        2,
+        _end(lambda value, count: value[len(value) - count :] if count < len(value) else value),
+        "the last characters",
+        NULL_BY_NULL,
+        (Example("RIGHT(/sym, 2)", "ME"),),
+    ),
+    "RTRIM": Function(
+        "RTRIM(text)",
+        1,
+        1,
+        of_text(lambda value: value.rstrip(BLANKS)),
+        "without the blanks at its end",
+        NULL_BY_NULL,
+        (Example("RTRIM(' a  ')", " a"),),
+    ),
+    "STREQUAL_I": Function(
+        "STREQUAL_I(text, text)",
+        2,
+        2,
+        of_texts(lambda one, other: int(lower(one) == lower(other))),
+        "1 if both are the same, whatever the case; else 0",
+        NULL_BY_NULL,
+        (Example("STREQUAL_I(/sym, 'acme')", 1),),
+    ),
+    "SUBSTR": Function(
+        "SUBSTR(text, position[, length])",
+        2,
+        3,
+        _substr,
+        "from a position, 1 being the first, below 1 counted from the end",
+        NULL_BY_NULL,
+        (
+            Example("SUBSTR('fandango', 5)", "ango"),
+            Example("SUBSTR('fandango', 1, 3)", "fan"),
+            Example("SUBSTR('fandango', -2)", "go"),
+        ),
+    ),
+    "TRIM": Function(
+        "TRIM(text)",
+        1,
+        1,
+        of_text(lambda value: value.strip(BLANKS)),
+        "without the blanks at both ends",
+        NULL_BY_NULL,
+        (Example("TRIM('  a ')", "a"),),
+    ),
+    "UPPER": Function(
+        "UPPER(text)",
+        1,
+        1,
+        of_text(upper),
+        "in capitals, a to z only",
+        NULL_BY_NULL,
+        (Example("UPPER('AbC')", "ABC"),),
+    ),
+}
+"""By name."""

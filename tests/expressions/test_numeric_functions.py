@@ -1,0 +1,50 @@
+"""Functions of numbers at their edges: no result, infinities, and numbers that are none."""
+
+import math
+
+import pytest
+
+from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("ABS", ("-3",), 3),
+        ("ABS", ("x",), None),
+        ("ROUND", (25, -1), 20),
+        ("ROUND", (7, 2), 7),
+        ("ROUND", (2.5, 10**9), 2.5),
+        ("ROUND", (math.inf,), math.inf),
+        ("CEILING", (math.inf,), math.inf),
+        ("SQRT", (-1,), None),
+        ("POWER", (0, -1), None),
+        ("POWER", (10, 400), None),
+        ("EXP", (1000,), None),
+        ("GREATEST", (None, "a"), None),
+        ("LEAST", ("10", 9), 9),
+        ("WIDTH_BUCKET", (-1, 0, 10, 5), 0),
+        ("WIDTH_BUCKET", (10, 0, 10, 5), 6),
+        ("WIDTH_BUCKET", (3, 10, 0, 5), 4),
+        ("WIDTH_BUCKET", (3, 1, 1, 5), None),
+        ("WIDTH_BUCKET", (3, 1, 2, math.inf), None),
+        ("SIGN", (0,), 0),
+    ],
+)
+def test_edges(name, arguments, result):
+    assert NUMERIC_FUNCTIONS[name].run(*arguments) == result
+
+
+@pytest.mark.parametrize("name", ["LOG", "LOG2", "LOG10"])
+def test_there_is_no_logarithm_of_nothing_or_less(name):
+    run = NUMERIC_FUNCTIONS[name].run
+    assert math.isnan(run(0))
+    assert math.isnan(run(-1.5))
+    assert run(1) == 0
+
+
+def test_a_degree_along_a_meridian_is_some_111_km():
+    distance = NUMERIC_FUNCTIONS["GEO_DISTANCE"].run
+    assert distance(60, 25, 61, 25) == pytest.approx(111_195, abs=1)
+    assert distance(0, 0, 0, 180) == pytest.approx(math.pi * 6_371_008.8)
+    assert distance(math.inf, 0, 0, 0) is None

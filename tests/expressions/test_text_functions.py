@@ -1,0 +1,70 @@
+"""Functions of text at their edges: positions beyond it, letters beyond ASCII, what grows."""
+
+import pytest
+
+from sow.expressions import compile_filter
+from sow.expressions.function import TEXT_CHARS_MAX
+from sow.expressions.text_functions import TEXT_FUNCTIONS
+
+LONG = "ab" * (TEXT_CHARS_MAX // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("SUBSTR", ("fandango", -3), "ngo"),
+        ("SUBSTR", ("fandango", 2, 3), "and"),
+        ("SUBSTR", ("fandango", -99, 3), "fan"),
+        ("SUBSTR", ("fandango", 2, -1), ""),
+        ("SUBSTR", ("fandango", 0), ""),
+        ("SUBSTR", ("fandango", float("inf")), ""),
+        ("SUBSTR", ("fandango", float("nan")), ""),
+        ("SUBSTR", ("fandango", 2, None), None),
+        ("LENGTH", ("é",), 2),
+        ("LENGTH", (12.5,), 4),
+        ("UPPER", ("aé",), "Aé"),
+        ("LOWER", ("AÉ",), "aÉ"),
+        ("INSTR", ("abc", "x"), 0),
+        ("INSTR", ("abc", None), None),
+        ("INSTR_I", ("ABC", "bc"), 2),
+        ("STREQUAL_I", ("a", "b"), 0),
+        ("LEFT", ("abc", 99), "abc"),
+        ("LEFT", ("abc", -1), ""),
+        ("RIGHT", ("abc", 99), "abc"),
+        ("RIGHT", ("abc", 0), ""),
+        ("TRIM", ("\t a\n",), "a"),
+        ("REPLACE", ("aba", "a", None), "b"),
+        ("REPLACE", (LONG, "a", "aa"), None),
+        ("REPLACE", (LONG, "a", "c"), LONG.replace("a", "c")),
+        ("CONCAT", (LONG, "c"), None),
+        ("CHAR_VALUE", (256,), None),
+        ("CHAR_VALUE", (-1,), None),
+        ("ARRAY_TO_STRING", ([None], ","), None),
+        ("ARRAY_TO_STRING", ([1, None, 2.5], None, "-"), "1-2.5"),
+        ("CRC32", ("123456789",), 0xCBF43926),
+    ],
+)
+def test_edges(name, arguments, result):
+    assert TEXT_FUNCTIONS[name].run(*arguments) == result
+
+
+@pytest.mark.parametrize(
+    ("value", "pattern", "new", "result"),
+    [
+        ("2024-01-02", r"(\d+)-(\d+)-(\d+)", r"\3.\2.\1", "02.01.2024"),
+        ("abc", "x", "y", "abc"),
+        ("abc", "b", None, "ac"),
+        (None, "b", "x", None),
+        ("abc", "b", r"\7", None),
+        ("é-é", "é", "e", "e-e"),
+        (LONG, "a", "aa", None),
+    ],
+)
+def test_what_a_regular_expression_finds_is_replaced(value, pattern, new, result):
+    replaced = TEXT_FUNCTIONS["REGEXP_REPLACE"].prepare(pattern, 0)
+    assert replaced(value, new) == result
+
+
+def test_a_pattern_is_read_once_for_all_messages():
+    compiled = compile_filter("REGEXP_REPLACE(/a, r'\\d', '#') = '#x'")
+    assert compiled.matches([["1x", "12", None]], 3) == [True, False, False]
