@@ -5,6 +5,7 @@ file, so that a server made for a file is made once; of the folders in `ONE_PROC
 folder. Longest first, so that no core is left with a long group when the others have nothing left.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,16 @@ def pytest_xdist_make_scheduler(config, log):
             return group_of(TESTS.parent / nodeid.partition("::")[0])
 
     return ByGroup(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Say which test runs, where it is measured: its loops and threads count for it, too."""
+    coverage = sys.modules.get("coverage")
+    measuring = coverage.Coverage.current() if coverage is not None else None
+    if measuring is not None:
+        measuring.switch_context(item.nodeid)
+    return (yield)
 
 
 def pytest_collection_modifyitems(items):

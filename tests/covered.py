@@ -45,11 +45,11 @@ def lines_of_functions(source):
 
 
 def own_tests(module):
-    """The Python name of the test file of a module, given by its path below the root."""
-    *folders, name = Path(module).with_suffix("").parts
+    """The test file of a module, given by its path below the root."""
+    *folders, name = Path(module).parts
     if folders[0] == "sow":
         folders = folders[1:]
-    return ".".join(["tests", *folders, f"test_{name}"])
+    return "/".join(["tests", *folders, f"test_{name}"])
 
 
 def share(coverage, path):
@@ -62,7 +62,7 @@ def share(coverage, path):
     mine = {
         line
         for line, contexts in under.items()
-        if any(context.startswith(f"{own}.") for context in contexts)
+        if any(context.startswith(f"{own}::") for context in contexts)
     }
     return module, Share(len(lines), len(lines - set(missing)), len(lines & mine))
 

@@ -29,7 +29,9 @@ def demo(folder, *options):
 def test_it_runs_its_own_configuration_in_a_folder_with_another(tmp_path):
     (tmp_path / "config.xml").write_text(OTHER)
     done = demo(tmp_path, "--json", "--seconds", "2")
-    assert (done.returncode, done.stderr) == (0, "")
+    # That a busy machine has kept it waiting is no fault of its own, and said.
+    said = [line for line in done.stderr.splitlines() if "kept everybody waiting" not in line]
+    assert (done.returncode, said) == (0, [])
     topics = {topic["name"]: topic for topic in json.loads(done.stdout)["topics"]}
     assert {"quotes", "orders", "quotes-C"} <= topics.keys()
     assert topics["quotes"]["records"] > 0

@@ -38,6 +38,29 @@ def test_delete_wants_exactly_one_selector():
     assert run("delete", "orders", "--filter", "1=1", "--keys", "1").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(28, "No space left on device", "out.json"), 1, "sow: out.json: No space left"),
+        (OSError("something"), 1, "sow: something"),
+    ],
+)
+def test_what_ends_a_command_is_an_exit_code_and_a_sentence(monkeypatch, error, code, said):
+    def broken(*_arguments):
+        raise error
+
+    monkeypatch.setattr("sow.cli.check.load", broken)
+    result = run("check")
+    assert (result.exit_code, result.stderr[: len(said)]) == (code, said)
+    assert "Traceback" not in result.output
+
+
+def test_all_commands_are_listed():
+    listed = run("--help").stdout
+    assert all(f"  {name} " in listed for name in SUBCOMMANDS)
+
+
 def test_an_unknown_command_is_wrong_usage():
     assert run("qery").exit_code == 2
 
