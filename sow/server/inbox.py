@@ -16,6 +16,9 @@ from sow.wire import Refused, read_lines
 TAKEN_BYTES_MAX = 2 * FRAME_PIECE_BYTES
 """Text that is read at once: some hundred messages, or a few thousand of the shortest commands,
 about what a turn carries out (`sow.server.incoming`)."""
+READ_BYTES_MIN = 100
+"""What a frame or a command counts for at least: however short it is, it takes a microsecond or two
+to read."""
 Commands = Iterator[Command | Refused]
 
 
@@ -40,7 +43,7 @@ class Inbox:
         while self._frames and left > 0:
             short = self._take_short(left)
             taken += read_frames(short)
-            left -= sum(map(len, short))
+            left -= sum(map(_weight, short))
             if self._frames and left > 0:
                 frame = self._frames[0]
                 if self._long is None:
@@ -60,22 +63,28 @@ class Inbox:
         while self._frames and bytes_max > 0 and len(self._frames[0]) <= FRAME_PIECE_BYTES:
             frame = self._frames.popleft()
             short.append(frame)
-            bytes_max -= len(frame)
+            bytes_max -= _weight(frame)
             self.bytes -= len(frame)
         return short
 
     @staticmethod
     def _read_on(lines: FrameLines, commands: Commands, taken: list[Read], bytes_max: int) -> int:
-        """Read some commands of a long frame; returns how much of it was cut for them."""
-        begins = lines.cut_bytes
+        """Read some commands of a long frame; returns how much of it was cut for them, or more
+        where they are short."""
+        begins, weight = lines.cut_bytes, 0
         for command in commands:
             taken.append(command)
-            if lines.cut_bytes - begins >= bytes_max:
+            weight += READ_BYTES_MIN
+            if max(lines.cut_bytes - begins, weight) >= bytes_max:
                 break
-        return lines.cut_bytes - begins
+        return max(lines.cut_bytes - begins, weight)
 
     def clear(self) -> None:
         """Forget it all."""
         self._frames.clear()
         self._long = None
         self.bytes = 0
+
+
+def _weight(frame: bytes) -> int:
+    return max(len(frame), READ_BYTES_MIN)

@@ -51,6 +51,7 @@ class MessageWatch:
         self._patience: Patience | None = None
         self._message = 0
         self._has_left = False
+        self._rest = 0
 
     # What `Intake` asks of a reader.
 
@@ -68,9 +69,11 @@ class MessageWatch:
 
     # What comes, and what becomes of it.
 
-    def receive(self, data: bytes) -> None:
-        """Bytes have come."""
-        frames = self._frames
+    def receive(self, data: bytes, rest: int = 0) -> int:
+        """Bytes have come, and `rest` more that are read after them; returns how many frames have
+        ended."""
+        frames, self._rest = self._frames, rest
+        before = frames.complete + frames.controls
         frames.feed(data)
         if frames.controls != self._controls:
             self._count_controls(frames.controls)
@@ -85,6 +88,7 @@ class MessageWatch:
                 self._patience = Patience(now_s, self._watches.idle_s())
                 self._message = frames.complete
             self._patience.hear(now_s, len(data))
+        return frames.complete + frames.controls - before
 
     def _count_controls(self, controls: int) -> None:
         """Give up a client that sends pings as fast as it can, and read no more of it."""
@@ -123,8 +127,9 @@ class MessageWatch:
 
     def _settle(self, held: int) -> None:
         frames = self._frames
-        if not self._has_left and (held or self.holder.held):
-            self._watches.settle(self, held, frames.complete if frames.held else None)
+        if not self._has_left and (held or self._rest or self.holder.held):
+            message = frames.complete if frames.held else None
+            self._watches.settle(self, held + self._rest, message)
 
     # Time.
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sow import frames
 from sow.frames import FRAME_PIECE_BYTES
 from sow.server import inbox as inbox_module
-from sow.server.inbox import TAKEN_BYTES_MAX, Inbox
+from sow.server.inbox import READ_BYTES_MIN, TAKEN_BYTES_MAX, Inbox
 
 
 def frame_of(cids, pad=""):
@@ -72,6 +72,20 @@ def test_a_frame_after_a_long_one_waits_for_its_turn():
     inbox.add(frame_of(["last"]))
     cids = [cid for cids in takes(inbox) for cid in cids]
     assert (len(cids), cids[-1], cids.index("last")) == (20_001, "last", 20_000)
+
+
+def test_however_short_commands_are_so_many_are_taken_at_once():
+    """A read of a socket may bring a hundred thousand of two characters."""
+    most = TAKEN_BYTES_MAX // READ_BYTES_MIN + 1
+    short, long = Inbox(), Inbox()
+    for _ in range(3 * most):
+        short.add(b'{"c":"flush"}')
+    long.add(b'{"c":"flush"}\n' * 10 * most)
+    for inbox, count in ((short, 3 * most), (long, 10 * most)):
+        sizes = [len(taken) for taken in iter(inbox.take, [])]
+        assert sum(sizes) == count
+        assert max(sizes) <= most
+        assert inbox.bytes == 0
 
 
 def test_what_is_cleared_is_gone():

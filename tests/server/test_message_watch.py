@@ -85,6 +85,19 @@ async def test_who_pings_as_fast_as_it_can_is_given_up_and_read_no_more():
 
 
 @stepped
+async def test_what_waits_to_be_read_counts_and_frames_are_told():
+    one, ping = Watching(), frame(0, first=0x89)
+    assert one.watch.receive(ping * 3 + frame(5) * 2, rest=1_000_000) == 5
+    held = one.watch.holder.held
+    assert held >= 1_000_000
+    one.carry_out(2)
+    assert 1_000_000 <= one.watch.holder.held <= held
+    assert one.watch.receive(b"", rest=0) == 0
+    one.carry_out(0)
+    assert one.watch.holder.held < 1_000
+
+
+@stepped
 async def test_who_says_nothing_has_an_idle_time_from_the_last_it_said_unless_it_follows():
     one = Watching()
     assert one.watch.due_s() == 60.0

@@ -5,6 +5,7 @@ import logging
 
 from aiohttp import WSMsgType, web
 
+from sow.server import speaking
 from sow.server.speaking import ClientFaults, Speaking
 from tests.server.stand_ins import Socket, stepped, turns
 from tests.server.test_websocket_frames import frame
@@ -21,6 +22,7 @@ class Side:
     def __init__(self):
         self.heard = [b"", b""]
         self.messages = []
+        self.rests = []
         self.opened = asyncio.Event()
         self.speaking = Speaking(
             web.Server(self.handle), loop=asyncio.get_running_loop(), access_log=None
@@ -31,7 +33,7 @@ class Side:
     async def handle(self, request):
         assert isinstance(request.protocol, Speaking)
         for at in (0, 1):
-            request.protocol.overhear(lambda data, at=at: self.hear(at, data))
+            request.protocol.overhear(lambda data, rest, at=at: self.hear(at, data, rest))
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.opened.set()
@@ -40,8 +42,10 @@ class Side:
             self.messages.append(message.data)
         return socket
 
-    def hear(self, at, data):
+    def hear(self, at, data, rest):
         self.heard[at] += data
+        self.rests.append(rest)
+        return data.count(frame(0))
 
 
 @stepped
@@ -67,6 +71,44 @@ async def test_what_comes_while_hands_are_shaken_is_overheard_too():
     assert side.heard[0] == frame(1)
     side.speaking.connection_lost(None)
     await turns()
+
+
+@stepped
+async def test_many_short_frames_are_read_some_in_each_round_of_the_loop(monkeypatch):
+    """One read of a socket may bring 40,000 pings, in which nobody else had a turn."""
+    monkeypatch.setattr(speaking, "PIECE_BYTES", 2 * len(frame(0)))
+    monkeypatch.setattr(speaking, "FRAMES_AT_ONCE", 3)
+    side = Side()
+    side.speaking.data_received(ASKED)
+    await side.opened.wait()
+    all_of_it = frame(0) * 10
+    side.speaking.data_received(all_of_it)
+    assert side.heard[0] == all_of_it[: len(frame(0)) * 4], "two pieces of two"
+    side.speaking.data_received(frame(7))
+    assert side.heard[0] == all_of_it[: len(frame(0)) * 4], "one after the other"
+    assert side.rests[-1] == len(frame(0)) * 6 + len(frame(7)), "and it counts meanwhile"
+    await turns(20)
+    assert side.heard == [all_of_it + frame(7)] * 2
+    assert side.messages == [b""] * 10 + [b"x" * 7]
+    assert side.rests[-1] == 0
+    side.speaking.connection_lost(None)
+    await turns()
+
+
+@stepped
+async def test_what_waits_to_be_read_is_given_up_with_the_connection_and_after_a_mistake(
+    monkeypatch,
+):
+    monkeypatch.setattr(speaking, "PIECE_BYTES", len(frame(0)))
+    monkeypatch.setattr(speaking, "FRAMES_AT_ONCE", 1)
+    for last in (frame(0), b"\xff" * len(frame(0))):
+        side = Side()
+        side.speaking.data_received(ASKED)
+        await side.opened.wait()
+        side.speaking.data_received(frame(0) + last + frame(0) * 9)
+        side.speaking.connection_lost(None)
+        await turns(20)
+        assert len(side.heard[0]) <= 2 * len(frame(0))
 
 
 @stepped
