@@ -65,7 +65,7 @@ class Figures:
               metavar="N", help="Messages a second in the mean; they come in bursts.")  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Open no browser (none is opened so far).")
 @click.option("--seconds", type=click.FloatRange(0), default=0.0, metavar="S",
-              help="Stop after this long; 0: at Ctrl-C.")  # fmt: skip
+              help="Stop so long after the feed began; 0: at Ctrl-C.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
               metavar="P", help="Port to listen on; 0 for any free one.")  # fmt: skip
 @click.option("--config", type=click.Path(), default=None,
@@ -96,8 +96,6 @@ async def _demo(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if seconds:
-        loop.call_later(seconds, stop.set)
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
         # A demo is for whoever started it, wherever the file has the server listen.
         server = Server(replace(configuration, host=LOOPBACK, port=port), Path(data_directory))
@@ -113,7 +111,7 @@ async def _demo(
                 supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)),
                 Client(url, name="sow demo") as client,
             ):
-                await _watch(DemoScreen(server, url, as_json), client, stop)
+                await _watch(DemoScreen(server, url, as_json), client, seconds, stop)
         finally:
             await server.stop()
 
@@ -148,14 +146,20 @@ async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> 
         raise ClientError(f"the market feed stopped: {why}")
 
 
-async def _watch(screen: "DemoScreen", client: Client, stop: asyncio.Event) -> None:
-    """Refresh the screen every second until `stop`."""
+async def _watch(screen: "DemoScreen", client: Client, seconds: float, stop: asyncio.Event) -> None:
+    """Refresh the screen every second until `stop`, or, where `seconds` are not 0, until so many
+    have passed since the feed began: how long that takes is the machine's business."""
+    ending: asyncio.TimerHandle | None = None
     follower = asyncio.create_task(screen.follow(client))
     with screen.open() as show:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), REFRESH_S)
             show()
+            if seconds and ending is None and screen.has_begun:
+                ending = asyncio.get_running_loop().call_later(seconds, stop.set)
+    if ending is not None:
+        ending.cancel()
     follower.cancel()
     await asyncio.gather(follower, return_exceptions=True)
 
@@ -173,6 +177,11 @@ class DemoScreen:
         self._before: dict[str, tuple[int, int]] = {}
         self._before_us = server.driver.now_us()
         self._last: list[Figures] = []
+
+    @property
+    def has_begun(self) -> bool:
+        """Something has been published."""
+        return any(topic.updates for topic in self._server.engine.topics.values())
 
     async def follow(self, client: Client) -> None:
         """Keep the records of a conflated topic as a subscriber sees them."""
