@@ -327,15 +327,16 @@ class Catalog:
         if pattern is not None:
             del pattern.members[topic.name]
 
+    def unfollow(self, name: str) -> None:
+        """A pattern of conflated topics that is going follows none that come into being."""
+        pattern = self.patterns.get(name)
+        for other in self.patterns.values() if pattern is not None else ():
+            if pattern in other.followers:
+                other.followers.remove(pattern)
+
     def remove(self, name: str) -> None:
-        """Forget a conflated topic, or a pattern of them, that nothing copies."""
-        for topic in self.members(name):
-            self.forget(topic)
-        pattern = self.patterns.pop(name, None)
-        if pattern is not None:
-            for other in self.patterns.values():
-                if pattern in other.followers:
-                    other.followers.remove(pattern)
+        """Forget a pattern of conflated topics, of which there are none any more."""
+        self.patterns.pop(name, None)
 
     # Other configurations.
 

@@ -39,6 +39,8 @@ class PatternTopic:
 
     def over(self, limit: int) -> tuple[list[LiveTopic], str]:
         """The topics that are too many, and why: empty ones first, then those that came last."""
+        if len(self.members) <= limit:
+            return [], ""
         holds = {True: [], False: []}  # type: dict[bool, list[LiveTopic]]
         for topic in self.members.values():
             holds[len(topic.records.table) > 0].append(topic)

@@ -102,7 +102,7 @@ def log_pieces(
     """The same a little at a time; None for what was read and passed over."""
     if part.until <= part.after:
         return
-    known = {name: SowKeys(topic.domain) for name, topic in topics.items() if topic.keys}
+    known: dict[str, SowKeys | None] = {}
     for entry in journal.read(part.after):
         start = max(0, part.after + 1 - entry.seq)
         stop = min(len(entry), part.until + 1 - entry.seq)
@@ -110,10 +110,10 @@ def log_pieces(
         if topic is None or stop <= start or not topic.has_logged(entry):
             yield None
         else:
+            if entry.topic not in known:
+                known[entry.topic] = SowKeys(topic.domain) if topic.keys else None
             for at in range(start, stop, RECORDS_AT_ONCE):
-                rows = _rows(
-                    topic, known.get(entry.topic), entry, at, min(at + RECORDS_AT_ONCE, stop)
-                )
+                rows = _rows(topic, known[entry.topic], entry, at, min(at + RECORDS_AT_ONCE, stop))
                 yield rows if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:
             return

@@ -59,7 +59,7 @@ def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
         "message_type": definition.message_type,
         "indexes": _indexes(definition.hash_indexes, getattr(definition, "keys", ())),
         "topics": len(pattern.members),
-        "records": sum(len(topic.records.table) for topic in pattern.members.values()),
+        "records": sum([len(topic.records.table.slots) for topic in pattern.members.values()]),
     }
     if isinstance(definition, ConflatedTopic):
         return described | {

@@ -6,8 +6,7 @@ still take back. Large answers are written in pieces from a snapshot of one mome
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
@@ -17,6 +16,7 @@ from sow.commands import Options, options_of
 from sow.definitions import without_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
+from sow.engine.patterns import PatternTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import Filter, parse_order_by
 from sow.history.snapshot import Snapshot
@@ -52,6 +52,8 @@ ANSWER_ROWS_MAX = 10_000_000
 """Rows of answers over HTTP that all clients together may not have read yet; one client may leave
 half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
 
+Thing = TypeVar("Thing")
+
 
 class HttpDoor:
     """The handlers of one server."""
@@ -70,19 +72,28 @@ class HttpDoor:
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """All topics, in the order of the configuration; each as it is when it is written."""
         catalog, now_us = self._engine.catalog, self._driver.now_us
-        topics = [partial(describe_topic, topic, now_us()) for topic in catalog.listed()]
-        patterns = [partial(describe_pattern, one) for one in catalog.patterns.values()]
-        return await self._describe_all(request, [*topics, *patterns])
+
+        def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
+            if isinstance(one, PatternTopic):
+                return describe_pattern(one)
+            return describe_topic(one, now_us())
+
+        return await self._describe_all(
+            request, [*catalog.listed(), *catalog.patterns.values()], describe
+        )
 
     async def _describe_all(
-        self, request: web.Request, described: Sequence[Callable[[], dict[str, Any]]]
+        self,
+        request: web.Request,
+        things: Sequence[Thing],
+        describe: Callable[[Thing], dict[str, Any]],
     ) -> web.StreamResponse:
         """Descriptions as an array, some at a time."""
-        if len(described) <= DESCRIBED_AT_ONCE:
-            return json_response([describe() for describe in described])
+        if len(things) <= DESCRIBED_AT_ONCE:
+            return json_response([describe(one) for one in things])
         chunks = (
-            [json_text(describe()) for describe in described[start : start + DESCRIBED_AT_ONCE]]
-            for start in range(0, len(described), DESCRIBED_AT_ONCE)
+            [json_text(describe(one)) for one in things[start : start + DESCRIBED_AT_ONCE]]
+            for start in range(0, len(things), DESCRIBED_AT_ONCE)
         )
         return await self._write(request, _pieces(chunks, lines=False), JSON)
 
@@ -277,10 +288,8 @@ class HttpDoor:
 
     async def sessions(self, request: web.Request) -> web.StreamResponse:
         """Who is connected, and what waits for them; each as it is when it is written."""
-        sessions = self._executor.sessions.values()
-        return await self._describe_all(
-            request, [partial(self._described, session) for session in sessions]
-        )
+        sessions = list(self._executor.sessions.values())
+        return await self._describe_all(request, sessions, self._described)
 
     def _described(self, session: Session) -> dict[str, Any]:
         followed = self._executor.subscriptions.of(session)

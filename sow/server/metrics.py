@@ -307,7 +307,7 @@ def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget
 
 def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> Steps[bytes]:
     """The same in steps: topics may be a hundred thousand."""
-    topics = [(topic.definition.name, topic) for topic in executor.engine.catalog.listed()]
+    topics = list(executor.engine.catalog.listed())
     written: list[bytes] = []
     for metric in TOPIC_METRICS:
         for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):
@@ -319,13 +319,13 @@ def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) 
     return b"".join(written)
 
 
-def _of_topics(metric: TopicMetric, topics: Sequence[tuple[str, LiveTopic]]) -> bytes:
+def _of_topics(metric: TopicMetric, topics: Sequence[LiveTopic]) -> bytes:
     """A figure of some topics."""
     family = metric.family(metric.name, metric.says, labels=["topic"])
-    for name, topic in topics:
+    for topic in topics:
         figure = metric.figure(topic)
         if figure is not None:
-            family.add_metric([name], figure)
+            family.add_metric([topic.name], figure)
     return generate_latest(_Alone(family))
 
 

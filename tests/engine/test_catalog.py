@@ -48,6 +48,8 @@ def test_what_is_removed_is_not_heard_of_and_not_counted():
     copy.hear(put(topic, {"id": 1}), 0)
     copy.work(10**6)
     both = made.usage.bytes
+    made.unfollow("copies")
+    made.forget(copy)
     made.remove("copies")
     assert (list(made.topics), topic.router.listeners) == (["/desk/1"], ())
     assert made.usage.bytes < both

@@ -147,3 +147,20 @@ def test_what_is_removed_while_others_are_done_is_forgotten():
     at_once(steps)
     timers.check()
     assert timers.due_us() is None
+
+
+def test_what_was_done_is_waited_for_again_some_at_a_time(monkeypatch):
+    monkeypatch.setattr("sow.engine.timers.NOTED_AT_ONCE", 2)
+    timers, items, done = made(*[10] * 7)
+    steps = timers.run(10)
+    for item in items:
+        next(steps)
+        item.at_us = 20
+    assert timers.due_us() is None, "until the run is over"
+    waiting = []
+    for _ in steps:
+        timers.check()
+        waiting.append(len(timers._noted))
+    assert waiting == [2, 4, 6]
+    timers.check()
+    assert (len(done), timers.due_us()) == (7, 20)
