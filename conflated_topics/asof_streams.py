@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.asof import AsOf
-from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, check_count, divided
+from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, check_count, divided, gathered
 from conflated_topics.envelope import Envelope
 from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.ordering import AGAIN
@@ -47,7 +47,7 @@ PACKED = pa.schema(
         ("right", pa.binary()),
     ]
 )
-ENVELOPE = Envelope(b"CTRJ", 1, "an as-of join", AGAIN)
+ENVELOPE = Envelope(b"CTRJ", 1, "as-of join", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,9 @@ class JoinBuckets:
     def pack(self, side: SideName, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of one partition of a side, with their buckets and outcomes, as packed rows."""
         schema = (self.left if side == "left" else self.right).append(OUTCOME_FIELD)
-        numbers, tables = [], []
-        for batch in batches:
-            at = batch.schema.get_field_index(BUCKET)
-            numbers.append(batch.column(at).to_numpy())
-            tables.append(batch.remove_column(at).cast(schema))
-        if not tables:
+        table, places = gathered(batches, schema)
+        if not len(table):
             return
-        table, places = pa.Table.from_batches(tables, schema), np.concatenate(numbers)
         counts = pc.is_in(table[OUTCOME], pa.array([TAKES_PART, TIME_ONLY]))
         newest = pc.max(table[self.join.time].filter(counts)).cast(pa.int64()).as_py()
         kept = np.asarray(pc.not_equal(table[OUTCOME], TIME_ONLY))
@@ -202,7 +197,10 @@ class JoinBuckets:
     def _sides(self, stored: bytes | None) -> Sides:
         if stored is None:
             return Sides(Side(self.left.empty_table()), Side(self.right.empty_table()))
-        return _from_bytes(stored, self._about())
+        about, tables = ENVELOPE.open(stored)
+        ENVELOPE.refuse_another(about, self._about())
+        both = zip(tables, about["times"], strict=True)
+        return Sides(*(Side(from_ipc(table), *times) for table, times in both))
 
     def _bytes(self, sides: Sides) -> bytes:
         tables = [to_ipc(side.rows) for side in (sides.left, sides.right)]
@@ -219,19 +217,6 @@ class JoinBuckets:
             "order": list(join.order),
             "buckets": self.count,
         }
-
-
-def _from_bytes(data: bytes, wanted: dict[str, Any]) -> Sides:
-    """The sides that were stored; raises ValueError for a state that cannot be gone on with."""
-    about, tables = ENVELOPE.open(data)
-    differing = [name for name, value in wanted.items() if about[name] != value]
-    if differing:
-        said = ", ".join(f"{name} {about[name]!r}, not {wanted[name]!r}" for name in differing)
-        raise ValueError(
-            f"this state belongs to another join: it has {said}; go on with these, or {AGAIN}"
-        )
-    both = zip(tables, about["times"], strict=True)
-    return Sides(*(Side(from_ipc(table), *times) for table, times in both))
 
 
 def _time(told_us: int) -> int | None:

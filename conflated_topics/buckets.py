@@ -59,15 +59,9 @@ class Buckets:
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, whose last columns are bucket and verdict, as packed rows."""
-        schema = self.schema.append(pa.field(VERDICT, pa.int8()))
-        numbers, tables = [], []
-        for batch in batches:
-            at = batch.schema.get_field_index(BUCKET)
-            numbers.append(batch.column(at).to_numpy())
-            tables.append(batch.remove_column(at).cast(schema))
-        if not tables:
+        table, places = gathered(batches, self.schema.append(pa.field(VERDICT, pa.int8())))
+        if not len(table):
             return
-        table, places = pa.Table.from_batches(tables, schema), np.concatenate(numbers)
         verdicts = np.asarray(table[VERDICT])
         taken = table.filter(pa.array(verdicts == TAKEN))
         refuse_missing_keys(taken, self.spec)
@@ -148,6 +142,18 @@ def check_count(count: int) -> None:
     """Raise ValueError for a number of buckets that cannot be."""
     if type(count) is not int or not 1 <= count <= COUNT_MAX:
         raise ValueError(f"{count!r} buckets cannot be; write a number from 1 to {COUNT_MAX}")
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> tuple[pa.Table, "np.typing.NDArray[np.int32]"]:
+    """The rows of one partition, in the columns of `schema`, and which bucket each belongs to."""
+    places, tables = [np.empty(0, np.int32)], []
+    for batch in batches:
+        at = batch.schema.get_field_index(BUCKET)
+        places.append(batch.column(at).to_numpy())
+        tables.append(batch.remove_column(at).cast(schema))
+    return pa.Table.from_batches(tables, schema), np.concatenate(places)
 
 
 def divided(table: pa.Table, places: "np.typing.NDArray[np.int32]", count: int) -> list[bytes]:

@@ -2,8 +2,8 @@
 
     magic (4)  version (2)  size of about (4)  about, as JSON  part  part  …
 
-An envelope is understood whole or refused with a sentence. What `about` says, and what to do with a
-state that cannot be gone on with, is the caller's business; so is what the parts are.
+An envelope is understood whole or refused with a sentence, and so is one that belongs to another
+work than the one at hand. What `about` says, and what the parts are, is the caller's business.
 """
 
 import json
@@ -20,12 +20,12 @@ SIZES = "sizes"
 @dataclass(frozen=True)
 class Envelope:
     """One kind of state. `magic` is four bytes of its own; `version` goes up when older releases
-    cannot read it any more. `what` it is, and how to begin `again` without it, are for whoever has
-    another one."""
+    cannot read it any more. What it is `of`, and how to begin `again` without it, are for whoever
+    has another one."""
 
     magic: bytes
     version: int
-    what: str
+    of: str
     again: str
 
     def seal(self, about: Mapping[str, Any], parts: Sequence[bytes]) -> bytes:
@@ -36,7 +36,7 @@ class Envelope:
     def open(self, data: bytes) -> tuple[dict[str, Any], list[bytes]]:
         """What was said about the state, and its parts; raises ValueError for what is none."""
         if len(data) < HEADER.size or data[:4] != self.magic:
-            raise ValueError(f"this is not the state of {self.what}; {self.again}")
+            raise ValueError(f"this is not the state of any {self.of}; {self.again}")
         _, version, size = HEADER.unpack_from(data)
         if version != self.version:
             raise ValueError(
@@ -52,3 +52,14 @@ class Envelope:
             parts.append(data[at : at + length])
             at += length
         return about, parts
+
+    def refuse_another(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        """Raise ValueError, with both values of each, where a state was `stored` under others than
+        are `wanted` now."""
+        differing = [name for name, value in wanted.items() if stored.get(name) != value]
+        if differing:
+            said = (f"{name} {stored.get(name)!r}, not {wanted[name]!r}" for name in differing)
+            raise ValueError(
+                f"this state belongs to another {self.of}: it has {', '.join(said)}; "
+                f"go on with what it has, or {self.again}"
+            )

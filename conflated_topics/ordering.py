@@ -33,7 +33,7 @@ AGAIN = (
     "begin again with a new checkpoint (of a pipeline: remove its Checkpoint, or its directory "
     "under pipelines in the data directory)"
 )
-ENVELOPE = Envelope(b"CTRO", 1, "a conflated stream", AGAIN)
+ENVELOPE = Envelope(b"CTRO", 1, "conflated stream", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,7 @@ class OrderedStream:
                 f"of shuffle partitions, and cannot be gone on with; {AGAIN}"
             )
         about, (state, waiting) = ENVELOPE.open(data)
-        if about["buckets"] != buckets:
-            raise ValueError(
-                f"this state has {about['buckets']} buckets of keys, not {buckets}; "
-                f"go on with buckets={about['buckets']}, or {AGAIN}"
-            )
+        ENVELOPE.refuse_another(about, {"buckets": buckets})
         return cls(
             State.from_bytes(state, spec),
             about["newest_us"],

@@ -42,7 +42,7 @@ __all__ = [
     "times_us",
 ]
 
-ENVELOPE = Envelope(b"CTRS", 1, "a conflation", "start again from the log")
+ENVELOPE = Envelope(b"CTRS", 1, "conflation", "start again from the log")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class State:
     def from_bytes(cls, data: bytes, spec: Spec) -> "State":
         """The state that `to_bytes` wrote; raises if it was written under another spec."""
         about, tables = ENVELOPE.open(data)
-        _refuse_difference(about["spec"], spec.fingerprint())
+        ENVELOPE.refuse_another(about["spec"], spec.fingerprint())
         return cls(
             spec, about["stream_us"], *(from_ipc(table) if table else None for table in tables)
         )
@@ -308,14 +308,4 @@ def _refuse_older(fresh_us: Ints, stream_us: int | None) -> None:
         raise ValueError(
             f"{older:,} records are older than those of an earlier batch; put records in the order "
             "of their times first, as conflated_topics.ordering does"
-        )
-
-
-def _refuse_difference(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    differing = [name for name in ours if ours[name] != theirs.get(name)]
-    if differing:
-        said = ", ".join(f"{name} {theirs.get(name)!r}, not {ours[name]!r}" for name in differing)
-        raise ValueError(
-            f"this state belongs to another conflation: it has {said}; "
-            "go on with the spec it was written under, or start again from the log"
         )

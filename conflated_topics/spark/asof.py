@@ -7,7 +7,7 @@ it has a state, in which rows wait for the other side (`conflated_topics.asof_st
 of that is the same, whatever the triggers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -24,17 +24,21 @@ from conflated_topics.asof_streams import (
     SideName,
 )
 from conflated_topics.buckets import BUCKET, COUNT, COUNT_MAX, NEVER_US
-from conflated_topics.ipc import to_ipc
 from conflated_topics.spark.frames import (
     MAX_SKEW,
-    STATE,
+    Turn,
     arrow_schema,
     column,
+    counted,
     enough_partitions,
+    handed_on,
     is_ahead,
     is_tick,
+    names,
     numbered,
-    unpacked,
+    skew_us,
+    tie_breakers,
+    turned,
     with_bucket,
 )
 from conflated_topics.specs import parse_interval
@@ -82,50 +86,38 @@ def asof_join(
         )
     schemas = {"left": arrow_schema(left), "right": arrow_schema(right)}
     join = AsOf(
-        (keys,) if isinstance(keys, str) else tuple(keys),
+        names(keys),
         time,
         parse_interval(tolerance, least_us=0),
-        _order(order, schemas["right"].names),
+        tie_breakers(order, schemas["right"].names, time),
     )
     late_us = parse_interval(lateness, least_us=0)
-    skew_us = None if max_skew is None else parse_interval(max_skew, least_us=0)
+    ahead_us = skew_us(max_skew)
     count = buckets
     if not left.isStreaming:
         count = min(max(map(enough_partitions, (left, right))), COUNT_MAX)
     divided = JoinBuckets(join, schemas["left"], schemas["right"], late_us, count)
     sides = [
-        with_bucket(_judged(side, name, schemas[name], time, skew_us), join.keys, count)
+        with_bucket(_judged(side, name, schemas[name], time, ahead_us), join.keys, count)
         for name, side in (("left", left), ("right", right))
     ]
     bring_together = _streams if left.isStreaming else _batches
     joined = bring_together(sides[0], sides[1], divided)
-    return _counted(joined, counts or numbered("as-of join"))
+    under = counts or numbered("as-of join")
+    joined = counted(joined, under, OUTCOME, {name: name for name in LEFT_OUT})
+    return joined.where(column(OUTCOME) == TAKES_PART).drop(OUTCOME)
 
 
-def _order(order: str | Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
-    if order is None:
-        return ("bookmark",) if "bookmark" in columns else ()
-    return (order,) if isinstance(order, str) else tuple(order)
-
-
-def _judged(side: Any, name: str, schema: pa.Schema, time: str, skew_us: int | None) -> Any:
+def _judged(side: Any, name: str, schema: pa.Schema, time: str, ahead_us: int | None) -> Any:
     """The rows with what a row says itself about taking part."""
     from pyspark.sql.functions import lit, when
 
     outcome = lit(TAKES_PART)
-    if skew_us is not None:
-        outcome = when(is_ahead(time, skew_us), lit(f"ahead_{name}")).otherwise(outcome)
+    if ahead_us is not None:
+        outcome = when(is_ahead(time, ahead_us), lit(f"ahead_{name}")).otherwise(outcome)
     if (tick := is_tick(schema)) is not None:
         outcome = when(tick, lit(TIME_ONLY)).otherwise(outcome)
     return side.withColumn(OUTCOME, outcome)
-
-
-def _counted(joined: Any, counts: Any) -> Any:
-    """The rows that were joined; those that take no part are counted."""
-    from pyspark.sql.functions import col, count_if, lit
-
-    numbers = [count_if(col(OUTCOME) == lit(name)).alias(name) for name in LEFT_OUT]
-    return joined.observe(counts, *numbers).where(col(OUTCOME) == TAKES_PART).drop(OUTCOME)
 
 
 def _batches(left: Any, right: Any, buckets: JoinBuckets) -> Any:
@@ -147,27 +139,13 @@ def _batches(left: Any, right: Any, buckets: JoinBuckets) -> Any:
 
 
 def _streams(left: Any, right: Any, buckets: JoinBuckets) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
     sides: tuple[tuple[SideName, Any], ...] = (("left", left), ("right", right))
     one, other = (side.mapInArrow(partial(buckets.pack, name), PACKED) for name, side in sides)
-    turned = (
-        one.union(other)
-        .groupBy(BUCKET)
-        .applyInPandasWithState(
-            _turns(buckets), "rows binary", STATE, "append", GroupStateTimeout.NoTimeout
-        )
-    )
-    return turned.mapInArrow(unpacked, from_arrow_schema(buckets.result_schema()))
+    return turned(one.union(other), _turns(buckets), buckets.result_schema())
 
 
-def _turns(buckets: JoinBuckets) -> Callable[..., Iterator[Any]]:
-    """A bucket's turn as Spark calls for it."""
-
+def _turns(buckets: JoinBuckets) -> Turn:
     def turn(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
-        import pandas as pd
-
         state = bytes(stored.get[0]) if stored.exists else None
         lefts: list[bytes] = []
         rights: list[bytes] = []
@@ -179,7 +157,6 @@ def _turns(buckets: JoinBuckets) -> Callable[..., Iterator[Any]]:
             right_us = max(right_us, int(frame["right_us"].max()))
         state, rows = buckets.turn(state, lefts, rights, left_us, right_us)
         stored.update((state,))
-        if len(rows):
-            yield pd.DataFrame({"rows": [to_ipc(rows)]})
+        yield from handed_on(rows)
 
     return turn

@@ -26,18 +26,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, Buckets
-from conflated_topics.ipc import to_ipc
 from conflated_topics.recorded import Policy, Spec, conflate_table, parse_interval, standing_alone
 from conflated_topics.spark.frames import (
     MAX_SKEW,
-    STATE,
+    Turn,
     arrow_schema,
     column,
+    counted,
     enough_partitions,
+    handed_on,
     is_ahead,
     is_tick,
+    names,
     numbered,
-    unpacked,
+    skew_us,
+    tie_breakers,
+    turned,
     with_bucket,
 )
 from conflated_topics.verdicts import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TICK, VERDICT
@@ -95,19 +99,19 @@ def conflate(
 
     Raises ValueError for what does not fit the columns.
     """
-    names: Sequence[str] | None = None
+    texts: Sequence[str] | None = None
     lengths: Sequence[str | timedelta]
     if isinstance(interval, str | timedelta):
         lengths = [interval]
     else:
-        lengths = names = _several(interval, df.columns, late)
+        lengths = texts = _several(interval, df.columns, late)
     specs = [
         Spec(
-            (keys,) if isinstance(keys, str) else tuple(keys),
+            names(keys),
             time,
             parse_interval(length),
             policy,
-            _order(order, df.columns, time),
+            tie_breakers(order, df.columns, time),
             delete,
         )
         for length in lengths
@@ -115,9 +119,9 @@ def conflate(
     wanted = _Wanted(
         specs[0],
         specs,
-        names,
+        texts,
         parse_interval(lateness, least_us=0),
-        None if max_skew is None else parse_interval(max_skew, least_us=0),
+        skew_us(max_skew),
         late,
         null_keys,
         counts or numbered("conflation"),
@@ -153,13 +157,13 @@ def _several(intervals: Sequence[str], columns: Sequence[str], late: str | None)
 @dataclass(frozen=True)
 class _Wanted:
     """What is asked for, beside how a stream of it is run. There is a spec for each interval, and
-    `spec` is the first of them; `names` are the texts of several."""
+    `spec` is the first of them; `texts` are those of several."""
 
     spec: Spec
     specs: Sequence[Spec]
-    names: Sequence[str] | None
+    texts: Sequence[str] | None
     lateness_us: int
-    skew_us: int | None
+    ahead_us: int | None
     late: str | None
     null_keys: NullKeys
     counts: Any
@@ -183,8 +187,8 @@ class _Wanted:
         from pyspark.sql.functions import lit, when
 
         verdict = lit(TAKEN)
-        if self.skew_us is not None:
-            ahead = is_ahead(self.spec.time, self.skew_us)
+        if self.ahead_us is not None:
+            ahead = is_ahead(self.spec.time, self.ahead_us)
             verdict = when(ahead, lit(AHEAD)).otherwise(verdict)
         if self.null_keys == "drop":
             for key in self.spec.keys:
@@ -195,29 +199,20 @@ class _Wanted:
 
     def counted(self, rows: Any) -> Any:
         """The same rows, those that take no part counted by their verdicts."""
-        from pyspark.sql.functions import col, count_if, lit
-
-        numbers = [count_if(col(VERDICT) == lit(v)).alias(name) for name, v in COUNTED.items()]
-        return rows.observe(self.counts, *numbers)
+        return counted(rows, self.counts, VERDICT, COUNTED)
 
     def result(self, rows: Any) -> Any:
         """What the caller is given of rows with their verdicts."""
         from pyspark.sql.functions import array, col, lit, when
 
-        if self.names is not None:
-            name = array(*map(lit, self.names))[col(INTERVAL_NUMBER)]
+        if self.texts is not None:
+            name = array(*map(lit, self.texts))[col(INTERVAL_NUMBER)]
             rows = rows.withColumn(INTERVAL_COLUMN, when(col(VERDICT) == TAKEN, name))
         rows = rows.drop(INTERVAL_NUMBER)
         if self.late is None:
             return rows.where(col(VERDICT) == TAKEN).drop(VERDICT)
         rows = rows.where(col(VERDICT).isin(TAKEN, *ASIDE))
         return rows.withColumn(self.late, col(VERDICT) != TAKEN).drop(VERDICT)
-
-
-def _order(order: str | Sequence[str] | None, columns: Sequence[str], time: str) -> tuple[str, ...]:
-    if order is None:
-        return ("bookmark",) if "bookmark" in columns and time != "bookmark" else ()
-    return (order,) if isinstance(order, str) else tuple(order)
 
 
 # Batches.
@@ -267,20 +262,13 @@ def _numbered(rows: pa.Table, number: int) -> pa.Table:
 def _stream(judged: Any, several: Sequence[Buckets], silence_ms: int, ends: Any) -> Any:
     """What is handed on of a stream, by one operator: each interval has buckets of its own, which
     are told the same."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
     buckets = several[0]
     bucketed = with_bucket(judged, buckets.spec.keys, buckets.count)
     packed = bucketed.mapInArrow(_to_each(buckets.pack, several), PACKED)
     if ends is not None:
         packed = packed.union(ends.mapInArrow(_to_each(buckets.end, several), PACKED))
-    timeout = GroupStateTimeout.ProcessingTimeTimeout if silence_ms else GroupStateTimeout.NoTimeout
-    turned = packed.groupBy(BUCKET).applyInPandasWithState(
-        _turns(several, silence_ms), "rows binary", STATE, "append", timeout
-    )
     result = buckets.result_schema().append(NUMBER_FIELD)
-    return turned.mapInArrow(unpacked, from_arrow_schema(result))
+    return turned(packed, _turns(several, silence_ms), result, silence_ms)
 
 
 Packing = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -298,29 +286,24 @@ def _to_each(pack: Packing, several: Sequence[Buckets]) -> Packing:
     return packed
 
 
-def _turns(several: Sequence[Buckets], silence_ms: int) -> Callable[..., Iterator[Any]]:
-    """A bucket's turn as Spark calls for it."""
-
+def _turns(several: Sequence[Buckets], silence_ms: int) -> Turn:
     def turn(bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
-        import pandas as pd
-
         number = int(bucket[0]) // several[0].count
         buckets = several[number]
         state = bytes(stored.get[0]) if stored.exists else None
         if stored.hasTimedOut:
             assert state is not None
             # Nothing at all has come for a while, so by the clock everything older is here.
-            turned = buckets.silence(state, stored.getCurrentProcessingTimeMs() * 1000)
+            done = buckets.silence(state, stored.getCurrentProcessingTimeMs() * 1000)
         else:
-            turned = buckets.turn(state, *_came(frames))
-        stored.update((turned.state,))
-        if silence_ms and turned.waits:
+            done = buckets.turn(state, *_came(frames))
+        stored.update((done.state,))
+        if silence_ms and done.waits:
             stored.setTimeoutDuration(silence_ms)
-        rows = turned.rows
+        rows = done.rows
         if number:  # what takes no part comes out once
             rows = rows.filter(pc.equal(rows[VERDICT], TAKEN))
-        if len(rows):
-            yield pd.DataFrame({"rows": [to_ipc(_numbered(rows, number))]})
+        yield from handed_on(_numbered(rows, number))
 
     return turn
 

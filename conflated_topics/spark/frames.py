@@ -6,16 +6,20 @@ blob of state. What comes of a bucket's turn are rows as Arrow streams in a bina
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from conflated_topics.buckets import BUCKET
-from conflated_topics.ipc import from_ipc
+from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.specs import parse_interval
 from conflated_topics.verdicts import VERDICT
 
+Turn = Callable[[Any, Iterable[Any], Any], Iterator[Any]]
+"""A bucket's turn as Spark calls for it: of what bucket, the packed rows, and its state."""
 STATE = "state binary"
 OPERATION_COLUMNS = ("op", "_op")
 """The column that says what a row does: of rows as they are, and of typed ones."""
@@ -31,6 +35,26 @@ _numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(itertools.count,
 def numbered(kind: str) -> str:
     """What the counts of a query are called that nobody has given a name: `conflation 1`."""
     return f"{kind} {next(_numbers[kind])}"
+
+
+def names(one_or_several: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of columns, of which one may be said as it is."""
+    return (one_or_several,) if isinstance(one_or_several, str) else tuple(one_or_several)
+
+
+def tie_breakers(
+    order: str | Sequence[str] | None, columns: Sequence[str], time: str
+) -> tuple[str, ...]:
+    """The columns that decide between rows of the same time: those that are named, or `bookmark`
+    where there is such a column."""
+    if order is None:
+        return ("bookmark",) if "bookmark" in columns and time != "bookmark" else ()
+    return names(order)
+
+
+def skew_us(max_skew: str | timedelta | None) -> int | None:
+    """How far ahead of the clock a row may be; None: however far."""
+    return None if max_skew is None else parse_interval(max_skew, least_us=0)
 
 
 def column(name: str) -> Any:
@@ -80,6 +104,15 @@ def is_tick(schema: pa.Schema) -> Any:
     return None
 
 
+def counted(rows: Any, under: Any, judgement: str, values: Mapping[str, Any]) -> Any:
+    """The same rows, those with one of the `values` in the column `judgement` counted by its name,
+    in the metrics `under` a name."""
+    from pyspark.sql.functions import col, count_if, lit
+
+    numbers = [count_if(col(judgement) == lit(value)).alias(name) for name, value in values.items()]
+    return rows.observe(under, *numbers)
+
+
 def with_bucket(df: Any, keys: Sequence[str], count: int) -> Any:
     """The rows with the bucket that their keys belong to."""
     from pyspark.sql.functions import lit, pmod, xxhash64
@@ -103,7 +136,28 @@ def _size_bytes(df: Any) -> int:
     return size if size < 2**45 else 0  # a size that nobody knows is said to be huge
 
 
-def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def turned(packed: Any, turn: Turn, schema: pa.Schema, silence_ms: int = 0) -> Any:
+    """The rows, in the columns of `schema`, that the turns of buckets hand on of a stream of packed
+    rows. With `silence_ms` a bucket has a turn also when nothing has come for so long."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if silence_ms else GroupStateTimeout.NoTimeout
+    turns = packed.groupBy(BUCKET).applyInPandasWithState(
+        turn, "rows binary", STATE, "append", timeout
+    )
+    return turns.mapInArrow(_unpacked, from_arrow_schema(schema))
+
+
+def handed_on(rows: pa.Table) -> Iterator[Any]:
+    """What a turn gives Spark: a packed row, or nothing."""
+    import pandas as pd
+
+    if len(rows):
+        yield pd.DataFrame({"rows": [to_ipc(rows)]})
+
+
+def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows that turns have handed on."""
     for batch in batches:
         for rows in batch.column("rows").to_pylist():

@@ -97,11 +97,11 @@ def test_a_state_is_gone_on_with_only_by_the_same_join():
     data = buckets._bytes(buckets._sides(None))
     assert buckets.turn(data, [], [], -(2**63), -(2**63))[0] == data
     other = JoinBuckets(AsOf(("sym",), "ts", 11, ("n",)), TRADES, QUOTES)
-    with pytest.raises(ValueError, match="another join: it has tolerance_us 10, not 11"):
+    with pytest.raises(ValueError, match="another as-of join: it has tolerance_us 10, not 11"):
         other._sides(data)
     with pytest.raises(ValueError, match="buckets 32, not 8"):
         JoinBuckets(JOIN, TRADES, QUOTES, count=8)._sides(data)
     with pytest.raises(ValueError, match="cut short"):
         buckets._sides(data[:-1])
-    with pytest.raises(ValueError, match="not the state of an as-of join"):
+    with pytest.raises(ValueError, match="not the state of any as-of join"):
         buckets._sides(b"CTRO" + data[4:])

@@ -4,7 +4,7 @@ import pytest
 
 from conflated_topics.envelope import Envelope
 
-ENVELOPE = Envelope(b"TEST", 3, "a test", "begin again")
+ENVELOPE = Envelope(b"TEST", 3, "test", "begin again")
 ABOUT = {"keys": ["a"], "newest_us": None}
 PARTS = [b"first", b"", b"\0third"]
 SEALED = ENVELOPE.seal(ABOUT, PARTS)
@@ -25,14 +25,24 @@ def test_what_is_cut_short_or_goes_on_too_long_is_refused():
 
 @pytest.mark.parametrize("data", [b"", b"TEST", b"ELSE" + SEALED[4:]])
 def test_what_is_something_else_is_refused(data):
-    with pytest.raises(ValueError, match="this is not the state of a test; begin again"):
+    with pytest.raises(ValueError, match="this is not the state of any test; begin again"):
         ENVELOPE.open(data)
 
 
 def test_another_version_is_refused_by_both_numbers():
-    other = Envelope(b"TEST", 4, "a test", "begin again")
+    other = Envelope(b"TEST", 4, "test", "begin again")
     with pytest.raises(ValueError, match="the version 3, and 4 is understood here"):
         other.open(SEALED)
+
+
+def test_what_was_stored_under_other_values_is_refused_by_both():
+    stored = {"keys": ["a"], "order": [], "time": "ts"}
+    ENVELOPE.refuse_another(stored, {"keys": ["a"]})
+    says = (
+        r"another test: it has keys \['a'\], not \['b'\], late None, not 2; go on with what it has"
+    )
+    with pytest.raises(ValueError, match=says):
+        ENVELOPE.refuse_another(stored, {"keys": ["b"], "order": [], "late": 2})
 
 
 def test_the_bytes_are_those_that_are_on_disks_already():

@@ -163,7 +163,7 @@ def test_state_of_another_spec_or_version_is_refused():
     with pytest.raises(ValueError, match="version 7"):
         State.from_bytes(data[:4] + b"\x07\x00" + data[6:], SPEC)
     for nonsense in (b"", b"CTRS", b"something else"):
-        with pytest.raises(ValueError, match="not the state of a conflation"):
+        with pytest.raises(ValueError, match="not the state of any conflation"):
             State.from_bytes(nonsense, SPEC)
     for short in (data[:20], data[:-9]):
         with pytest.raises(ValueError, match="cut short"):
