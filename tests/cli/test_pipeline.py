@@ -60,7 +60,8 @@ def test_a_file_with_a_mistake_runs_nothing(tmp_path):
     config = str(tmp_path / "config.xml")
     result = CliRunner().invoke(main, ["pipeline", "run", "copy", "--config", config])
     assert result.exit_code == 1
-    assert "did you mean 'loud'?" in result.stderr
+    assert result.stderr.startswith(f"sow: {config}:")  # where, as `sow check` says it
+    assert ": Topic: no topic is called 'lod'; did you mean 'loud'?" in result.stderr
 
 
 def test_a_misspelt_master_is_wrong_usage(config):

@@ -23,7 +23,8 @@ from sow.config import loads
 from sow.server.app import Server
 from tests.answers import Answer
 
-WAIT_S = 15.0
+WAIT_S = 60.0
+"""A safety net for what never comes; on a busy machine one batch of Spark takes half as long."""
 
 
 def configuration(topics, more=""):

@@ -7,6 +7,17 @@ import pytest
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
+FEWER_PROCESSES = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+"""Without Hadoop's native library Java starts a process for each look at a file's links and rights:
+forty for each batch of a stream, a third of its time. These ask less often, and write no checksum
+beside each file. What is shown of checkpoints by `make crash-spark` and `make cluster` is shown
+with Spark's own settings."""
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
@@ -29,6 +40,7 @@ def spark(tmp_path_factory):
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.python.filterPushdown.enabled": "true",
+                **FEWER_PROCESSES,
             },
         )
     yield found

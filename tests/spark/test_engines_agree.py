@@ -16,7 +16,7 @@ from tests.conflated_topics.engines import (
 
 pytestmark = pytest.mark.spark
 INTERVAL_US = 1_000_000
-LEVELS = None if ROWS is None else 40_000
+LEVELS = None if ROWS is None else 20_000
 """Of the recorded book: fewer than where no Spark is started, and many windows still."""
 PIECES = 3
 

@@ -76,6 +76,7 @@ def test_the_example_of_the_readme_shows_the_windows_of_what_is_there(spark, shi
     assert shown.count("|publish|") == 1
 
 
+@pytest.mark.slow  # the notebook shows the same in cells
 def test_the_script_runs_from_beginning_to_end(spark, shipped, monkeypatch, capsys):
     monkeypatch.setattr(type(spark), "stop", lambda session: None)  # the session is everybody's
     monkeypatch.setattr("time.sleep", lambda seconds: None)

@@ -207,6 +207,25 @@ def test_a_silent_stream_that_began_with_records_tells_the_time_too(server):
     assert tick["op"] == "tick"
 
 
+def test_a_filter_of_the_servers_leaves_publishes_there(server):
+    reader = stream(server, startingBookmark="latest", filter="/px > 9")
+    start = reader.initialOffset()
+    server.publish("orders", *({"id": n, "px": n * 1.5} for n in range(10)))
+    server.request("DELETE", "/v1/topics/orders/records?filter=/id=1")
+    rows = read(reader, start, next_of(reader, start))
+    assert [json.loads(row["value"])["id"] for row in rows if row["op"] == "publish"] == [7, 8, 9]
+    assert [row["op"] for row in rows if row["op"] != "publish"] == ["delete"]
+
+
+def test_the_last_change_of_each_key_of_a_batch(server):
+    reader = stream(server, startingBookmark="latest", readMode="latest", partitions="1")
+    start = reader.initialOffset()
+    server.publish("orders", *({"id": n % 3, "n": n} for n in range(9)))
+    rows = read(reader, start, next_of(reader, start))
+    found = sorted(json.loads(row["value"])["n"] for row in rows)
+    assert found == [6, 7, 8]
+
+
 def test_a_topic_without_a_log_cannot_be_streamed(server):
     with pytest.raises(ServerRefusal, match="orders-C has no log; read the log of orders"):
         stream(server, "orders-C").initialOffset()
