@@ -83,6 +83,17 @@ def test_what_gathers_before_anybody_has_joined_waits_for_whoever_does():
     assert several.strand.collect() == []
 
 
+def test_what_was_collected_is_not_folded_with_what_comes_after():
+    several, client = Several(ORDERS), session()
+    several.put(0, {"id": 1}, seq=1)
+    several.strand.collect()
+    several.strand.join_at(client, 1)
+    several.put(0, {"id": 2}, seq=2)
+    several.strand.flush(0, 0)
+    client.conflate(0)
+    assert said(client) == [("p", {"id": 2})]
+
+
 def test_a_member_that_left_is_told_nothing():
     several, client = Several(ORDERS), session()
     several.strand.join_at(client, 0)
