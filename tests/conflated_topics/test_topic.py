@@ -92,6 +92,15 @@ def test_the_ratio_is_updates_in_for_each_one_out():
     assert copy.topic.ratio == 10.0
 
 
+def test_what_waits_goes_on_waiting_at_another_interval_from_its_change_on():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.topic.reschedule(PerKey(INTERVAL // 4), 100_000)
+    copy.advance(INTERVAL)
+    ((due, *said),) = copy.said
+    assert (due < INTERVAL, said) == (True, ["p", "a", 1])
+
+
 def test_a_batch_may_hold_a_record_that_enters_and_leaves():
     copy = Copy()
     copy.topic.offer(["a", "b", "a"], [1, 2, 3], 0, [True, True, False])

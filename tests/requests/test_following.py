@@ -16,7 +16,8 @@ def world():
 
 def followed(world, **command):
     client = world.client()
-    (ack,) = client.say(c="subscribe", cid="1", **command)
+    said = client.say(**({"c": "subscribe", "cid": "1"} | command))
+    (ack,) = [line for line in said if line["c"] == "ack"]
     assert ack["status"] == "success", ack
     return client.subscriptions[ack["s"]]
 
@@ -38,8 +39,9 @@ def test_others_share_nothing(world, other):
     assert first.feeds["t"] is not second.feeds["t"]
 
 
-def test_a_topic_that_comes_later_is_followed_from_its_beginning(world):
-    one = followed(world, t="^/desk/")
+@pytest.mark.parametrize("command", ["subscribe", "sow_and_subscribe"])
+def test_a_topic_that_comes_later_is_followed_from_its_beginning(world, command):
+    one = followed(world, c=command, t="^/desk/")
     assert one.feeds == {}
     world.publish("/desk/1", {"id": 1})
     assert list(one.feeds) == ["/desk/1"]
