@@ -28,11 +28,14 @@ def demo(folder, *options):
 @pytest.mark.edge
 def test_it_runs_its_own_configuration_in_a_folder_with_another(tmp_path):
     (tmp_path / "config.xml").write_text(OTHER)
-    done = demo(tmp_path, "--json", "--seconds", "2")
-    # That a busy machine has kept it waiting is no fault of its own, and said.
-    said = [line for line in done.stderr.splitlines() if "kept everybody waiting" not in line]
-    assert (done.returncode, said) == (0, [])
-    topics = {topic["name"]: topic for topic in json.loads(done.stdout)["topics"]}
+    for seconds in ("2", "10", "30"):
+        # A busy machine needs longer to open the market, and says what has kept it waiting.
+        done = demo(tmp_path, "--json", "--seconds", seconds)
+        said = [line for line in done.stderr.splitlines() if "kept everybody waiting" not in line]
+        assert (done.returncode, said) == (0, [])
+        topics = {topic["name"]: topic for topic in json.loads(done.stdout)["topics"]}
+        if topics["quotes"]["records"]:
+            break
     assert {"quotes", "orders", "quotes-C"} <= topics.keys()
     assert topics["quotes"]["records"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["config.xml"]
