@@ -1,5 +1,7 @@
 """The page is what the raw results say, and what a run measures is kept whole."""
 
+from importlib import import_module
+
 import pytest
 
 from tests.benchmarks import page
@@ -74,6 +76,43 @@ def test_what_was_measured_is_kept_with_every_repetition(tmp_path, measured):
     assert [list(one.ours if type(one) is Figure else one.values) for one in found.measured] == [
         [1.5, 2.25]
     ] * 2
+
+
+@pytest.fixture
+def bench(elsewhere, monkeypatch):
+    """`python -m tests.benchmarks` with two benchmarks of no cost."""
+    program = import_module("tests.benchmarks.__main__")
+    there = {name: lambda sizes, name=name: [figure(f"of {name}")] for name in ("one", "stalls")}
+    monkeypatch.setattr(program, "CATALOGUE", there)
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["benchmarks", *words])
+        program.main()
+        return elsewhere.read_text()
+
+    return run
+
+
+def test_a_whole_run_is_kept_and_stalls_have_a_part_of_their_own(bench):
+    text = bench("--tiny", "--write")
+    assert "| of one | ms | 4 |" in text
+    assert "of stalls" not in text
+    text = bench("stalls", "--tiny", "--write")
+    assert "| of stalls | 4 ms | 1 ms | a note |" in text
+    assert "| of one | ms | 4 |" in text
+    assert sorted(path.name for path in page.FOLDER.iterdir()) == ["bench.json", "stalls.json"]
+
+
+@pytest.mark.parametrize("words", [("one", "--write"), ("two",), ("--tiny", "--quick")])
+def test_a_part_of_a_run_is_not_kept_and_nonsense_is_usage(bench, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        bench(*words)
+    assert ended.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_part_may_be_looked_at(bench):
+    assert "of one" not in bench("one", "--tiny")
 
 
 def test_rows_that_we_lose_come_first():
