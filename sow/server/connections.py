@@ -98,7 +98,10 @@ class Watched(asyncio.Protocol):
     def eof_received(self) -> bool | None:
         """The client will send no more: true if it is answered before the connection closes."""
         self._inner.eof_received()
-        ends = self._messages is not None or self._ends_with_client or self._lacks_body
+        if self._messages is not None:
+            self._messages.hear_end()
+            return True
+        ends = self._ends_with_client or self._lacks_body
         if ends or not self._silence.asks:
             return False
         self._is_half_closed = True
@@ -159,13 +162,14 @@ class Watched(asyncio.Protocol):
         request: web.Request,
         is_following: Callable[[], bool],
         give_up: Callable[[str], None],
+        finish: Callable[[], None],
     ) -> MessageWatch:
         """From now on the connection is that of the WebSocket which `request` asks for.
 
-        `is_following` and `give_up` are those of `MessageWatch`.
+        `is_following`, `give_up` and `finish` are those of `MessageWatch`.
         """
         watch = MessageWatch(
-            self._all.watches, self.transport, client_key(request), is_following, give_up
+            self._all.watches, self.transport, client_key(request), is_following, give_up, finish
         )
         assert isinstance(request.protocol, Speaking)
         request.protocol.overhear(watch.receive)

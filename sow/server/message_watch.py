@@ -26,7 +26,8 @@ class MessageWatch:
     """The messages of one WebSocket, as far as they came: a reader of `Intake`.
 
     `client` is whom they count for. `is_following` says whether the client may be silent for as
-    long as it likes; `give_up` closes the connection with a reason that the client is told.
+    long as it likes; `give_up` closes the connection with a reason that the client is told,
+    `finish` once what has come is answered.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class MessageWatch:
         client: Hashable,
         is_following: Callable[[], bool],
         give_up: Callable[[str], None],
+        finish: Callable[[], None],
     ) -> None:
         self.holder = watches.intake.budget.holder(client)
         self._watches = watches
         self._transport = transport
         self._is_following = is_following
         self._give_up = give_up
+        self._finish = finish
         self._frames = WebSocketFrames()
         self._pings = self._controls = 0
         self._controls_room = float(CONTROLS_AT_ONCE)
@@ -115,6 +118,15 @@ class MessageWatch:
         self._heard_s = self._watches.now_s()
         if self._done == self._frames.complete:
             self._settle(self._frames.held)
+
+    @property
+    def is_idle(self) -> bool:
+        """All messages that have come have been carried out."""
+        return self._done == self._frames.complete and not self._rest
+
+    def hear_end(self) -> None:
+        """The client will send no more, and may still read."""
+        self._finish()
 
     def leave(self) -> None:
         """The connection has gone, and holds nothing any more.

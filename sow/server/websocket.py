@@ -23,6 +23,8 @@ PING_S = 30.0
 within the idle time of a minute, and routers that forget what is silent see something."""
 PINGS_AT_ONCE = 50
 """Pings of one client answered before others have their turn: half a millisecond."""
+FINISHED_LOOK_S = 0.02
+"""How often it is looked whether all that a client waits for is answered, when it sends no more."""
 GIVEN_UP, STOPPING = 1008, 1001
 """Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away."""
 
@@ -50,11 +52,15 @@ class WebSocketClient:
         self._executor = executor
         self._request = request
         self._closing: asyncio.Task[bool] | None = None
+        self._finishing: asyncio.Task[None] | None = None
+        self._has_left = False
         self._pings = 0
         session = executor.open(LINES, driver.now_us())
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
-        messages = below.follow_messages(request, self._is_following, self._give_up)
-        self._incoming = Incoming(driver, executor, self._connection, messages)
+        self._messages = below.follow_messages(
+            request, self._is_following, self._give_up, self._begin_to_finish
+        )
+        self._incoming = Incoming(driver, executor, self._connection, self._messages)
 
     # What happens to it.
 
@@ -71,6 +77,23 @@ class WebSocketClient:
             self._closing = asyncio.get_running_loop().create_task(
                 self.socket.close(code=GIVEN_UP, message=b"")
             )
+
+    def _begin_to_finish(self) -> None:
+        if self._finishing is None and not self._has_left:
+            self._finishing = asyncio.get_running_loop().create_task(self._finish())
+
+    async def _finish(self) -> None:
+        """The client sends no more: answer what it has sent, then say that this is the end."""
+        with contextlib.suppress(ConnectionError, StoreError):
+            # A client that has gone altogether is found out by it, and nothing more is done for it.
+            await self.socket.ping()
+            while not self._messages.is_idle:
+                await asyncio.sleep(FINISHED_LOOK_S)
+            await self._driver.durable()
+            session = self._connection.session
+            while session.outbox and session.ended is None:
+                await asyncio.sleep(FINISHED_LOOK_S)
+            await self.socket.close()
 
     # Its life.
 
@@ -117,6 +140,10 @@ class WebSocketClient:
 
     async def leave(self) -> None:
         """The socket has gone, or was never there."""
+        self._has_left = True
+        if self._finishing is not None:
+            self._finishing.cancel()
+            self._finishing = None
         self._incoming.close()
         self._connection.close()
         if self._connection.owns:
@@ -128,7 +155,8 @@ class WebSocketClient:
         if (error := self.socket.exception()) is not None:
             # Its frames lead back to the socket, in a circle that only the collector would find.
             error.__traceback__ = error.__context__ = None
-        del self._incoming, self._connection  # which lead back here, too
+        # Which lead back here, too.
+        del self._incoming, self._connection, self._messages
 
     def _drop(self, session: Session) -> None:
         """The session may stay without its socket, and its queue has to be kept in bounds."""

@@ -19,8 +19,14 @@ class Watching:
     def __init__(self, limit=1 << 20, watches=None, client="somebody"):
         self.watches = watches or MessageWatches(Intake(Budget(lambda: limit)), lambda: LIMITS)
         self.socket, self.reasons, self.following = Socket(), [], False
+        self.ends = []
         self.watch = MessageWatch(
-            self.watches, self.socket, client, lambda: self.following, self.reasons.append
+            self.watches,
+            self.socket,
+            client,
+            lambda: self.following,
+            self.reasons.append,
+            lambda: self.ends.append(self.watch.is_idle),
         )
 
     @property
@@ -95,6 +101,19 @@ async def test_what_waits_to_be_read_counts_and_frames_are_told():
     assert one.watch.receive(b"", rest=0) == 0
     one.carry_out(0)
     assert one.watch.holder.held < 1_000
+
+
+@stepped
+async def test_the_end_of_what_a_client_sends_is_told_and_when_all_was_carried_out():
+    one = Watching()
+    one.watch.receive(frame(5) * 2)
+    one.watch.hear_end()
+    one.carry_out(1)
+    one.watch.hear_end()
+    one.carry_out(1)
+    one.watch.hear_end()
+    one.watch.receive(b"", rest=7)
+    assert (one.ends, one.watch.is_idle) == ([False, False, True], False)
 
 
 @stepped

@@ -57,6 +57,11 @@ class Place:
         await self.world.driver.close()
 
 
+def masked(line, first=0x81):
+    assert len(line) < 126
+    return bytes([first, 0x80 | len(line)]) + b"\0\0\0\0" + line
+
+
 class Client:
     """A client's end of one connection."""
 
@@ -73,8 +78,7 @@ class Client:
 
     async def send(self, line, first=0x81):
         """One frame, masked by zeros as every byte is its own mask then."""
-        assert len(line) < 126
-        self.watched.data_received(bytes([first, 0x80 | len(line)]) + b"\0\0\0\0" + line)
+        self.watched.data_received(masked(line, first))
         await turns(20)
 
     def close_code(self):
@@ -111,6 +115,43 @@ async def test_nothing_of_a_client_that_has_gone_waits_for_its_next_ping():
     await turns(10)
     gc.collect()
     assert served() is None
+    await place.close()
+
+
+@stepped
+async def test_who_sends_no_more_is_answered_and_then_told_that_this_is_the_end():
+    place = Place()
+    client = await Client(place).open()
+    client.watched.data_received(masked(b'{"c":"flush","cid":"last","a":"processed"}'))
+    assert client.watched.eof_received(), "it may still read"
+    await asyncio.sleep(1)
+    written = client.socket.written
+    assert 0 < written.index(b"\x89") < written.index(b'"last"') < written.rindex(b"\x88")
+    assert client.close_code() == 1000
+    assert client.socket.closed
+    await client.lose()
+    assert place.sessions == []
+    await place.close()
+
+
+@stepped
+async def test_who_sends_no_more_after_the_end_is_not_finished_with_again():
+    place = Place()
+    client = await Client(place).open()
+    await client.send(b"", first=0x88)
+    assert place.sessions == []
+    assert client.watched.eof_received()
+    await client.lose()
+    await place.close()
+
+
+@stepped
+async def test_who_has_gone_altogether_is_waited_for_no_longer():
+    place = Place()
+    client = await Client(place).open()
+    assert client.watched.eof_received()
+    await client.lose()
+    assert place.sessions == []
     await place.close()
 
 
