@@ -315,6 +315,18 @@ MUTATIONS = (
         "batch = None",
     ),
     Mutation(
+        "a topic does not meet who follows its pattern",
+        "sow/delivery/pattern_followers.py",
+        "            follower.meet(place)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "what changes while an answer is taken is not in it",
+        "sow/requests/questions.py",
+        "            for topic in list(noted):\n                self._take_again(",
+        "            for topic in ():\n                self._take_again(",
+    ),
+    Mutation(
         "who follows a pattern misses the topics that come later",
         "sow/requests/subscription.py",
         "if self.wants(place.topic):",

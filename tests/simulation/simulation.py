@@ -51,7 +51,7 @@ class Simulation(Traffic):
         self.taste = Taste(self.random)
         self.favourites = [self._view() for _ in range(FAVOURITES)]
         self.clients = [
-            Subscriber(self.world, self.model, f"c{n}", lazy=n % 2 == 1, folds=n % 6 != 4)
+            Subscriber(self.world, self.model, f"c{n}", n % 2 == 1, n % 6 != 4, self._beside)
             for n in range(clients)
         ]
 
@@ -68,6 +68,11 @@ class Simulation(Traffic):
     def _step(self):
         act = self.random.choices(*zip(*self.taste.acts.items(), strict=True))[0]
         getattr(self, f"_{act}")()
+
+    def _beside(self):
+        """What others do between two steps of what a client has asked for."""
+        if self.random.random() < 0.6:
+            self._publish(settle=False)
 
     def _check(self):
         self.world.check()

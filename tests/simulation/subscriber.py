@@ -15,10 +15,12 @@ from tests.core.harness import Client
 class Subscriber:
     """A named client. `lazy` ones read seldom; prompt ones whenever something may have come.
 
-    `folds`: its queue may be folded when it is full.
+    `folds`: its queue may be folded when it is full. `between` is what others do between two steps
+    of what it has asked for.
     """
 
-    def __init__(self, world, model, name, lazy, folds=True):
+    def __init__(self, world, model, name, lazy, folds=True, between=lambda: None):
+        self.between = between
         self.world = world
         self.model = model
         self.name = name
@@ -39,8 +41,6 @@ class Subscriber:
 
     def subscribe(self, view, bookmark=None):
         """Follow something from now on, or from a bookmark."""
-        view.start = self.model.seq if bookmark is None else bookmark
-        view.reached = view.start if view.resumable and not view.complete else None
         view.from_bookmark = bookmark is not None
         view.folds, view.folded_before = self.folds, self._folded
         self.wanted += 1
@@ -52,7 +52,11 @@ class Subscriber:
             # What comes with this ack may have been folded before the ack was read.
             view.folded |= self._folded > view.folded_before
 
-        self._ask(view.command(bookmark), begun)
+        def joined():
+            view.start = self.model.seq if bookmark is None else bookmark
+            view.reached = view.start if view.resumable and not view.complete else None
+
+        self._ask(view.command(bookmark), begun, joined)
 
     def unsubscribe(self, view):
         """Follow something no more; lines on their way are still of the view."""
@@ -79,11 +83,16 @@ class Subscriber:
             command["filter"] = filter_text
         self._ask(command, changed)
 
-    def _ask(self, command, on_answer):
+    def _ask(self, command, on_answer, on_done=lambda: None):
         number = str(next(self.numbers))
         self.answers[number] = on_answer
         frame = read_frame(json.dumps({**command, "cid": number}).encode())
-        self.world.executor.execute_all(self.client.session, frame, self.world.now)
+        session = self.client.session
+        said = len(session._lines)
+        for _ in self.world.executor.carry_out(session, frame, lambda: self.world.now):
+            if len(session._lines) == said:
+                self.between()  # until it is answered
+        on_done()
         self.world.settle()
         if not self.lazy:
             self.read()

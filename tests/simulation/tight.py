@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from importlib import import_module
 
 BOUNDS = {
-    ("sow.history.snapshot:ANSWER_CHUNK_ROWS", "sow.requests.questions:ANSWER_CHUNK_ROWS"): (
-        2,
-        3,
-        1000,
-    ),
+    (
+        "sow.history.snapshot:ANSWER_CHUNK_ROWS",
+        "sow.requests.questions:ANSWER_CHUNK_ROWS",
+        "sow.requests.taken:ANSWER_CHUNK_ROWS",
+    ): (2, 3, 1000),
     ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
@@ -28,6 +28,11 @@ BOUNDS = {
     ("sow.delivery.intervals:KNOWN_MAX",): (0, 16),
     ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
     ("sow.requests.ending:ENDED_AT_ONCE",): (1, 50),
+    ("sow.requests.ending:FEEDS_AT_ONCE",): (1, 2, 20),
+    ("sow.requests.questions:MATCHED_AT_ONCE",): (1, 2, 500),
+    ("sow.requests.questions:TAKEN_AT_ONCE",): (1, 2, 25),
+    ("sow.engine.timers:NOTED_AT_ONCE",): (1, 500),
+    ("sow.engine.engine:LEAVING_AT_ONCE",): (1, 25),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
     ("sow.engine.publications:SLICE_ROWS",): (1, 3, 250),
 }
