@@ -11,11 +11,12 @@ caller uses, times are integers in microseconds that the caller passes in.
 
 from conflated_topics.conflator import Conflator
 from conflated_topics.schedules import OnDemand, PerKey, Schedule, Tick
-from conflated_topics.topic import FocusedConflator, Removal
+from conflated_topics.topic import FocusedConflator, Offered, Removal
 
 __all__ = [
     "Conflator",
     "FocusedConflator",
+    "Offered",
     "OnDemand",
     "PerKey",
     "Removal",

@@ -10,7 +10,7 @@ taken later, so where takes fall never changes what comes out.
 It does not compare values, apply filters or know what a record is.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -47,6 +47,18 @@ class Conflator(Generic[K, V]):
         """Keys that wait, in open and in closed windows."""
         return len(self._pending) + sum(len(entries) for _, entries in self._closed)
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits."""
+        return not self._pending and not self._closed
+
+    def begin_like(self, other: "Conflator[K, V]") -> None:
+        """Let wait what waits in another one; only where nothing does yet, and under a copy of its
+        schedule."""
+        self._pending = dict(other._pending)
+        if other._closed:
+            self._closed = [(at_us, dict(entries)) for at_us, entries in other._closed]
+
     def refold(self, fold: Fold[V] | None) -> None:
         """Fold with `fold` from now on (None: the newer stands); what waits goes on waiting."""
         self._fold = fold
@@ -59,15 +71,28 @@ class Conflator(Generic[K, V]):
         other.
         """
         self._close(now_us)
-        pending = self._pending
-        fresh = [key for key in dict.fromkeys(keys) if key not in pending]
+        if len(keys) == 1:
+            (value,) = values
+            self._offer_one(keys[0], value, now_us)
+            return
+        pending, before = self._pending, len(self._pending)
         if self._fold is None:
             pending.update(zip(keys, values, strict=True))
         else:
             for key, value in zip(keys, values, strict=True):
                 pending[key] = self._fold(pending[key], value) if key in pending else value
-        if fresh:
-            self.schedule.open(fresh, now_us)
+        if len(pending) > before:
+            # A dictionary has its newest keys at its end.
+            fresh = list(islice(reversed(pending), len(pending) - before))
+            self.schedule.open(fresh[::-1], now_us)
+
+    def _offer_one(self, key: K, value: V, now_us: int) -> None:
+        pending = self._pending
+        if key not in pending:
+            self.schedule.open([key], now_us)
+        elif self._fold is not None:
+            value = self._fold(pending[key], value)
+        pending[key] = value
 
     def due_us(self) -> int | None:
         """The time from which on `take` has something to give; None while nothing waits."""
@@ -101,6 +126,13 @@ class Conflator(Generic[K, V]):
         """Whether `key` is in a window that has not ended by `now_us`."""
         self._close(now_us)
         return key in self._pending
+
+    def among(self, keys: Set[K]) -> set[K]:
+        """Those of `keys` that wait, in whatever window."""
+        found = self._pending.keys() & keys
+        for _, entries in self._closed:
+            found |= entries.keys() & keys
+        return found
 
     def closed(self, key: K) -> V | None:
         """The newest value of `key` in a window that has ended and was not taken; None: in none."""
@@ -184,6 +216,8 @@ class Conflator(Generic[K, V]):
             taken[key] = self._fold(taken[key], value) if key in taken else value
 
     def _close(self, now_us: int) -> None:
+        if not self.schedule.has_ended(now_us):
+            return
         ended = list(self.schedule.close(now_us))
         if not ended:
             return

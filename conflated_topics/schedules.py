@@ -5,7 +5,9 @@ reset by later ones, lasts one interval and is half-open, so that an update at e
 deadline opens the next window. Deadlines are gathered onto a grid that divides the interval
 evenly: a window is released at the first grid point at or after its deadline. Gathering is at
 most a tenth of the interval or 20 ms, never early, and since the grid divides the interval no
-key is ever released twice within one.
+key is ever released twice within one. After a pause the grid begins anew with the first window:
+what comes together by itself is released at its deadline, only what comes in between waits for
+company.
 
 `Tick` lets all keys go together, at whole multiples of the interval. `OnDemand` lets them go when
 whoever they are for can take more.
@@ -54,6 +56,10 @@ class Schedule(Protocol[K]):
         """Start a window for each of `keys`, which have none."""
         ...
 
+    def has_ended(self, now_us: int) -> bool:
+        """Whether `close` has something to hand over; quick, since it is asked with every batch."""
+        ...
+
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """Windows that have ended by `now_us`, oldest first, as (release time, keys).
 
@@ -77,6 +83,10 @@ class Schedule(Protocol[K]):
         """Forget all open windows."""
         ...
 
+    def copied(self) -> "Schedule[K]":
+        """Another one with the same windows open."""
+        ...
+
 
 class PerKey(Generic[K]):
     """One window per key, of `interval_us` microseconds (docs/semantics.md, Rule 1).
@@ -84,12 +94,16 @@ class PerKey(Generic[K]):
     Raises ValueError unless the interval is longer than nothing. Times never go back.
     """
 
-    __slots__ = ("_points", "_windows", "interval_us")
+    __slots__ = ("_begin_us", "_points", "_released_us", "_windows", "interval_us")
 
     def __init__(self, interval_us: int) -> None:
         if interval_us <= 0:
             raise ValueError("an interval is longer than nothing")
         self.interval_us = interval_us
+        self._begin_us = 0
+        """Where the grid begins."""
+        self._released_us = 0
+        """When the last of the windows that have ended is released."""
         # Grid points per interval: the fewest that keep gathering within both bounds.
         self._points = max(GATHER_FRACTION, -(-interval_us // GATHER_US_MAX))
         # One interval for all keys makes deadlines monotone: a queue, no heap and no timers.
@@ -97,12 +111,19 @@ class PerKey(Generic[K]):
 
     def release_us(self, deadline_us: int) -> int:
         """The grid point at which a window of this deadline is released."""
-        point = -(-deadline_us * self._points // self.interval_us)
-        return -(-point * self.interval_us // self._points)
+        point = -((self._begin_us - deadline_us) * self._points // self.interval_us)
+        return self._begin_us - (-point * self.interval_us // self._points)
 
     def open(self, keys: list[K], now_us: int) -> None:
         """Start a window for each of `keys`, which have none."""
+        if not self._windows and now_us >= self._released_us:
+            # Whatever was released lies an interval and more before what is opened from now on.
+            self._begin_us = now_us
         self._windows = followed(self._windows, (now_us + self.interval_us, keys))
+
+    def has_ended(self, now_us: int) -> bool:
+        """The oldest of them has."""
+        return bool(self._windows) and self._windows[0][0] <= now_us
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """Windows whose deadline has come, oldest first, as (release time, keys)."""
@@ -110,7 +131,8 @@ class PerKey(Generic[K]):
         while windows and windows[0][0] <= now_us:
             deadline_us, keys = windows[0]
             del windows[0]
-            yield self.release_us(deadline_us), keys
+            self._released_us = self.release_us(deadline_us)
+            yield self._released_us, keys
         if not windows:
             self._windows = NO_WINDOWS
 
@@ -130,6 +152,13 @@ class PerKey(Generic[K]):
     def clear(self) -> None:
         """Forget them."""
         self._windows.clear()
+
+    def copied(self) -> "PerKey[K]":
+        """Another one with the same windows open."""
+        other: PerKey[K] = PerKey(self.interval_us)
+        other._begin_us, other._released_us = self._begin_us, self._released_us
+        other._windows = self._windows.copy() if self._windows else NO_WINDOWS
+        return other
 
 
 class Tick(Generic[K]):
@@ -151,6 +180,10 @@ class Tick(Generic[K]):
         """These keys are let go at the next tick; at a tick itself, at the one after it."""
         tick_us = (now_us // self.interval_us + 1) * self.interval_us
         self._windows = followed(self._windows, (tick_us, now_us, keys))
+
+    def has_ended(self, now_us: int) -> bool:
+        """The oldest of them has."""
+        return bool(self._windows) and self._windows[0][0] <= now_us
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """Keys whose tick has come."""
@@ -178,6 +211,12 @@ class Tick(Generic[K]):
         """Forget them."""
         self._windows.clear()
 
+    def copied(self) -> "Tick[K]":
+        """Another one with the same windows open."""
+        other: Tick[K] = Tick(self.interval_us)
+        other._windows = self._windows.copy() if self._windows else NO_WINDOWS
+        return other
+
 
 class OnDemand(Generic[K]):
     """Keys wait until they are asked for, however long that is."""
@@ -193,6 +232,10 @@ class OnDemand(Generic[K]):
     def open(self, keys: list[K], now_us: int) -> None:
         """These keys begin to wait."""
         self._windows.append((now_us, keys))
+
+    def has_ended(self, _now_us: int) -> bool:
+        """Somebody has asked for them."""
+        return self._demanded
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """All keys if they were asked for, none otherwise."""
@@ -217,3 +260,9 @@ class OnDemand(Generic[K]):
     def clear(self) -> None:
         """Forget them."""
         self._windows.clear()
+
+    def copied(self) -> "OnDemand[K]":
+        """Another one for which the same keys wait."""
+        other: OnDemand[K] = OnDemand()
+        other._windows, other._demanded = deque(self._windows), self._demanded
+        return other

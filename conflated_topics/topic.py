@@ -9,8 +9,9 @@ and went within one window, docs/semantics.md, Rule 2).
 The copy itself, what records are and who hears of a release are the caller's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import compress, repeat
+from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import compress
+from operator import or_
 from typing import Generic, NamedTuple, TypeVar
 
 from conflated_topics.conflator import Conflator
@@ -20,12 +21,63 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+MATCH = "match"
+"""Why a record leaves that the filter does not let through any more."""
+
+
 class Removal(NamedTuple, Generic[K, V]):
     """A record that leaves the copy: why, and the value that made it leave."""
 
     key: K
     value: V
     reason: str
+
+
+class Offered(Generic[K, V]):
+    """Updates of the underlying topic with what a filter says of each, for all copies that have it.
+
+    `values[i]` is the new value of `keys[i]`, and `passes[i]` says whether the filter lets it
+    through; None: all of them pass. Those that do not leave for `reason`. What follows from it is
+    worked out once, however many copies take it in.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[K],
+        values: Sequence[V],
+        passes: Sequence[bool] | None,
+        reason: str = MATCH,
+    ) -> None:
+        self.keys = keys
+        self.values = values
+        self.passes = None if passes is None or all(passes) else passes
+        self.reason = reason
+        self._passes = [True] * len(keys) if self.passes is None else self.passes
+        self._counts: Sequence[bool] | None = None
+        self._entries: Sequence[V | Removal[K, V]] | None = None
+
+    @property
+    def counts(self) -> Sequence[bool]:
+        """Which of them count for whoever knows nothing of their keys: those that pass, and what
+        comes in the same batch after one of its key that does."""
+        if self._counts is None:
+            counts, passing = [], set[K]()
+            for key, inside in zip(self.keys, self._passes, strict=True):
+                if inside:
+                    passing.add(key)
+                counts.append(inside or key in passing)
+            self._counts = counts
+        return self._counts
+
+    @property
+    def entries(self) -> Sequence[V | Removal[K, V]]:
+        """The values that pass; those that do not, as removals."""
+        if self._entries is None:
+            columns, why = zip(self.keys, self.values, self._passes, strict=True), self.reason
+            self._entries = [
+                value if inside else Removal(key, value, why) for key, value, inside in columns
+            ]
+        return self._entries
 
 
 class FocusedConflator(Generic[K, V]):
@@ -58,6 +110,27 @@ class FocusedConflator(Generic[K, V]):
         if self._merge is None or isinstance(current, Removal) or isinstance(new, Removal):
             return new
         return self._merge(current, new)
+
+    def look_in(self, holds: Callable[[K], bool]) -> None:
+        """Ask `holds` from now on; what it says is the same."""
+        self._holds = holds
+
+    def copied(
+        self, holds: Callable[[K], bool], merge: Callable[[V, V], V] | None
+    ) -> "FocusedConflator[K, V]":
+        """Another one, as this one is now, of a copy of its own; it may merge otherwise."""
+        other: FocusedConflator[K, V] = FocusedConflator(
+            self._conflator.schedule.copied(), holds, merge
+        )
+        other._conflator.begin_like(self._conflator)
+        other.updates_in, other.updates_out = self.updates_in, self.updates_out
+        other.releases = self.releases
+        return other
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits."""
+        return self._conflator.is_idle
 
     @property
     def pending(self) -> int:
@@ -100,53 +173,49 @@ class FocusedConflator(Generic[K, V]):
     def offer(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool] | None
     ) -> None:
-        """Take in updates of the underlying topic, in order, at the time `now_us`.
+        """Take in updates of the underlying topic, in order, at the time `now_us`."""
+        self.take_in(Offered(keys, values, passes), now_us)
 
-        `values[i]` is the new value of `keys[i]`, and `passes[i]` says whether the topic's filter
-        lets it through; None: there is no filter. One that does not pass is a removal of a record
-        that the copy holds or is about to, with the reason ``match``, and otherwise nothing.
+    def take_in(self, offered: Offered[K, V], now_us: int) -> None:
+        """The same of a batch that many copies take in.
+
+        One that does not pass is a removal of a record that the copy holds or is about to, and
+        otherwise nothing.
         """
-        if passes is not None and not all(passes):
-            if any(map(self._is_told, keys, passes, repeat(now_us))) or len(set(keys)) != len(keys):
-                self._offer_one_by_one(keys, values, now_us, passes)
-                return
-            keys, values = list(compress(keys, passes)), list(compress(values, passes))
-        self.updates_in += len(keys)
-        self._conflator.offer(keys, values, now_us)
+        keys, passes = offered.keys, offered.passes
+        if passes is None:
+            self.updates_in += len(keys)
+            self._conflator.offer(keys, offered.values, now_us)
+        else:
+            wanted, entries = self._are_wanted(offered, now_us), offered.entries
+            if not all(wanted):
+                keys, entries = list(compress(keys, wanted)), list(compress(entries, wanted))
+            if keys:
+                self.updates_in += len(keys)
+                self._conflator.offer(keys, entries, now_us)
 
-    def _is_told(self, key: K, inside: bool, now_us: int) -> bool:
-        """Whether a record that fails the filter is one the copy holds or is about to."""
-        return not inside and self._is_there(key, now_us)
-
-    def _is_there(self, key: K, now_us: int) -> bool:
-        """The copy holds a record, or will when what has ended is released, or it is pending.
+    def _are_wanted(self, offered: Offered[K, V], now_us: int) -> list[bool]:
+        """Which updates say something: those that count, and those of records that the copy holds,
+        or will when what has ended is released, or that are pending.
 
         What counts is what the windows say that have ended: when they are released is a matter of
         gathering, and must not change where the next window begins.
         """
-        if self._conflator.is_open(key, now_us):
-            return True
+        is_open = self._conflator.open_keys(now_us)
+        wanted = list(map(or_, offered.counts, map(is_open.__contains__, offered.keys)))
+        if all(wanted):
+            return wanted
+        stays = self._stays if self._conflator.has_closed else self._holds
+        return [is_so or stays(key) for key, is_so in zip(offered.keys, wanted, strict=True)]
+
+    def _stays(self, key: K) -> bool:
+        """The copy will hold a record when what has ended is released."""
         closed = self._conflator.closed(key)
         return self._holds(key) if closed is None else not isinstance(closed, Removal)
 
-    def _are_there(self, keys: Sequence[K], now_us: int) -> list[bool]:
-        """The same for many keys."""
-        is_open = self._conflator.open_keys(now_us)
-        if self._conflator.has_closed:
-            return [key in is_open or self._is_there(key, now_us) for key in keys]
-        holds = self._holds
-        return [key in is_open or holds(key) for key in keys]
-
-    def _offer_one_by_one(
-        self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool]
-    ) -> None:
-        # What an update that fails the filter says depends on what stood before it in the batch.
-        for key, value, inside in zip(keys, values, passes, strict=True):
-            if inside:
-                self.updates_in += 1
-                self._conflator.offer((key,), (value,), now_us)
-            else:
-                self.remove((key,), (value,), "match", now_us)
+    def waiting_among(self, keys: Set[K]) -> set[K]:
+        """Those of `keys` that wait, in whatever window."""
+        return self._conflator.among(keys)
 
     def remove(self, keys: Sequence[K], values: Sequence[V], reason: str, now_us: int) -> None:
         """Take in that records have left the underlying topic, or its part that passes the filter.
@@ -154,15 +223,7 @@ class FocusedConflator(Generic[K, V]):
         `values[i]` is the value to say of `keys[i]`, `reason` why all of them leave. Of records
         that the copy neither holds nor is about to, nothing is noted.
         """
-        # What is said of one record does not depend on the others, nor on being said twice.
-        there = self._are_there(keys, now_us)
-        gone = [
-            Removal(key, value, reason)
-            for key, value, is_there in zip(keys, values, there, strict=True)
-            if is_there
-        ]
-        self.updates_in += len(gone)
-        self._conflator.offer(list(compress(keys, there)), gone, now_us)
+        self.take_in(Offered(keys, values, [False] * len(keys), reason), now_us)
 
     def take(
         self, now_us: int, count_max: int | None = None

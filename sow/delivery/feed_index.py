@@ -18,7 +18,7 @@ class FeedIndex:
     """Feeds by the terms of their filters. Feeds that no term finds do not belong here."""
 
     def __init__(self) -> None:
-        self._terms = TermIndex()
+        self._terms: TermIndex[Feed] = TermIndex()
 
     def add(self, feed: Feed) -> bool:
         """File a feed; False when its filter has nothing to file it under.
@@ -39,9 +39,9 @@ class FeedIndex:
         """Assert that exactly these feeds are found, each by all terms that it needs."""
         self._terms.check({feed: feed.condition.conjuncts for feed in filed if feed.condition})
 
-    def candidates(self, batch: Batch) -> Found:
+    def candidates(self, batch: Batch) -> Found[Feed]:
         """Feeds that may care, with the places of the records that made them candidates."""
-        found: Found = {}
+        found: Found[Feed] = {}
         every = range(len(batch))
         if batch.changes.news is not None:
             batch.read(self._terms.paths(old=False))

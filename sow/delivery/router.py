@@ -1,22 +1,24 @@
 """The router: who hears of a topic's changes.
 
 Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
-conflated copies made from the topic. Feeds that want certain values of a field are found by the
-attribute index, all others hear every batch.
+conflated copies made from the topic (`sow.delivery.focuses`). Feeds that want certain values of a
+field are found by the attribute index, all others hear every batch.
 """
 
 from collections.abc import Container, Iterator
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from sow.delivery.conflated_feeds import ConflatedFeed
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feed_index import FeedIndex
 from sow.delivery.feeds import Feed
+from sow.delivery.focuses import Focuses
 from sow.delivery.lines import FeedKey
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.strands import Strand
 from sow.expressions import Filter
 from sow.topic.batch import Batch
+from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.records import Records
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
@@ -26,10 +28,10 @@ of which there may be a hundred thousand, are only stored."""
 
 
 class Listener(Protocol):
-    """Something other than a feed that follows a topic, such as a conflated copy."""
+    """Something that hears all of a topic's changes, such as a copy that is being filled."""
 
-    def hear(self, batch: Batch, now_us: int) -> None:
-        """Take in a batch of changes."""
+    def hear(self, batch: Batch, now_us: int) -> bool:
+        """Take in a batch of changes; True when it is due at some time now, and was not."""
         ...
 
     def due_us(self) -> int | None:
@@ -37,12 +39,17 @@ class Listener(Protocol):
         ...
 
 
+Heard: TypeAlias = tuple[list[Feed], list[Listener]]
+"""Feeds that have to be looked after, and others that are due at some time now, and were not."""
+
+
 class Router:
-    """Feeds and listeners of one topic. `followers` are those of patterns, which it meets when it
-    has something to tell."""
+    """Feeds, copies and listeners of one topic. `followers` are those of patterns, which it meets
+    when it has something to tell."""
 
     __slots__ = (
-        "_attributes", "_feeds", "_filed", "_followers", "_unfiled", "listeners", "met", "topic",
+        "_attributes", "_feeds", "_filed", "_focuses", "_followers", "_unfiled", "listeners",
+        "met", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: Records, followers: "PatternFollowers[Router]") -> None:
@@ -51,6 +58,8 @@ class Router:
         self.met = 0
         """The number of the last follower of a pattern that it has met."""
         self.listeners: tuple[Listener, ...] = ()
+        self._focuses: Focuses | None = None
+        """Made for the first copy."""
         self._feeds = NO_FEEDS
         self._attributes: FeedIndex | None = None
         """Made for the first feed with a filter: most topics of a pattern never have one."""
@@ -72,17 +81,41 @@ class Router:
         if self.met < self._followers.newest:
             self._followers.meet(self)
 
-    def route(self, batch: Batch, now_us: int) -> list[Feed]:
-        """Tell everyone of a batch; returns the feeds that have to be looked after."""
+    def copies(self) -> list[ConflatedCopy]:
+        """All copies of the topic that are filled."""
+        copies = [] if self._focuses is None else list(self._focuses.copies())
+        external = [one for one in self.listeners if isinstance(one, ConflatedCopy)]
+        return copies + [copy for copy in external if copy.is_external]
+
+    def route(self, batch: Batch, now_us: int) -> Heard:
+        """Tell everyone of a batch; returns who has to be looked after because of it."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
-        for listener in self.listeners:
-            listener.hear(batch, now_us)
+        woken: list[Listener] = [one for one in self.listeners if one.hear(batch, now_us)]
+        if self._focuses is not None:
+            woken += self._focuses.hear(batch, now_us)
         heard = [feed for feed in self._unfiled if feed.hear(batch, now_us)]
         if self._attributes is not None and self._filed:
             candidates = self._attributes.candidates(batch)
             heard += [feed for feed, at in candidates.items() if feed.hear_at(batch, at, now_us)]
-        return heard
+        return heard, woken
+
+    def file(self, copy: ConflatedCopy) -> None:
+        """Let a copy hear of what concerns it, found by its filter."""
+        if copy.is_external:
+            self.follow(copy)
+            return
+        if self._focuses is None:
+            self._focuses = Focuses()
+        self._focuses.add(copy)
+
+    def unfile(self, copy: ConflatedCopy) -> None:
+        """Let a copy hear no more."""
+        if copy.is_external:
+            self.leave(copy)
+        else:
+            assert self._focuses is not None
+            self._focuses.remove(copy)
 
     def follow(self, listener: Listener) -> None:
         """Let a listener hear of every batch, after those that do already."""
@@ -144,6 +177,8 @@ class Router:
 
     def check(self) -> None:
         """Assert that every feed hears what it wants, for somebody, and no others do."""
+        if self._focuses is not None:
+            self._focuses.check()
         feeds = list(self.feeds())
         assert all(feed.key == key for key, equal in self._feeds.items() for feed in equal)
         assert all(equal for equal in self._feeds.values())

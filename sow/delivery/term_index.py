@@ -1,6 +1,6 @@
-"""The term index: feeds filed by what their filters ask of fields.
+"""The term index: feeds, and others with filters, filed by what these ask of fields.
 
-Each feed stands in the places of its access terms (`sow.expressions.access`): a value of a field, a
+Each one stands in the places of its access terms (`sow.expressions.access`): a value of a field, a
 range, a pattern. A record's values lead to places, and those who stand there may want it. Where
 many stand in one place they are told apart by what is left of their filters: the place gets a term
 index of its own. So thousands who ask for one region, each with bounds of their own, are found by
@@ -9,9 +9,8 @@ region and then by bounds, whichever of the two it is that lets few through.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from sow.delivery.feeds import Feed
 from sow.delivery.term_places import TermPlaces, keys_of, kind_of
 from sow.expressions import Access, Node, find_access
 from sow.messages.base import Column
@@ -22,18 +21,28 @@ Terms = Sequence[Node]
 Kind = tuple[Path, type[TermPlaces[Any]]]
 """A field, and how it is looked at."""
 ColumnOf = Callable[[Path], Column]
-Found = dict[Feed, list[int]]
-"""The places in a batch of the records that feeds may want; one may be there twice."""
 CROWD_MIN = 16
 """Feeds in one place from which on it has an index of its own: looking into one takes about as long
 as asking so many."""
 
 
-class TermIndex:
+class Findable(Protocol):
+    """Somebody with a filter: a feed, or the copies that have one."""
+
+    wants_old: bool
+    """Records that were in focus matter, whether they still are or not."""
+
+
+Sought = TypeVar("Sought", bound=Findable)
+Found = dict[Sought, list[int]]
+"""The places in a batch of the records that somebody may want; one may be there twice."""
+
+
+class TermIndex(Generic[Sought]):
     """Feeds by the access terms of conditions that must hold for each."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Kind, TermPlaces[Place]] = {}
+        self._kinds: dict[Kind, TermPlaces[Place[Sought]]] = {}
         self._wants_old: Counter[Kind] = Counter()
         """How many of those in each also care about what a record was before."""
         self._paths: tuple[list[Path], list[Path]] | None = None
@@ -42,7 +51,7 @@ class TermIndex:
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
-    def add(self, feed: Feed, terms: Terms) -> bool:
+    def add(self, feed: Sought, terms: Terms) -> bool:
         """File a feed; False when none of the terms is one to find it by."""
         access = find_access(terms)
         if access is None:
@@ -60,7 +69,7 @@ class TermIndex:
             self._wants_old[kind] += feed.wants_old
         return True
 
-    def remove(self, feed: Feed, terms: Terms) -> None:
+    def remove(self, feed: Sought, terms: Terms) -> None:
         """Take out a feed that was filed by these terms."""
         access = find_access(terms)
         assert access is not None
@@ -83,7 +92,9 @@ class TermIndex:
             self._paths = list(every), list(wants_old)
         return self._paths[old]
 
-    def find(self, column_of: ColumnOf, at: Sequence[int], found: Found, *, old: bool) -> None:
+    def find(
+        self, column_of: ColumnOf, at: Sequence[int], found: Found[Sought], *, old: bool
+    ) -> None:
         """Note who may want some records of a batch, by their new or, if `old`, their old values.
 
         `at` are the places of the records in the columns that `column_of` gives.
@@ -94,7 +105,7 @@ class TermIndex:
             column = column_of(kind[0])
             if column.count(None) == len(column):
                 continue
-            crowds: dict[Place, list[int]] = {}
+            crowds: dict[Place[Sought], list[int]] = {}
             for number, place in places.find(column, at):
                 for feed in place.feeds:
                     found.setdefault(feed, []).append(number)
@@ -104,9 +115,9 @@ class TermIndex:
                 assert place.index is not None
                 place.index.find(column_of, numbers, found, old=old)
 
-    def check(self, filed: Mapping[Feed, Terms]) -> None:
+    def check(self, filed: Mapping[Sought, Terms]) -> None:
         """Assert that exactly these feeds stand here, each in all places of its terms."""
-        expected: dict[tuple[Kind, Hashable], dict[Feed, Terms]] = {}
+        expected: dict[tuple[Kind, Hashable], dict[Sought, Terms]] = {}
         wants_old: Counter[Kind] = Counter()
         for feed, terms in filed.items():
             access = find_access(terms)
@@ -123,32 +134,33 @@ class TermIndex:
                 place.check(expected[kind, key])
 
 
-class Place:
+class Place(Generic[Sought]):
     """Feeds that are filed in one place; `index` has those that are told apart by more terms."""
 
     def __init__(self) -> None:
-        self.feeds: dict[Feed, Terms] = {}
-        self.index: TermIndex | None = None
+        self.feeds: dict[Sought, Terms] = {}
+        self.index: TermIndex[Sought] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.feeds or self.index)
 
-    def add(self, feed: Feed, rest: Terms) -> None:
+    def add(self, feed: Sought, rest: Terms) -> None:
         """File a feed by what is left of its terms."""
         if self.index is not None and self.index.add(feed, rest):
             return
         self.feeds[feed] = rest
         if self.index is None and len(self.feeds) == CROWD_MIN:
-            self.index = index = TermIndex()
+            index: TermIndex[Sought] = TermIndex()
+            self.index = index
             self.feeds = {one: its for one, its in self.feeds.items() if not index.add(one, its)}
 
-    def remove(self, feed: Feed, rest: Terms) -> None:
+    def remove(self, feed: Sought, rest: Terms) -> None:
         """Undo `add`."""
         if self.feeds.pop(feed, None) is None:
             assert self.index is not None
             self.index.remove(feed, rest)
 
-    def check(self, filed: Mapping[Feed, Terms]) -> None:
+    def check(self, filed: Mapping[Sought, Terms]) -> None:
         """Assert that exactly these feeds stand here."""
         assert self.feeds.keys() <= filed.keys(), "a feed stands where it does not belong"
         apart = {feed: rest for feed, rest in filed.items() if feed not in self.feeds}

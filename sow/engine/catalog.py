@@ -142,8 +142,8 @@ class Catalog:
 
     def with_copies(self, topic: LiveTopic) -> list[str]:
         """The names of a topic and of all that copies it, copies of copies first."""
-        copies = [one for one in topic.router.listeners if isinstance(one, CopyTopic)]
-        names = [name for copy in copies for name in self.with_copies(copy)]
+        copies = [records.name for copy in topic.router.copies() for records in copy.copies]
+        names = [name for copy in copies for name in self.with_copies(self.topics[copy])]
         return [*names, topic.name]
 
     def expected(self, name: str) -> LiveTopic:
@@ -246,8 +246,17 @@ class Catalog:
         if pattern is not None:
             pattern.members[topic.name] = topic
         if isinstance(topic, CopyTopic):
-            self.topics[topic.underlying].router.follow(topic)
+            self._file(topic)
         return topic
+
+    def _file(self, topic: CopyTopic) -> None:
+        """Let a copy hear; where another one is alike and holds nothing yet either, as one."""
+        router = self.topics[topic.underlying].router
+        alike = next((copy for copy in router.copies() if copy.is_like(topic.copy)), None)
+        if alike is None:
+            router.file(topic.copy)
+        else:
+            topic.share(alike)
 
     def _of_pattern(self, name: str, limited: bool = True) -> SourceTopic | None:
         """A topic that is not there yet, if a pattern wants it; raises what speaks against it."""
@@ -318,7 +327,8 @@ class Catalog:
     def forget(self, topic: LiveTopic) -> None:
         """Take out a topic that nothing copies any more."""
         if isinstance(topic, CopyTopic):
-            self.topics[topic.underlying].router.leave(topic)
+            if not topic.is_shared:
+                self.topics[topic.underlying].router.unfile(topic.copy)
             topic.give_up()
         else:
             topic.records.table.forget()
@@ -429,7 +439,8 @@ class Catalog:
         tables = [topic.records.table for topic in self.listed()]
         # Copies that are being filled listen, but are no topics yet.
         listeners = [one for topic in self for one in topic.router.listeners]
-        tables += [one.copy.table for one in listeners if isinstance(one, ConflatedCopy)]
+        copies = [one.copy for one in listeners if isinstance(one, ConflatedCopy)]
+        tables += [records.table for records in copies if records.name not in self.topics]
         assert self.usage.bytes == sum(
             table.bytes + RECORD_BYTES * len(table) for table in tables
         ), "what all records take is counted wrongly"
@@ -442,10 +453,11 @@ class Catalog:
             if pattern is not None:
                 assert pattern.members[name] is topic, f"its pattern does not know {name}"
             if isinstance(topic, CopyTopic):
-                hearing = self.topics[topic.underlying].router.listeners
-                assert hearing.count(topic) == 1, f"{name} does not hear what it copies"
-            for listener in topic.router.listeners:
-                assert not isinstance(listener, CopyTopic) or self.topics[listener.name] is listener
+                hearing = self.topics[topic.underlying].router.copies()
+                assert hearing.count(topic.copy) == 1, f"{name} does not hear what it copies"
+                assert topic.copy.copies.count(topic.records) == 1, f"{name} is not written to"
+            for records in (one for copy in topic.router.copies() for one in copy.copies):
+                assert self.topics[records.name].records is records, "a copy of no name hears"
         for pattern in self.patterns.values():
             for name, topic in pattern.members.items():
                 assert self.topics[name] is topic, f"{name} has gone, and its pattern has it still"

@@ -36,7 +36,7 @@ from sow.store.memory import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
-from sow.topic.conflated_copy import CopyUpdate
+from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
 
 LEAVING_AT_ONCE = 25
@@ -84,7 +84,7 @@ class Engine:
             self.capacity,
             self.disk,
         )
-        self._act = self._work
+        self._act, self._act_of_copy = self._work, self._release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.look_after_topic(topic)
@@ -115,7 +115,10 @@ class Engine:
     def look_after_topic(self, topic: LiveTopic) -> None:
         """A topic has come into being: do what falls due there."""
         self._note(topic)
-        if topic.falls_due:
+        if isinstance(topic, CopyTopic):
+            if topic.copy.copy is topic.records:
+                self.timers.add(topic.copy, self._act_of_copy)
+        elif topic.falls_due:
             self.timers.add(topic, self._act)
 
     def publishable(self, name: str) -> SourceTopic:
@@ -252,10 +255,11 @@ class Engine:
         self._untidy[topic] = None
         if self._noting:
             self._note(topic)
-        for feed in topic.route(batch, self.ledger.now_us):
+        feeds, woken = topic.route(batch, self.ledger.now_us)
+        for feed in feeds:
             self._waiting[feed.strand] = None
             self.timers.expect(feed.strand)
-        for listener in topic.router.listeners:
+        for listener in woken:
             # What waits in a conflator already is never due earlier than it was.
             self.timers.expect(listener)
 
@@ -280,10 +284,15 @@ class Engine:
         """
         yield from self.timers.run(self.ledger.moment(now_us))
 
-    def _work(self, topic: LiveTopic, now_us: int) -> None:
+    def _work(self, topic: SourceTopic, now_us: int) -> None:
         """Have a topic do what is due there."""
         for batch in topic.work(now_us):
             self._route(topic, batch)
+
+    def _release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
+        """Have a copy release what is due, under each of its names."""
+        for batch in copy.release(now_us):
+            self._route(self.topics[batch.changes.topic], batch)
 
     def update_copy(
         self,
@@ -332,6 +341,33 @@ class Engine:
                 self._route(topic, batch)
             self.tell_of_work()
 
+    def part(self, topic: CopyTopic) -> None:
+        """Let a conflated topic have its copy to itself, to go on otherwise than those alike."""
+        if topic.is_shared:
+            before = topic.copy
+            topic.part()
+            self.topics[topic.underlying].router.file(topic.copy)
+            self.timers.add(topic.copy, self._act_of_copy, beside=before)
+
+    def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
+        """Go on with another interval or schedule of a conflated topic."""
+        self.part(topic)
+        topic.retime(definition, self.now_us)
+        self.timers.note(topic.copy)
+
+    def refocus(self, topic: CopyTopic, definition: ConflatedTopic) -> Steps[None]:
+        """Go on with another filter of a conflated topic, by which its records enter or leave, some
+        in each step."""
+        condition = None if definition.filter is None else self.filter(definition.filter)
+        self.part(topic)
+        router = self.topics[topic.underlying].router
+        router.unfile(topic.copy)
+        topic.refocus(definition, condition)
+        router.file(topic.copy)
+        for _ in topic.copy.judge_all(lambda: self.now_us):
+            self.timers.note(topic.copy)
+            yield
+
     def _fill(self, topic: CopyTopic) -> Steps[None]:
         router = self.topics[topic.underlying].router
         router.follow(topic.copy)
@@ -367,7 +403,10 @@ class Engine:
                 self._route(topic, batch)
         end_topic(topic)
         self._note(topic)
-        self.timers.remove(topic)
+        if not isinstance(topic, CopyTopic):
+            self.timers.remove(topic)
+        elif not topic.is_shared:
+            self.timers.remove(topic.copy)
         self._untidy.pop(topic, None)
 
     def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> None:
@@ -530,7 +569,7 @@ class Engine:
         homeless = restore(self.catalog, self.ledger, past, checkpoints, log, last_seq)
         for name, topic in self.topics.items():
             if name in known:
-                self.timers.note(topic)
+                self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)
             else:
                 self.look_after_topic(topic)
         return homeless

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from conflated_topics import Removal
 from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
-from sow.delivery.feeds import Feed
 from sow.delivery.pattern_followers import PatternFollowers
-from sow.delivery.router import Router
+from sow.delivery.router import Heard, Router
 from sow.engine.ledger import Ledger
 from sow.errors import ClientError
 from sow.expressions import Filter
@@ -71,9 +70,9 @@ class LiveTopicBase:
         self.falls_due = falls_due
         """Whether it ever has something to do by itself."""
 
-    def route(self, batch: Batch, now_us: int) -> list[Feed]:
-        """Tell all who follow the topic of changes; returns the feeds that have to be looked after
-        because they have something to say."""
+    def route(self, batch: Batch, now_us: int) -> Heard:
+        """Tell all who follow the topic of changes; returns who has to be looked after because of
+        it."""
         self.updates += len(batch)
         return self.router.route(batch, now_us)
 
@@ -229,9 +228,9 @@ class SourceTopic(LiveTopicBase):
 
 
 class CopyTopic(LiveTopicBase):
-    """A conflated topic; `copy` is what conflates."""
+    """A conflated topic; `copy` is what conflates, for this topic or for several that are alike."""
 
-    __slots__ = ("copy", "hear")
+    __slots__ = ("copy",)
 
     definition: ConflatedTopic
     kind = "conflated"
@@ -246,16 +245,30 @@ class CopyTopic(LiveTopicBase):
     ) -> None:
         super().__init__(copy.copy, definition, pattern, True, followers)
         self.copy = copy
-        self.hear = copy.hear
-        """Offers the underlying topic's changes to the conflation. Called for every batch, so
-        without a step in between."""
 
     @property
     def underlying(self) -> str:
         """The name of the topic that is copied."""
         return self.copy.underlying.name
 
-    # Live changes of the configuration.
+    # Others that are alike.
+
+    @property
+    def is_shared(self) -> bool:
+        """Other topics are alike, and have the same copy."""
+        return len(self.copy.copies) > 1
+
+    def share(self, copy: ConflatedCopy) -> None:
+        """Go on as one of the names of a copy that is like this topic's."""
+        copy.add_name(self.records)
+        self.copy.stop()
+        self.copy = copy
+
+    def part(self) -> None:
+        """Go on with a copy of its own."""
+        self.copy = self.copy.parted(self.records)
+
+    # Live changes of the configuration, of a topic that has its copy to itself.
 
     def refold(self, definition: Definition) -> None:
         """Go on with the queue policy of another definition; windows merge by it, too."""
@@ -267,26 +280,23 @@ class CopyTopic(LiveTopicBase):
         self.redefine(definition)
         self.copy.retime(definition, now_us)
 
-    def refocus(
-        self, definition: ConflatedTopic, condition: Filter | None, now_us: Callable[[], int]
-    ) -> Steps[None]:
-        """Go on with another filter, compiled to `condition`; what it lets in or out waits.
-
-        `now_us` gives the time of each step.
-        """
+    def refocus(self, definition: ConflatedTopic, condition: Filter | None) -> None:
+        """Go on with another filter, compiled to `condition`; `copy.judge_all` looks through the
+        records that there are."""
         self.redefine(definition)
-        yield from self.copy.refocus(condition, now_us)
+        self.copy.refocus(condition)
 
     # Changes.
 
     def fill(self, seq: Callable[[], int]) -> Steps[None]:
         """Take over the underlying topic, as it stands in the last step; `seq` then gives the
         number of the last change. What changes meanwhile is to be said to `copy.hear`."""
-        return self.copy.fill(seq)
+        return self.copy.fill(seq, self.records)
 
     def give_up(self) -> None:
-        """The copy goes: its underlying topic need not read its fields, nor anybody count it."""
-        self.copy.stop()
+        """The topic goes: without others that are alike its underlying topic need not read its
+        fields any more; nor need anybody count its records."""
+        self.copy.take_name(self.records)
         self.records.table.forget()
 
     def introduced(self) -> Batch | None:
@@ -301,16 +311,6 @@ class CopyTopic(LiveTopicBase):
     ) -> list[Batch]:
         """Apply what another engine has released."""
         return self.copy.accept(updates, removals)
-
-    # What falls due.
-
-    def due_us(self) -> int | None:
-        """When `work` next has something to do: a window ends."""
-        return self.copy.due_us()
-
-    def work(self, now_us: int) -> list[Batch]:
-        """Release what is due by now."""
-        return self.copy.release(now_us)
 
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""

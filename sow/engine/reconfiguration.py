@@ -218,21 +218,17 @@ class Reconfiguration:
     def _resize(topic: LiveTopic, definition: Definition) -> None:
         topic.redefine(definition)
 
-    @staticmethod
-    def _refold(topic: LiveTopic, definition: Definition) -> None:
+    def _refold(self, topic: LiveTopic, definition: Definition) -> None:
+        if isinstance(topic, CopyTopic):
+            self._engine.part(topic)
         topic.refold(definition)
 
     def _retime(self, topic: LiveTopic, definition: Definition) -> None:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        topic.retime(definition, self._engine.now_us)
-        self._engine.timers.note(topic)
+        self._engine.retime(topic, definition)
 
     def _refocus(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        engine = self._engine
-        condition = None if definition.filter is None else engine.filter(definition.filter)
-        for _ in topic.refocus(definition, condition, lambda: engine.now_us):
-            engine.timers.note(topic)
-            yield
+        return self._engine.refocus(topic, definition)

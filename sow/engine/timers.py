@@ -16,6 +16,8 @@ from sow.steps import Steps
 
 NOTED_AT_ONCE = 500
 """Things that are waited for again in one step when a run is over: a microsecond or two each."""
+Rank = tuple[int, int]
+"""In which order things are done that are due at one time."""
 
 
 class Timed(Protocol):
@@ -30,16 +32,21 @@ class Timers:
     """A heap of due times; entries that are out of date are passed over."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timed]] = []
-        self._added: dict[Timed, tuple[int, Callable[[Any, int], None]]] = {}
+        self._heap: list[tuple[int, Rank, Timed]] = []
+        self._added: dict[Timed, tuple[Rank, Callable[[Any, int], None]]] = {}
         self._noted: dict[Timed, int] = {}
         self._done: dict[Timed, None] = {}
         """What has been done in a run that goes on: it is not waited for until the run is over."""
         self._numbers = itertools.count()
 
-    def add(self, item: Timed, act: Callable[[Any, int], None]) -> None:
-        """`act(item, now_us)` is called when `item` is due."""
-        self._added[item] = (next(self._numbers), act)
+    def add(
+        self, item: Timed, act: Callable[[Any, int], None], beside: Timed | None = None
+    ) -> None:
+        """`act(item, now_us)` is called when `item` is due; in the order of adding, or as if it had
+        been added right after `beside`."""
+        number = next(self._numbers)
+        rank = number if beside is None else self._added[beside][0][0]
+        self._added[item] = ((rank, number), act)
         self.note(item)
 
     def remove(self, item: Timed) -> None:

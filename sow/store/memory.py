@@ -11,7 +11,7 @@ The table knows nothing of fields, indexes, filters or the disk.
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,10 @@ class Table:
 
     def __contains__(self, identity: object) -> bool:
         return identity in self.slots
+
+    def among(self, identities: Set[str]) -> set[str]:
+        """Those of these records that are there."""
+        return self.slots.keys() & identities
 
     def put(
         self,

@@ -42,6 +42,7 @@ class Batch:
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
         self._keys: list[str] | None = None
+        self._states: list[tuple[bytes, int, int]] | None = None
         self._documents: dict[int, tuple[Document, Document]] = {}
         self._deltas: dict[tuple[Select, int], Document | None] = {}
         self._tails: dict[tuple[Kind, Shape], list[bytes]] = {}
@@ -84,6 +85,15 @@ class Batch:
         """Values of some fields of one record."""
         column = self.old_column if old else self.column
         return [column(path)[at] for path in paths]
+
+    def states(self) -> list[tuple[bytes, int, int]]:
+        """What each change says, with its number and time: the new state, of what has left by a
+        filter the one that made it leave, of what is gone the last one."""
+        if self._states is None:
+            changes = self.changes
+            bodies = changes.news or changes.partings or [old or b"" for old in changes.olds]
+            self._states = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
+        return self._states
 
     # Focus.
 

@@ -4,36 +4,46 @@ It hears the underlying topic's changes, projects them through its filter and of
 conflation core (`conflated_topics`). What the core releases is put into the copy's own table and
 routed like a publish, so that the copy is an ordinary topic to everyone else. All it asks of the
 underlying topic is that it emits changes.
+
+Copies that would say the same at every moment are one copy under several names: what it hears is
+judged, waits and is released once, and then put under each name. Such are copies with one filter,
+one pace and one way of merging that began together. One that is to go on otherwise takes its
+windows with it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import compress, islice
 
-from conflated_topics import FocusedConflator, PerKey, Removal, Schedule, Tick
+from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow import definitions
 from sow.changes import Reason
 from sow.expressions import Fields, Filter, compile_fields
 from sow.steps import Steps
 from sow.topic.batch import Batch
-from sow.topic.records import Records
+from sow.topic.records import Columns, Records
 
 # A pending update: body, sequence number and time of the underlying change.
 CopyUpdate = tuple[bytes, int, int]
 RELEASED_AT_ONCE = 500
 """Records that are released in one step, some two or three milliseconds of work."""
+NAMES_IN_STEP = 10
+"""For copies of more names than this a step takes longer: fewer records cost more than they are."""
 STEP_ROWS = 250
 """Records that are taken over or judged in one step: some four microseconds each."""
 LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
 class ConflatedCopy:
-    """Ties an underlying topic, a filter and an interval to the copy they make."""
+    """Ties an underlying topic, a filter and an interval to the copy they make.
+
+    `copies` are its records under each of its names, all alike.
+    """
 
     __slots__ = (
         "_noted",
         "condition",
         "conflation",
-        "copy",
+        "copies",
         "enrichment",
         "filled_seq",
         "is_external",
@@ -47,7 +57,7 @@ class ConflatedCopy:
         definition: definitions.ConflatedTopic,
         condition: Filter | None,
     ) -> None:
-        self.copy = copy
+        self.copies: tuple[Records, ...] = (copy,)
         self.underlying = underlying
         self.condition = condition
         self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
@@ -61,6 +71,11 @@ class ConflatedCopy:
         """While it is filled: records that have changed, and are still to be taken over."""
         if condition is not None and not self.is_external:
             underlying.watch(condition.paths)
+
+    @property
+    def copy(self) -> Records:
+        """Its records, under the first of its names."""
+        return self.copies[0]
 
     @staticmethod
     def _schedule(definition: definitions.ConflatedTopic) -> Schedule[str]:
@@ -78,33 +93,99 @@ class ConflatedCopy:
         body = merger.merge(current[0], new[0])
         return new if body is None else current if body is current[0] else (body, *new[1:])
 
-    def hear(self, batch: Batch, now_us: int) -> None:
-        """Offer the underlying topic's changes."""
+    # Names.
+
+    def is_like(self, other: "ConflatedCopy") -> bool:
+        """Both say the same from now on, whatever they hear."""
+        return self._begins_with() is not None and self._begins_with() == other._begins_with()
+
+    def _begins_with(self) -> object:
+        """All that makes a difference to what it says; None once it holds or has heard anything."""
+        definition = self.copy.definition
+        assert isinstance(definition, definitions.ConflatedTopic)
+        is_new = not self.conflation.updates_in and not len(self.copy.table)
+        if not is_new or self.is_external or self._noted is not None:
+            return None
+        return (
+            self.underlying.name,
+            definition.filter,
+            definition.interval_us,
+            definition.schedule,
+            definition.enrichment,
+            self.copy.folding.merger,
+            self.filled_seq,
+        )
+
+    def add_name(self, copy: Records) -> None:
+        """Put what is released into these records too, of a copy that is like this one."""
+        self.copies += (copy,)
+
+    def take_name(self, copy: Records) -> None:
+        """Put nothing into these records any more; without any, nothing is heard either."""
+        self.copies = tuple(one for one in self.copies if one is not copy)
+        if self.copies:
+            self.conflation.look_in(self.copy.table.__contains__)
+        else:
+            self.stop()
+
+    def parted(self, copy: Records) -> "ConflatedCopy":
+        """A copy of its own for one of several names: as full, and with the same windows."""
+        self.take_name(copy)
+        definition = copy.definition
+        assert isinstance(definition, definitions.ConflatedTopic)
+        own = ConflatedCopy(copy, self.underlying, definition, self.condition)
+        own.conflation = self.conflation.copied(copy.table.__contains__, own._merge_or_none())
+        own.filled_seq = self.filled_seq
+        return own
+
+    # Hearing.
+
+    def hear(self, batch: Batch, now_us: int) -> bool:
+        """Take in the underlying topic's changes; True when something waits now, and did not."""
         changes = batch.changes
         if self._noted is not None:
             self._noted.update(dict.fromkeys(changes.identities))
-            return
+            return False
         if self.is_external:
             # Whoever conflates reads them from the log.
             self.conflation.count_in(len(changes))
-            return
-        if changes.news is not None:
-            passes = None if self.condition is None else batch.new_focus(self.condition)
-            bodies = self._singles(changes.news)
-            updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
-            self.conflation.offer(changes.identities, updates, now_us, passes)
-            return
-        bodies = changes.partings or [old or b"" for old in changes.olds]
-        updates = list(zip(bodies, changes.seqs, changes.ts_us, strict=True))
-        self.conflation.remove(changes.identities, updates, changes.reason or "deleted", now_us)
+            return False
+        passes = batch.new_focus(self.condition)
+        offered = Offered(changes.identities, batch.states(), passes, changes.reason or "match")
+        return self.take_in(offered, changes.news is not None, now_us)
+
+    def take_in(self, offered: Offered[str, CopyUpdate], are_messages: bool, now_us: int) -> bool:
+        """The same of changes of which somebody knows whether they pass the filter.
+
+        `are_messages`: the records have not gone from the underlying topic.
+        """
+        was_idle = self.conflation.is_idle
+        if are_messages and self.copy.folding.merger is not None:
+            offered = self._as_merged(offered)
+        self.conflation.take_in(offered, now_us)
+        return was_idle and not self.conflation.is_idle
+
+    def _as_merged(self, offered: Offered[str, CopyUpdate]) -> Offered[str, CopyUpdate]:
+        """Messages of the underlying topic as a merge begins with them."""
+        bodies = self._singles([value[0] for value in offered.values])
+        columns = zip(bodies, offered.values, strict=True)
+        values = [(body, seq, ts_us) for body, (_, seq, ts_us) in columns]
+        return Offered(offered.keys, values, offered.passes, offered.reason)
 
     def _singles(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
         """Messages of the underlying topic as a merge begins with them."""
         merger = self.copy.folding.merger
         return bodies if merger is None else list(map(merger.single, bodies))
 
-    def fill(self, seq: Callable[[], int]) -> Steps[None]:
-        """Take over the underlying topic, some records in each step, without a window.
+    def those_there(self, identities: Set[str]) -> set[str]:
+        """Those of these records that it holds or that wait here."""
+        return self.conflation.waiting_among(identities) | self.copy.table.among(identities)
+
+    # Filling.
+
+    def fill(self, seq: Callable[[], int], copy: Records) -> Steps[None]:
+        """Take over the underlying topic under one name, some records in each step, without a
+        window.
 
         In the last step the copy is as the underlying topic then is, at the change `seq` gives.
         Records that change meanwhile are only noted when they are heard of, and taken over in the
@@ -115,12 +196,12 @@ class ConflatedCopy:
         slots = table.live().tolist()
         for start in range(0, len(slots), STEP_ROWS):
             some = [identities[slot] for slot in slots[start : start + STEP_ROWS]]
-            self._take_over([identity for identity in some if identity is not None])
+            self._take_over([identity for identity in some if identity is not None], copy)
             yield
         while len(self._noted) > STEP_ROWS:
-            self._take_over(self._noted_first(STEP_ROWS))
+            self._take_over(self._noted_first(STEP_ROWS), copy)
             yield
-        self._take_over(list(self._noted))
+        self._take_over(list(self._noted), copy)
         self._noted = None
         self.filled_seq = seq()
 
@@ -131,12 +212,12 @@ class ConflatedCopy:
             del self._noted[identity]
         return some
 
-    def _take_over(self, identities: Sequence[str]) -> None:
+    def _take_over(self, identities: Sequence[str], copy: Records) -> None:
         """Let the copy hold of these records what it would if all windows had ended."""
         wanted = self._wanted(identities)
-        self.copy.discard(identity for identity in identities if identity not in wanted)
+        copy.discard(identity for identity in identities if identity not in wanted)
         if wanted:
-            self._put(list(wanted), list(wanted.values()))
+            self._put(list(wanted), list(wanted.values()), (copy,))
 
     def _wanted(self, identities: Iterable[str]) -> dict[str, CopyUpdate]:
         """Those of these records that are there and pass the filter, as they stand."""
@@ -151,14 +232,17 @@ class ConflatedCopy:
         columns = self.underlying.decoder(self.condition.paths).columns(bodies)
         return dict(compress(updates, self.condition.matches(columns, len(slots))))
 
+    # Releasing.
+
     def due_us(self) -> int | None:
         """When `release` next has something to do."""
         return self.conflation.due_us()
 
     def release(self, now_us: int) -> list[Batch]:
-        """Apply to the copy what is due by now, and return it as changes of the copy; of many
+        """Apply to the copy what is due by now, and return it as changes under each name; of many
         records some, and `due_us` says that there are more."""
-        return self._apply(*self.conflation.take(now_us, RELEASED_AT_ONCE))
+        names = min(len(self.copies), NAMES_IN_STEP)
+        return self._apply(*self.conflation.take(now_us, max(1, RELEASED_AT_ONCE // names)))
 
     def accept(
         self,
@@ -185,18 +269,24 @@ class ConflatedCopy:
     ) -> list[Batch]:
         batches: list[Batch] = []
         if updates:
-            batches.append(
-                self._put([identity for identity, _ in updates], [u for _, u in updates])
-            )
+            identities, states = zip(*updates, strict=True)
+            batches += self._put(identities, states, self.copies)
         for reason in LEAVING_REASONS:
             leaving = [removal for removal in removals if removal.reason == reason]
             if leaving:
                 batches += self._drop(leaving, reason)
         return batches
 
-    def _put(self, identities: Sequence[str], updates: Sequence[CopyUpdate]) -> Batch:
+    def _put(
+        self,
+        identities: Sequence[str],
+        updates: Sequence[CopyUpdate],
+        copies: Sequence[Records],
+    ) -> list[Batch]:
         bodies, seqs, ts_us = zip(*updates, strict=True)
-        return self.copy.put(identities, list(map(self._as_held, bodies)), {}, seqs, ts_us)
+        held = list(map(self._as_held, bodies))
+        columns: Columns = {}
+        return [copy.put(identities, held, columns, seqs, ts_us) for copy in copies]
 
     def _as_held(self, body: bytes) -> bytes:
         """A message as it stands in the copy."""
@@ -219,10 +309,11 @@ class ConflatedCopy:
             if reason == "match"
             else None
         )
-        batch = self.copy.drop(
-            [removal.key for removal in leaving], reason, lambda _: (seqs, ts_us), partings
-        )
-        return [] if batch is None else [batch]
+        identities = [removal.key for removal in leaving]
+        dropped = [
+            copy.drop(identities, reason, lambda _: (seqs, ts_us), partings) for copy in self.copies
+        ]
+        return [batch for batch in dropped if batch is not None]
 
     # Live changes of the configuration.
 
@@ -234,17 +325,19 @@ class ConflatedCopy:
         """Go on as the copy's folding has it now."""
         self.conflation.remerge(self._merge_or_none())
 
-    def refocus(self, condition: Filter | None, now_us: Callable[[], int]) -> Steps[None]:
-        """Go on with another filter: what enters or leaves the copy by it does so in a window.
-
-        What changes from now on is judged by it; the other records are, some in each step, at the
-        time that `now_us` gives. What counts is what the copy will hold once everything that waits
-        has been released.
-        """
+    def refocus(self, condition: Filter | None) -> None:
+        """Judge what changes from now on by another filter; `judge_all` does so with the rest."""
         self.stop()
         if condition is not None:
             self.underlying.watch(condition.paths)
         self.condition = condition
+
+    def judge_all(self, now_us: Callable[[], int]) -> Steps[None]:
+        """Let records enter or leave by the filter, each in a window: some in each step, at the
+        time that `now_us` gives.
+
+        What counts is what the copy will hold once everything that waits has been released.
+        """
         identities = self.underlying.table.identities
         slots = self.underlying.table.live().tolist()
         for start in range(0, len(slots), STEP_ROWS):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
+from tests.benchmarks.copies import KINDS as COPY_KINDS
 from tests.benchmarks.measure import Figure
 
 Measured = Callable[[Figure], float | None]
@@ -64,6 +65,11 @@ def added(figure: Figure) -> float:
 def per_core_second(figure: Figure) -> float | None:
     """Messages for each second of the server's processor time."""
     return 1e6 / figure.server_cpu_us if figure.server_cpu_us else None
+
+
+def times(figure: Figure) -> float:
+    """How often the floor goes into it."""
+    return 1 / figure.ratio
 
 
 INGEST = "ingest over WebSocket: frames of 100, hash index + conflated, durable"
@@ -133,6 +139,18 @@ BUDGETS = (
     ),
     Budget("restart, journal only", "restart: 1000000 records, journal only", value, 2, "s"),
     Budget("conflator, 1 s", "conflation: 1000 ms", value, 0.4, "µs/update"),
+    *(
+        Budget(
+            f"{count} copies ({kind}), frames of {size}",
+            f"copies: {count} with {kind}, frames of {size}",
+            times,
+            aim,
+            "times one copy",
+        )
+        for count, aim in ((10, 2), (100, 8))
+        for kind in COPY_KINDS
+        for size in (1, 100)
+    ),
     *(
         Budget(case, f"followers: {case}, cores", value, aim, "cores")
         for case, aim in (

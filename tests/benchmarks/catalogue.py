@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from tests.benchmarks import ingest, queries
 from tests.benchmarks.conflation import conflation
+from tests.benchmarks.copies import copies
 from tests.benchmarks.fan_out import fan_out
 from tests.benchmarks.filters import filters
 from tests.benchmarks.followers import followers
@@ -29,6 +30,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "restart": restart,
     "memory": memory,
     "conflation": conflation,
+    "copies": copies,
     "snapshot": snapshot,
     "followers": followers,
     "stalls": stalls,

@@ -6,7 +6,7 @@ The rules are 1 and 2 of docs/semantics.md.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conflated_topics import FocusedConflator, PerKey
+from conflated_topics import FocusedConflator, Offered, PerKey, Removal
 
 INTERVAL = 1_000_000
 
@@ -148,3 +148,57 @@ def test_exact_focus_leaving_is_said_only_of_what_was_told(log):
     for _, what, key, *_ in copy.said:
         assert what == "p" or key in told
         told = told | {key} if what == "p" else told - {key}
+
+
+def test_what_a_filter_says_is_worked_out_once():
+    offered = Offered(["a", "b"], [1, 2], [True, False])
+    assert offered.entries == [1, Removal("b", 2, "match")]
+    assert offered.entries is offered.entries
+    assert offered.counts == [True, False]
+    everything = Offered(["a", "a"], [1, 2], [True, True])
+    assert (everything.entries, everything.passes) == ([1, 2], None)
+
+
+def test_what_comes_after_an_update_that_passes_counts_too():
+    offered = Offered("abaab", range(5), [False, False, True, False, False])
+    assert offered.counts == [False, False, True, True, False]
+    copy = Copy()
+    copy.topic.take_in(offered, 0)
+    copy.advance(INTERVAL)
+    assert (copy.said, copy.topic.updates_in) == ([], 2)
+
+
+def test_one_batch_may_be_taken_in_by_many():
+    fast, slow = Copy(), FocusedConflator(PerKey(2 * INTERVAL), set().__contains__)
+    offered = Offered(["a", "b"], [1, 2], [True, False])
+    fast.topic.take_in(offered, 0)
+    slow.take_in(offered, 0)
+    assert slow.take(2 * INTERVAL) == ([("a", 1)], [])
+    fast.advance(INTERVAL)
+    assert fast.said == [(INTERVAL, "p", "a", 1)]
+
+
+def test_which_keys_wait_is_known_in_whatever_window():
+    copy = Copy()
+    copy.publish(0, "a", 1)
+    copy.topic.offer(["b"], [2], INTERVAL + 1, None)
+    assert copy.topic.waiting_among({"a", "b", "c"}) == {"a", "b"}
+    assert not copy.topic.is_idle
+    copy.advance(3 * INTERVAL)
+    assert copy.topic.waiting_among({"a", "b", "c"}) == set()
+    assert copy.topic.is_idle
+
+
+def test_another_one_goes_on_with_the_same_windows_and_its_own_copy():
+    copy, records = Copy(), {"gone": 0}
+    copy.records["gone"] = 0
+    copy.publish(0, "a", 1)
+    copy.topic.remove(["gone"], [5], "deleted", 1)
+    copy.topic.offer(["b"], [2], INTERVAL + 1, None)
+    other = copy.topic.copied(records.__contains__, None)
+    other.check()
+    copy.topic.offer(["a"], [3], INTERVAL + 2, None)
+    updates, removals = other.take(3 * INTERVAL)
+    assert (updates, removals) == ([("a", 1), ("b", 2)], [Removal("gone", 5, "deleted")])
+    assert (other.updates_in, other.updates_out) == (3, 3)
+    assert copy.topic.pending == 4

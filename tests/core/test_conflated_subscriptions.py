@@ -46,7 +46,7 @@ def test_the_window_opens_with_the_first_update_and_is_not_prolonged():
     at 0.303  publish  {"id":1,"px":1}
     at 1.203  publish  {"id":1,"px":2}
     at 1.303  said     nothing
-    at 1.32   said     p {"id":1,"px":2}
+    at 1.303  said     p {"id":1,"px":2}
     """)
 
 

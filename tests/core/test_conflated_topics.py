@@ -1,5 +1,7 @@
 """Conflated topics end to end, under a clock moved by hand (docs/semantics.md, Rules 1 to 3)."""
 
+import json
+
 import pytest
 
 from sow.definitions import ConflatedTopic, Merge, Topic
@@ -261,3 +263,39 @@ def test_messages_of_other_types_are_copied_as_they_are(make):
     world.advance(2 * SECOND)
     table = world.engine.topics["fix-C"].records.table
     assert [table.bodies[slot] for slot in table.live()] == [b"id=1\x01px=7\x01"]
+
+
+FRAMES_A_SECOND_MAX = 50
+"""What gathering of 20 ms comes to."""
+
+
+def test_a_session_gets_few_frames_however_many_records_are_due():
+    world = World(ORDERS, SLOW)
+    client = world.client()
+    client.say(c="subscribe", t="orders-C")
+    frames, ages_ms, count = 0, [], 1000
+    for at_ms in range(3 * count):
+        world.publish("orders", {"id": at_ms % count, "at": at_ms})
+        world.advance(MS)
+        for frame in client.raw():
+            lines = [json.loads(line) for line in frame.split(b"\n")]
+            ages_ms += [at_ms + 1 - line["d"]["at"] for line in lines]
+            frames += at_ms >= 2 * count
+    assert len(ages_ms) > count
+    assert max(ages_ms) <= 1020
+    assert frames <= FRAMES_A_SECOND_MAX
+
+
+def test_what_comes_together_is_one_frame_and_late_by_nothing():
+    world = World(ORDERS, SLOW)
+    client = world.client()
+    client.say(c="subscribe", t="orders-C")
+    world.advance(13 * MS)
+    for second in range(5):
+        world.publish("orders", *({"id": key, "at": second} for key in range(100)))
+        world.advance(SECOND - 1)
+        assert client.raw() == []
+        world.advance(1)
+        (frame,) = client.raw()
+        assert frame.count(b'"c":"p"') == 100
+        world.advance(7 * MS)

@@ -31,7 +31,7 @@ class Following:
 
     def heard(self, *documents, seq=1):
         batch = put(self.topic, *documents, seq=seq)
-        return sorted(feed.name for feed in self.router.route(batch, 0))
+        return sorted(feed.name for feed in self.router.route(batch, 0)[0])
 
 
 @pytest.fixture

@@ -45,13 +45,13 @@ def test_what_is_removed_is_not_heard_of_and_not_counted():
     topic = made.publishable("/desk/1")
     made.enter(topic)
     copy = made.topics["/desk/1-C"]
-    copy.hear(put(topic, {"id": 1}), 0)
-    copy.work(10**6)
+    copy.copy.hear(put(topic, {"id": 1}), 0)
+    copy.copy.release(10**6)
     both = made.usage.bytes
     made.unfollow("copies")
     made.forget(copy)
     made.remove("copies")
-    assert (list(made.topics), topic.router.listeners) == (["/desk/1"], ())
+    assert (list(made.topics), topic.router.copies()) == (["/desk/1"], [])
     assert made.usage.bytes < both
     made.check()
     made.forget(topic)
@@ -144,6 +144,41 @@ def test_the_topics_of_a_pattern_share_a_checkpoint():
 def test_a_copy_that_does_not_hear_is_found_out():
     made, _ = catalog(ORDERS, SLOW)
     assert isinstance(made.topics["slow"], CopyTopic)
-    made.topics["orders"].router.listeners = ()
+    made.topics["orders"].router.unfile(made.topics["slow"].copy)
     with pytest.raises(AssertionError, match="does not hear"):
         made.check()
+
+
+def test_copies_that_are_alike_and_new_are_one_under_several_names():
+    other, third = replace(SLOW, name="other"), replace(SLOW, name="third", filter="/px > 1")
+    made, _ = catalog(ORDERS, SLOW, other, third)
+    orders = made.topics["orders"]
+    slow, other, third = (made.topics[name] for name in ("slow", "other", "third"))
+    assert slow.copy is other.copy is not third.copy
+    assert made.with_copies(orders) == ["slow", "other", "third", "orders"]
+    orders.route(put(orders, {"id": 1, "px": 2}), 0)
+    assert [b.changes.topic for b in slow.copy.release(10**7)] == ["slow", "other"]
+    made.check()
+
+
+def test_a_copy_that_comes_when_others_hold_something_is_one_of_its_own():
+    made, _ = catalog(ORDERS, SLOW)
+    orders = made.topics["orders"]
+    orders.route(put(orders, {"id": 1}), 0)
+    (late,) = made.add(replace(SLOW, name="late"))
+    assert late.copy is not made.topics["slow"].copy
+    made.check()
+
+
+def test_of_copies_that_are_alike_one_can_go():
+    made, _ = catalog(ORDERS, SLOW, replace(SLOW, name="other"))
+    orders, other = made.topics["orders"], made.topics["other"]
+    orders.route(put(orders, {"id": 1}), 0)
+    made.forget(made.topics["slow"])
+    made.check()
+    assert [batch.changes.topic for batch in other.copy.release(10**7)] == ["other"]
+    orders.route(orders.remove(["1"], "delete", 10**7), 10**7)
+    assert [batch.changes.reason for batch in other.copy.release(10**8)] == ["deleted"]
+    made.forget(other)
+    assert orders.router.copies() == []
+    made.check()

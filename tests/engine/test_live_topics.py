@@ -125,12 +125,12 @@ def test_a_topic_that_retains_nothing_takes_deltas_as_they_are():
 def test_a_copy_releases_what_it_has_heard_when_it_falls_due():
     made, ledger = catalog(ORDERS, SLOW)
     orders, slow = made.topics["orders"], made.topics["slow"]
-    assert (slow.underlying, slow.falls_due, slow.due_us()) == ("orders", True, None)
-    slow.hear(put(orders, {"id": 1, "px": 1}), 10)
-    slow.hear(put(orders, {"id": 1, "px": 2}), 20)
-    due_us = slow.due_us()
-    assert slow.work(due_us - 1) == []
-    (batch,) = slow.work(due_us)
+    assert (slow.underlying, slow.copy.due_us()) == ("orders", None)
+    assert orders.route(put(orders, {"id": 1, "px": 1}), 10) == ([], [slow.copy])
+    assert orders.route(put(orders, {"id": 1, "px": 2}), 20) == ([], [])
+    due_us = slow.copy.due_us()
+    assert slow.copy.release(due_us - 1) == []
+    (batch,) = slow.copy.release(due_us)
     assert documents(slow.records) == [{"id": 1, "px": 2}]
     assert batch.changes.topic == "slow"
     assert len(ledger.open.entries) == 2, "what a copy does is not logged"

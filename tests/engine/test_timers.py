@@ -164,3 +164,17 @@ def test_what_was_done_is_waited_for_again_some_at_a_time(monkeypatch):
     assert waiting == [2, 4, 6]
     timers.check()
     assert (len(done), timers.due_us()) == (7, 20)
+
+
+def test_what_is_added_beside_another_one_goes_right_after_it():
+    timers, items, done = made(10, 10)
+    beside = Item(10)
+    items.append(beside)
+
+    def act(item, now_us):
+        done.append((items.index(item), now_us))
+        item.at_us = None
+
+    timers.add(beside, act, beside=items[0])
+    at_once(timers.run(10))
+    assert [item for item, _ in done] == [0, 2, 1]

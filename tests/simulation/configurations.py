@@ -33,17 +33,28 @@ TOPICS = (
     copy("t-C", "t", SECOND),
     copy("t-tick", "t", 500 * MS, schedule="tick", filter="/v > 4"),
     copy("t-CC", "t-C", SECOND),
+    copy("t-C2", "t", SECOND),
+    copy("t-F1", "t", 500 * MS, filter="/v > 4"),
+    copy("t-F2", "t", 500 * MS, filter="/v > 4"),
+    copy("t-F3", "t", 500 * MS, filter="/v > 7"),
     copy("desks-C", "desks", 500 * MS, topic_format="%n-C"),
+    copy("desks-D", "desks", 500 * MS, topic_format="%n-D"),
 )
+"""Some copies are alike, and one until a reload changes one of them; some differ in one thing."""
 PUBLISHED = (
     "t", "e", "off", "news", "always", "end", "through", "match", "sums",
     "/desk/1", "/desk/2", "/log/1", "/log/2",
 )  # fmt: skip
-COPIES = {"t": ("t-C", "t-tick", "t-CC"), "/desk/1": ("/desk/1-C",), "/desk/2": ("/desk/2-C",)}
+COPIES = {
+    "t": ("t-C", "t-tick", "t-CC", "t-C2", "t-F1", "t-F2", "t-F3"),
+    "/desk/1": ("/desk/1-C", "/desk/1-D"),
+    "/desk/2": ("/desk/2-C", "/desk/2-D"),
+}
 DELETED_FROM = ("t", "e", "news", "always", "end", "match", "/desk/1", "/desk/2")
 FOLLOWED = (
     *("t", "e", "off", "news", "always", "end", "match", "sums", "t-C", "t-tick", "t-CC"),
-    *("^(t|e|end)$", "^/desk/.$", "^/desk/.-C$", "^t-", "^/log/.$", "^(off|/log/.)$"),
+    *("t-C2", "t-F1", "t-F2", "^t-F"),
+    *("^(t|e|end)$", "^/desk/.$", "^/desk/.-C$", "^/desk/.-", "^t-", "^/log/.$", "^(off|/log/.)$"),
 )
 FILTERS = (None, None, "/v > 4", "/v > 7", "/v = 3", "/id = 2", "/w/x = 1", *CALCULATED)
 
@@ -55,7 +66,7 @@ def varied(random):
         if definition.name == "t":
             fields = random.choice(((), (("/v",),), (("/w/x",),)))
             definition = replace(definition, hash_indexes=fields)
-        elif definition.name == "t-C":
+        elif definition.name in ("t-C", "t-C2"):
             definition = replace(definition, interval_us=random.choice((300 * MS, SECOND)))
         elif definition.name == "t-tick":
             definition = replace(
@@ -65,7 +76,13 @@ def varied(random):
             )
         elif definition.name == "t-CC" and random.random() < 0.5:
             continue
-        elif definition.name == "desks-C":
+        elif definition.name in ("t-F1", "t-F2"):
+            filter_ = random.choice(("/v > 4", "/v > 4", "/v > 7", None))
+            interval_us = random.choice((500 * MS, 500 * MS, SECOND))
+            definition = replace(definition, filter=filter_, interval_us=interval_us)
+        elif definition.name == "t-F3" and random.random() < 0.3:
+            continue
+        elif definition.name in ("desks-C", "desks-D"):
             definition = replace(definition, filter=random.choice((None, "/v > 4")))
         elif definition.name == "end":
             policy = random.choice(("conflate", "always"))
@@ -79,10 +96,10 @@ def behind(topics, name):
     """Which topic a copy copies in the end, and the test that its records have passed."""
     definitions = {definition.name: definition for definition in topics}
     tests = []
-    while name in definitions or name.endswith("-C"):
-        definition = definitions.get(name, definitions["desks-C"])
+    while name in definitions or name.endswith(("-C", "-D")):
+        definition = definitions.get(name) or definitions[f"desks{name[-2:]}"]
         if not isinstance(definition, ConflatedTopic):
             break
         tests.append(test_of(definition.filter))
-        name = name.removesuffix("-C") if definition.topic_format else definition.underlying
+        name = name[:-2] if definition.topic_format else definition.underlying
     return name, lambda document: all(test(document) for test in tests)

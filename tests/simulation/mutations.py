@@ -56,8 +56,8 @@ MUTATIONS = (
     Mutation(
         "a later update prolongs its window",
         "conflated_topics/conflator.py",
-        "fresh = [key for key in dict.fromkeys(keys) if key not in pending]",
-        "fresh = list(dict.fromkeys(keys))",
+        "            self.schedule.open(fresh[::-1], now_us)\n",
+        "            self.schedule.open(list(dict.fromkeys(keys)), now_us)\n",
     ),
     Mutation(
         "an update at the deadline joins the old window",
@@ -68,8 +68,8 @@ MUTATIONS = (
     Mutation(
         "windows are released early",
         "conflated_topics/schedules.py",
-        "point = -(-deadline_us * self._points // self.interval_us)",
-        "point = deadline_us * self._points // self.interval_us",
+        "point = -((self._begin_us - deadline_us) * self._points // self.interval_us)",
+        "point = (deadline_us - self._begin_us) * self._points // self.interval_us",
     ),
     Mutation(
         "a removal of what the copy never held is released",
@@ -80,8 +80,8 @@ MUTATIONS = (
     Mutation(
         "a delete of a pending record is lost",
         "conflated_topics/topic.py",
-        "return [key in is_open or holds(key) for key in keys]",
-        "return [holds(key) for key in keys]",
+        "list(map(or_, offered.counts, map(is_open.__contains__, offered.keys)))",
+        "list(offered.counts)",
     ),
     Mutation(
         "folding takes the newer `told`",
@@ -291,6 +291,30 @@ MUTATIONS = (
         "self.rendered[:0] = rendered",
     ),
     Mutation(
+        "of copies that are alike one takes all with it that waits",
+        "conflated_topics/topic.py",
+        "        other._conflator.begin_like(self._conflator)\n",
+        "",
+    ),
+    Mutation(
+        "copies are alike though their intervals are not",
+        "sow/topic/conflated_copy.py",
+        "            definition.interval_us,\n",
+        "",
+    ),
+    Mutation(
+        "a copy whose filter is found does not hear of what it holds",
+        "sow/topic/focus.py",
+        "            concerned |= copy.those_there(identities)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a copy that is found hears of one change of a record that comes twice",
+        "sow/topic/focus.py",
+        "some = sorted(at for identity in concerned for at in places[identity])",
+        "some = sorted(places[identity][0] for identity in concerned)",
+    ),
+    Mutation(
         "another filter looks past what is about to leave",
         "sow/topic/conflated_copy.py",
         "if not self.conflation.will_hold(name)]",
@@ -425,8 +449,8 @@ MUTATIONS = (
     Mutation(
         "a conflated topic that is removed still hears",
         "sow/engine/catalog.py",
-        "            self.topics[topic.underlying].router.leave(topic)\n",
-        "",
+        "                self.topics[topic.underlying].router.unfile(topic.copy)\n",
+        "                pass\n",
     ),
     Mutation(
         "the log has a hole",

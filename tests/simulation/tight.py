@@ -25,6 +25,8 @@ BOUNDS = {
     ("sow.engine.removals:RECORDS_AT_ONCE",): (1, 2, 100),
     ("sow.delivery.feeds:FEW_OF",): (0, 8, 1000),
     ("sow.delivery.term_index:CROWD_MIN",): (1, 2, 16),
+    ("sow.delivery.focuses:CROWD_MIN",): (1, 2, 16),
+    ("sow.topic.conflated_copy:NAMES_IN_STEP",): (1, 10),
     ("sow.delivery.intervals:KNOWN_MAX",): (0, 16),
     ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
     ("sow.requests.ending:ENDED_AT_ONCE",): (1, 50),

@@ -22,8 +22,8 @@ FOLDED_BY_OTHERS = ("match", "sums")
 """Topics whose updates may stand for other records, or for several messages."""
 FOLDED_ALWAYS = ("always", "end")
 FOLDED = (
-    *("t", "e", "news", "through", "t-C", "t-tick", "t-CC"),
-    *("/desk/1", "/desk/2", "/desk/1-C", "/desk/2-C"),
+    *("t", "e", "news", "through", "t-C", "t-tick", "t-CC", "t-C2", "t-F1", "t-F2", "t-F3"),
+    *("/desk/1", "/desk/2", "/desk/1-C", "/desk/2-C", "/desk/1-D", "/desk/2-D"),
     *FOLDED_ALWAYS,
     *FOLDED_BY_OTHERS,
 )
@@ -85,7 +85,7 @@ class View:
 
     @property
     def follows_copies(self):
-        return bool(re.search(r"-|-C", self.topic))
+        return "-" in self.topic
 
     def follows(self, topic):
         """Whether this is a topic of the view's."""

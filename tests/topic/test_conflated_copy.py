@@ -103,7 +103,7 @@ def test_one_quiet_interval_later_a_copy_is_what_passes_of_the_original(log, sch
 def test_a_copy_is_filled_at_once_with_what_there_is():
     both = Both(condition="/v > 1")
     put(both.source, {"id": 1, "v": 1}, {"id": 2, "v": 2})
-    at_once(both.copy.fill(lambda: 2))
+    at_once(both.copy.fill(lambda: 2, both.target))
     assert held(both.target) == [{"id": 2, "v": 2}]
     assert both.copy.filled_seq == 2
     assert both.copy.due_us() is None
@@ -114,7 +114,7 @@ def test_a_copy_that_is_filled_in_steps_is_what_there_is_in_the_last(seed, monke
     monkeypatch.setattr(conflated_copy, "STEP_ROWS", 2)
     random, both = Random(seed), Both(condition="/v > 1")
     put(both.source, *[{"id": at, "v": random.randrange(4)} for at in range(10)])
-    for _ in both.copy.fill(lambda: 99):
+    for _ in both.copy.fill(lambda: 99, both.target):
         if random.random() < 0.7:
             both.put(0, {"id": random.randrange(14), "v": random.randrange(4)})
         else:
@@ -132,7 +132,8 @@ def test_another_filter_holds_a_window_later_whatever_changes_between_its_steps(
     for at in range(10):
         both.put(0, {"id": at, "v": random.randrange(4)})
     both.release(random.choice([0, 5 * SECOND]))
-    for _ in both.copy.refocus(compile_filter("/v < 3"), lambda: 5 * SECOND):
+    both.copy.refocus(compile_filter("/v < 3"))
+    for _ in both.copy.judge_all(lambda: 5 * SECOND):
         if random.random() < 0.7:
             both.put(5 * SECOND, {"id": random.randrange(14), "v": random.randrange(4)})
         else:
@@ -193,3 +194,82 @@ def test_what_waits_goes_on_in_a_window_of_the_new_interval(interval_us, due_us)
     both.put(0, {"id": 1})
     both.copy.retime(replace(COPY, interval_us=interval_us), 500_000)
     assert both.copy.due_us() == due_us
+
+
+def twins(condition=None):
+    """Two topics that are alike, as one copy under two names."""
+    both = Both(condition=condition)
+    other = records(replace(COPY, name="other"), keys=("/id",))
+    compiled = compile_filter(condition) if condition else None
+    alike = ConflatedCopy(other, both.source, other.definition, compiled)
+    assert both.copy.is_like(alike)
+    both.copy.add_name(other)
+    alike.stop()
+    return both, other
+
+
+def test_what_is_released_is_put_under_each_name():
+    both, other = twins()
+    both.put(0, {"id": 1}, {"id": 2})
+    batches = both.copy.release(SECOND)
+    assert [batch.changes.topic for batch in batches] == ["copy", "other"]
+    both.drop(SECOND, 1)
+    batches = both.copy.release(2 * SECOND)
+    said = [(batch.changes.topic, batch.changes.reason) for batch in batches]
+    assert said == [("copy", "deleted"), ("other", "deleted")]
+    assert held(other) == held(both.target) == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"interval_us": 2 * SECOND},
+        {"schedule": "tick"},
+        {"filter": "/v > 1"},
+        {"engine": "spark"},
+        {"enrichment": ("1 AS /one",)},
+        {"merges": (Merge("/v", "sum"),)},
+    ],
+)
+def test_copies_that_would_say_something_else_are_not_alike(other):
+    both, definition = Both(), replace(COPY, name="other", **other)
+    condition = compile_filter(definition.filter) if definition.filter else None
+    target = records(definition, keys=("/id",))
+    alike = ConflatedCopy(target, both.source, definition, condition)
+    assert not both.copy.is_like(alike)
+
+
+def test_a_copy_that_has_heard_of_something_is_like_none():
+    both = Both()
+    new = ConflatedCopy(records(COPY, keys=("/id",)), both.source, COPY, None)
+    assert both.copy.is_like(new)
+    both.put(0, {"id": 1})
+    assert not both.copy.is_like(new)
+    at_once(new.fill(lambda: 1, new.copy))
+    assert not new.is_like(both.copy)
+
+
+def test_one_of_several_names_goes_on_with_the_windows_that_were_open():
+    both, other = twins("/v > 1")
+    both.put(0, {"id": 1, "v": 2}, {"id": 2, "v": 2})
+    both.release(SECOND)
+    both.put(SECOND, {"id": 1, "v": 0}, {"id": 3, "v": 3})
+    own = both.copy.parted(both.target)
+    assert [one.name for one in both.copy.copies] == ["other"]
+    own.retime(replace(COPY, interval_us=3 * SECOND), SECOND)
+    said = [(batch.changes.topic, batch.changes.reason) for batch in both.copy.release(2 * SECOND)]
+    assert said == [("other", None), ("other", "match")]
+    assert own.release(4 * SECOND - 1) == []
+    said = [(batch.changes.topic, batch.changes.reason) for batch in own.release(4 * SECOND)]
+    assert said == [("copy", None), ("copy", "match")]
+    assert held(other) == held(both.target) == [{"id": 2, "v": 2}, {"id": 3, "v": 3}]
+
+
+def test_a_name_that_has_gone_is_not_written_to():
+    both, _ = twins()
+    both.copy.take_name(both.target)
+    both.put(0, {"id": 1})
+    both.copy.release(SECOND)
+    both.drop(SECOND, 1)
+    assert [batch.changes.topic for batch in both.copy.release(2 * SECOND)] == ["other"]
+    assert held(both.target) == []
