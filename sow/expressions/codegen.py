@@ -266,6 +266,8 @@ class SourceText:
             return self._shared(function.run), node.arguments
         fixed = [node.arguments[at] for at in function.literals]
         texts = [str(literal.value) for literal in fixed if isinstance(literal, Literal)]
+        if function.searches:
+            self._patterns.search(texts[0], fixed[0].position)
         run = function.prepare(*texts, fixed[0].position)
         return self._name(run), [
             one for at, one in enumerate(node.arguments) if at not in function.literals

@@ -5,13 +5,14 @@ loop), or for one record with all three outcomes, and tells a planner what it is
 knows nothing of records: whoever holds it supplies the columns.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import CodeType
 from typing import Any
 
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
+from sow.expressions.functions import FUNCTIONS
 from sow.expressions.nodes import (
     Arithmetic,
     Call,
@@ -89,8 +90,7 @@ class Filter:
     @cached_property
     def search_cost(self) -> int:
         """What searching for its patterns may cost (`sow.expressions.pattern_costs`)."""
-        likes = [node for node in walk(self.expression) if isinstance(node, Like)]
-        return sum(search_cost(str(like.pattern.value)) for like in likes)
+        return sum(map(search_cost, _patterns_in(self.expression)))
 
     @cached_property
     def conjuncts(self) -> tuple[Node, ...]:
@@ -104,6 +104,18 @@ class Filter:
 
     def __repr__(self) -> str:
         return f"Filter({self.text!r})"
+
+
+def _patterns_in(expression: Node) -> Iterator[str]:
+    """The regular expressions that are searched for."""
+    for node in walk(expression):
+        match node:
+            case Like(_, pattern):
+                yield str(pattern.value)
+            case Call(name, arguments) if FUNCTIONS[name].searches:
+                for at in FUNCTIONS[name].literals:
+                    if isinstance(literal := arguments[at], Literal):
+                        yield str(literal.value)
 
 
 def equalities_of(terms: Iterable[Node]) -> Mapping[Path, tuple[LiteralValue, ...]]:

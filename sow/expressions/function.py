@@ -54,6 +54,8 @@ class Function(NamedTuple):
     examples: tuple[Example, ...]
     literals: tuple[int, ...] = ()
     prepare: Callable[..., Callable[..., Value]] | None = None
+    searches: bool = False
+    """The text known beforehand is a regular expression: it counts with those of LIKE."""
 
 
 def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:

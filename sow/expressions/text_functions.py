@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import re2
 
-from sow.errors import BadFilter, clipped, shown
 from sow.expressions.compare import as_text
 from sow.expressions.function import (
     ANY,
@@ -17,6 +16,7 @@ from sow.expressions.function import (
     of_text,
     of_texts,
 )
+from sow.expressions.patterns import ENGINE_BYTES_MAX, engine_options, searcher
 from sow.expressions.values import number, text
 from sow.paths import Value
 
@@ -24,9 +24,6 @@ _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 BLANKS = " \t\n\r\f\v"
 """What TRIM takes away."""
-
-ENGINE_BYTES_MAX = 1024**2
-"""What RE2 may take for a pattern, as for those of LIKE."""
 
 
 def upper(value: str) -> str:
@@ -100,32 +97,29 @@ def _reversed(value: str) -> str:
 
 def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
     """What replaces all that the regular expression `pattern` finds."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = ENGINE_BYTES_MAX
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
-        said = error.args[0] if error.args else "it cannot be compiled"
-        said = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        raise BadFilter(
-            f"the pattern {shown(pattern)}: {clipped(said)}; patterns are regular expressions in "
-            "RE2 syntax",
-            position=position,
-            expected="a regular expression in RE2 syntax",
-        ) from None
-    return lambda value, new: _replaced(compiled, value, new)
+    is_found = searcher(pattern, position)
+    # As bytes, as LIKE searches: with offsets of characters it would take twice as long.
+    compiled = re2.compile(pattern.encode(errors="replace"), _options())
+
+    def replaced(value: Value, new: Value) -> Value:
+        whole = text(value)
+        if whole is None or not is_found(whole):
+            return whole
+        put = (text(new) or "").encode(errors="replace")
+        try:
+            made = compiled.sub(put, whole.encode(errors="replace"))
+        except (re2.error, IndexError):
+            # A group that the pattern does not have.
+            return None
+        return bounded(bytes(made).decode(errors="replace"))
+
+    return replaced
 
 
-def _replaced(compiled: "re2._Regexp", value: Value, new: Value) -> Value:
-    whole, put = text(value), text(new) or ""
-    if whole is None:
-        return None
-    try:
-        return bounded(compiled.sub(put, whole))
-    except (re2.error, IndexError):
-        # A group that the pattern does not have.
-        return None
+def _options() -> re2.Options:
+    options = engine_options(ENGINE_BYTES_MAX)
+    options.never_capture = False
+    return options
 
 
 TEXT_FUNCTIONS = {
@@ -232,6 +226,7 @@ TEXT_FUNCTIONS = {
         (Example("REGEXP_REPLACE(/sym, r'[A-C]', '*')", "**ME"),),
         (1,),
         _replacing,
+        True,
     ),
     "REPLACE": Function(
         "REPLACE(text, old, new)",

@@ -187,7 +187,5 @@ def holds(operator: str, a: object, b: object) -> bool | None:
 
 
 def rank(value: object) -> tuple[int, float]:
-    try:
-        return 0, float(value)
-    except ValueError:
-        return 1, 0.0
+    number = as_number(value)
+    return (1, 0.0) if number is None else (0, float(number))

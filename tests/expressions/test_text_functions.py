@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.errors import TooLarge
 from sow.expressions import compile_filter
 from sow.expressions.function import TEXT_CHARS_MAX
 from sow.expressions.text_functions import TEXT_FUNCTIONS
@@ -63,6 +64,15 @@ def test_edges(name, arguments, result):
 def test_what_a_regular_expression_finds_is_replaced(value, pattern, new, result):
     replaced = TEXT_FUNCTIONS["REGEXP_REPLACE"].prepare(pattern, 0)
     assert replaced(value, new) == result
+
+
+def test_its_patterns_count_with_those_of_like():
+    replacing = compile_filter("REGEXP_REPLACE(/a, '[ab]{20}c', 'x') = 'y'")
+    assert replacing.search_cost == compile_filter("/a LIKE '[ab]{20}c'").search_cost > 0
+    with pytest.raises(TooLarge, match="the limit is"):
+        compile_filter(
+            " OR ".join(f"REGEXP_REPLACE(/a, 'x{i}{{900}}', '') = ''" for i in range(20))
+        )
 
 
 def test_a_pattern_is_read_once_for_all_messages():
