@@ -83,13 +83,25 @@ class ConflatedStrand(Strand):
         self._heard = 0
         self._released: list[tuple[ConflationPlace, Waiting]] = []
         self._newcomers: dict[Session, Newcomer] = {}
+        self._offered_behind: list[tuple[ConflationPlace, Update]] = []
+        """What has come while another topic is heard alone."""
 
     def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
         """Take in an update, to wait for its window's end."""
         if self.is_over:
             return
+        if self._heard_alone is not None and self._heard_alone is not place[0].topic:
+            self._offered_behind.append((place, update))
+            return
         self._heard += 1
         self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
+
+    def hear_all(self, now_us: int) -> None:
+        """Hear all topics again, beginning with what has come of the others."""
+        super().hear_all(now_us)
+        behind, self._offered_behind = self._offered_behind, []
+        for place, update in behind:
+            self.offer(place, update, now_us)
 
     @property
     def waiting(self) -> bool:
@@ -170,6 +182,7 @@ class ConflatedStrand(Strand):
         assert all(lines.name == self.name for lines, _ in pending), "another strand's lines"
         assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
         assert all(newcomer.held for newcomer in self._newcomers.values()), "a newcomer no more"
+        assert self._heard_alone is not None or not self._offered_behind
 
     def _tell(
         self,

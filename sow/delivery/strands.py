@@ -18,6 +18,7 @@ from itertools import groupby
 from sow.delivery.lines import Columns, Delivery, Lines, Part, updates_of
 from sow.delivery.sessions import Session
 from sow.encodings import Encoding
+from sow.topic.records import Records
 from sow.topic.updates import Update
 
 
@@ -34,16 +35,36 @@ class Strand:
         """Nobody will hear it any more; its feeds are on their way out."""
         self._parts: list[Part] = []
         """What they say, in their order."""
+        self._heard_alone: Records | None = None
+        """The topic that nothing else may come between the lines of, while there is one."""
+        self._behind: list[tuple[Lines, Update | Columns, list[bytes]]] = []
+        """What has come of other topics meanwhile."""
 
     def say(self, lines: Lines, said: Update | Columns, rendered: list[bytes]) -> None:
         """Gather lines of a topic, and what they were made of."""
-        if not self.is_over:
-            self._parts.append((lines, said))
-            self.rendered += rendered
+        if self.is_over:
+            return
+        if self._heard_alone is not None and self._heard_alone is not lines.topic:
+            self._behind.append((lines, said, rendered))
+            return
+        self._parts.append((lines, said))
+        self.rendered += rendered
 
     def end(self) -> None:
         """Gather nothing any more: the last member has left."""
         self.is_over = True
+
+    def hear_only(self, topic: Records) -> None:
+        """Let nothing of other topics come between what there is to say of this one, until
+        `hear_all`: its numbers are given already, and theirs are newer."""
+        self._heard_alone = topic
+
+    def hear_all(self, _now_us: int) -> None:
+        """Hear all topics again, beginning with what has come of the others."""
+        self._heard_alone = None
+        behind, self._behind = self._behind, []
+        for lines, said, rendered in behind:
+            self.say(lines, said, rendered)
 
     def due_us(self) -> int | None:
         """When the strand next has something to do by itself: never."""
@@ -94,6 +115,7 @@ class Strand:
                 assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
                 seqs[record] = update.seq
         assert all(lines.name == self.name for lines, _ in self._parts), "another strand's lines"
+        assert self._heard_alone is not None or not self._behind, "lines that nobody waits with"
 
     def _hand_out(
         self,

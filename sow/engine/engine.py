@@ -28,6 +28,7 @@ from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
+from sow.engine.undivided import Undivided
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter
 from sow.query import Query, QueryAnswer, answering
@@ -71,6 +72,7 @@ class Engine:
         self.filters = Filters(lambda: self.configuration.limits)
         self.catalog = Catalog(configuration, self.filter, self.ledger)
         self.capacity = Capacity(self.catalog)
+        self.undivided = Undivided(lambda: self.seq, self._go_on_after)
         self.removals = Removals(
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
@@ -83,6 +85,7 @@ class Engine:
             self.check_sizes,
             self.capacity,
             self.disk,
+            self.undivided.let_by,
         )
         self._act, self._act_of_copy = self._work, self._release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
@@ -197,14 +200,21 @@ class Engine:
         `expires_us` is the time at which they expire, as `SourceTopic.expiry_us` says; 0: never.
         """
         now_us = self.ledger.moment(now_us)
+        self.enter(topic)
+        self.removals.make_way(topic, messages.identities, now_us)
+        self.pass_on(topic, topic.put(messages, now_us, expires_us))
+        return self.ledger.seq
+
+    def enter(self, topic: SourceTopic) -> None:
+        """Let a topic of `publishable` be there, if it is not, and look after what comes of it."""
         for new in self.catalog.enter(topic):
             self.look_after_topic(new)
-        self.removals.make_way(topic, messages.identities, now_us)
-        batch = topic.put(messages, now_us, expires_us)
+
+    def pass_on(self, topic: SourceTopic, batch: Batch) -> None:
+        """Records were stored: something may fall due earlier, and who follows them is told."""
         if topic.falls_due:
             self.timers.note(topic)
         self._route(topic, batch)
-        return self.ledger.seq
 
     def check_sizes(self, bodies: Sequence[bytes]) -> None:
         """Raise TooLarge if one of `bodies` is over `Limits/MessageSize`."""
@@ -224,7 +234,8 @@ class Engine:
         UnknownTopic, InvalidTopic for a copy, DiskFull, and what the disk said while it fails.
         """
         topic = self.catalog.deletable(name)
-        return (yield from self.removals.begin(topic, slots, self.seq, now_us))
+        steps = self.removals.begin(topic, slots, self.seq, now_us)
+        return (yield from self.undivided.apart(name, steps))
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
         """Remove the records of these identities that are there; returns how many there were.
@@ -284,6 +295,17 @@ class Engine:
         """
         yield from self.timers.run(self.ledger.moment(now_us))
 
+    def _go_on_after(self, topic: LiveTopic, strands: list[Strand]) -> None:
+        """An undivided change is over: what has fallen due meanwhile is due."""
+        for strand in strands:
+            strand.hear_all(self.now_us)
+            self._waiting[strand] = None
+            self.timers.expect(strand)
+        for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
+            changed = self.topics[name]
+            self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
+        self.tell_of_work()
+
     def _work(self, topic: SourceTopic, now_us: int) -> None:
         """Have a topic do what is due there."""
         for batch in topic.work(now_us):
@@ -331,7 +353,7 @@ class Engine:
         """A conflated topic more, or one for each topic of a pattern, expected by the catalog;
         each is filled before anybody can ask it."""
         for topic in self.catalog.coming(definition):
-            yield from self._fill(topic)
+            yield from self.undivided.apart(topic.underlying, self._fill(topic))
             self.catalog.enter_copy(topic)
             self.look_after_topic(topic)
             # Who follows topics by a pattern has followed this one from its beginning.
@@ -439,7 +461,7 @@ class Engine:
         Raises at once what `query` does; from a later step UnknownTopic, if the topic has gone.
         """
         self._checked(name, query)
-        return self._answering(name, query)
+        return self.undivided.apart(name, self._answering(name, query))
 
     def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
         while True:
@@ -544,6 +566,7 @@ class Engine:
         self.ledger.check()
         self.timers.check()
         self.removals.check()
+        self.undivided.check()
         self.catalog.check()
         self.publications.check()
 

@@ -9,6 +9,7 @@ does it (`work`). Both answer with batches; who is told of them is the engine's 
 from collections.abc import Callable, Mapping, Sequence
 
 from conflated_topics import Removal
+from sow.changes import Reason
 from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.router import Heard, Router
@@ -148,7 +149,7 @@ class SourceTopic(LiveTopicBase):
         return now_us + int(expires_s * 1e6)
 
     def merged(
-        self, messages: CheckedMessages, held: Mapping[str, bytes] | None = None
+        self, messages: CheckedMessages, held: Mapping[str, bytes | None] | None = None
     ) -> CheckedMessages:
         """What the records become when these deltas are merged into them; changes nothing.
 
@@ -163,7 +164,11 @@ class SourceTopic(LiveTopicBase):
 
     def put(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Batch:
         """Number, log and store messages that were found good; `expires_us` 0 is never."""
-        bodies, identities, columns = messages
+        return self.store(messages, self.number(messages, now_us, expires_us), now_us, expires_us)
+
+    def number(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Sequence[int]:
+        """Number and log messages, for `store`; returns their numbers."""
+        bodies, identities, _ = messages
         seqs = self._ledger.numbers(len(bodies), self.is_system)
         if self._is_stored:
             # Where identities follow from the bodies, the log need not hold them, too.
@@ -171,6 +176,13 @@ class SourceTopic(LiveTopicBase):
             self._log("publish", seqs, now_us, known, bodies, expires_us)
         else:
             self._log("publish", seqs, now_us, None, [b""] * len(bodies), expires_us)
+        return seqs
+
+    def store(
+        self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: int
+    ) -> Batch:
+        """Store messages that were numbered at a time."""
+        bodies, identities, columns = messages
         stamps = [now_us] * len(bodies)
         batch = self.records.put(identities, bodies, columns, seqs, stamps, expires_us)
         if self.expirations is not None:
@@ -181,13 +193,22 @@ class SourceTopic(LiveTopicBase):
         """Number, log and carry out the removal of records; None if none of them is there."""
         table = self.records.table
         identities = [identity for identity in dict.fromkeys(identities) if identity in table]
+        if not identities:
+            return None
+        return self.drop(identities, op, self.number_removal(identities, op, now_us), now_us)
 
-        def stamp(count: int) -> tuple[Sequence[int], Sequence[int]]:
-            seqs = self._ledger.numbers(count, self.is_system)
-            self._log(op, seqs, now_us, identities, (), 0)
-            return seqs, [now_us] * count
+    def number_removal(self, identities: Sequence[str], op: Op, now_us: int) -> Sequence[int]:
+        """Number and log the removal of records, for `drop`; returns the numbers."""
+        seqs = self._ledger.numbers(len(identities), self.is_system)
+        self._log(op, seqs, now_us, identities, (), 0)
+        return seqs
 
-        return self.records.drop(identities, "expired" if op == "expire" else "deleted", stamp)
+    def drop(
+        self, identities: Sequence[str], op: Op, seqs: Sequence[int], now_us: int
+    ) -> Batch | None:
+        """Remove records, each once and all of them there, as was numbered at a time."""
+        reason: Reason = "expired" if op == "expire" else "deleted"
+        return self.records.drop(identities, reason, lambda count: (seqs, [now_us] * count))
 
     def _log(
         self,
@@ -213,7 +234,9 @@ class SourceTopic(LiveTopicBase):
 
     def due_us(self) -> int | None:
         """When `work` next has something to do: a record may expire."""
-        return None if self.expirations is None else self.expirations.due_us()
+        if self.expirations is None or self.records.is_changing:
+            return None
+        return self.expirations.due_us()
 
     def work(self, now_us: int) -> list[Batch]:
         """Remove the records whose time has come, or some of them: `due_us` says it then."""

@@ -100,7 +100,8 @@ class Publications:
     `publishable` gives the topic of a name, or raises what speaks against publishing to it.
     `merged` says what deltas make of records that they are about to change at a time
     (microseconds); `put` stores messages at a time, to expire at another (0: never), and returns
-    the bookmark of the last. `check_sizes` raises TooLarge for a message that is too long.
+    the bookmark of the last. `check_sizes` raises TooLarge for a message that is too long;
+    `let_by` takes the steps that are left of an undivided change of a topic.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class Publications:
         check_sizes: Callable[[Sequence[bytes]], None],
         capacity: Capacity,
         disk: DiskRoom,
+        let_by: Callable[[str], Steps[None]],
     ) -> None:
         self._publishable = publishable
+        self._let_by = let_by
         self._merged = merged
         self._put = put
         self._check_sizes = check_sizes
@@ -151,6 +154,7 @@ class Publications:
         """
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
+        yield from self._let_by(name)
         topic = self._publishable(name)
         expires_us = topic.expiry_us(expires_s, now_us)
         if len(read) > 1:
@@ -235,6 +239,9 @@ class Publications:
     def finish(self, publication: Publication) -> Steps[None]:
         """Put what is left of a publish, unless others do."""
         while not publication.is_over:
+            yield from self._let_by(publication.name)
+            if publication.is_over:
+                break  # others have finished it meanwhile
             publication.step()
             if publication.is_over:
                 del self._under_way[publication]

@@ -73,8 +73,9 @@ class Reconfiguration:
         """
         engine, new = self._engine, self._new
         engine.reach(now_us)
-        while busy := list(filter(engine.publications.is_under_way, self._find_leaving())):
+        while busy := list(filter(self._is_changing, self._find_leaving())):
             for name in busy:
+                yield from engine.undivided.let_by(name)
                 yield from engine.publications.finish_all(name)
         steps = list(self._steps())
         if self._refused:
@@ -98,6 +99,11 @@ class Reconfiguration:
                 yield from taken
         engine.adopt(new)
         return [step.text for step in steps]
+
+    def _is_changing(self, name: str) -> bool:
+        """Whether somebody's write to a topic is to be finished before it may go."""
+        engine = self._engine
+        return engine.publications.is_under_way(name) or engine.undivided.concerns((name,))
 
     def _find_leaving(self) -> list[str]:
         self._leaving = self._engine.catalog.homeless(self._new)
@@ -145,8 +151,14 @@ class Reconfiguration:
             return
         yield ReconfigurationStep(
             f"conflated topic {definition.name} removed",
-            lambda: self._engine.remove_copies(definition.name, self._end_topic),
+            lambda: self._remove(definition.name),
         )
+
+    def _remove(self, name: str) -> Steps[None]:
+        """A conflated topic less, or all those of a pattern."""
+        engine = self._engine
+        yield from engine.undivided.let_all_by()
+        yield from engine.remove_copies(name, self._end_topic)
 
     def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
         if not isinstance(definition, ConflatedTopic):

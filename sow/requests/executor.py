@@ -246,12 +246,17 @@ class Executor:
     def _publish_all(self, session: Session, publishes: Publishes, now_us: int) -> bool:
         """Publish them as one batch; False, and nothing is done, if any of them is refused, or if
         they are to be carried out in steps."""
-        if len(publishes.bodies) > TOGETHER_MAX or self.engine.publications.has_left:
+        engine = self.engine
+        if (
+            len(publishes.bodies) > TOGETHER_MAX
+            or engine.publications.has_left
+            or engine.undivided.concerns((publishes.topic,))
+        ):
             return False
         try:
-            topic = self.engine.publishable(publishes.topic)
+            topic = engine.publishable(publishes.topic)
             bodies = self._bodies(topic, publishes, publishes.bodies)
-            last = self.engine.publish_slice(topic, bodies, now_us)
+            last = engine.publish_slice(topic, bodies, now_us)
         except SowError:
             return False
         session.say_lines(publish_acks(publishes.asked(last - len(bodies))))
@@ -412,6 +417,7 @@ class Executor:
             )
         # What this client has left of a publish came before.
         yield from self.engine.publications.finish_left(topic.name)
+        yield from self.engine.undivided.let_by(topic.name)
         if identities is None:
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)

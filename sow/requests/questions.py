@@ -128,8 +128,17 @@ class Questions:
         """The topics that a command names, one or those of a pattern, of which some are looked at
         in each step; raises ClientError.
 
-        They are those of the last step.
+        They are those of the last step, in which all of them are whole.
         """
+        undivided = self._engine.undivided
+        while True:
+            asked = yield from self._asked(command)
+            changing = undivided.topic
+            if changing is None or changing not in asked.topics:
+                return asked
+            yield from undivided.let_by(changing.name)
+
+    def _asked(self, command: Command) -> Steps[TopicsAsked]:
         if not self.is_pattern(command):
             topic = self._engine.topic(command.topic)
             self.check_fields(topic, command)
@@ -191,11 +200,16 @@ class Questions:
                     noted.pop(topic, None)
                     self._take(session, taken, topic, answer)
             left = AGAIN_FACTOR * len(asked.topics)
-            while len(noted) > TAKEN_AT_ONCE and left > 0:
-                for topic in [*islice(noted, TAKEN_AT_ONCE)]:
-                    del noted[topic]
-                    left -= self._take_again(session, command, asked, taken, topic)
-                yield
+            while True:
+                while len(noted) > TAKEN_AT_ONCE and left > 0:
+                    for topic in [*islice(noted, TAKEN_AT_ONCE)]:
+                        del noted[topic]
+                        left -= self._take_again(session, command, asked, taken, topic)
+                    yield
+                changing = self._engine.undivided.topic
+                if changing is None or (changing not in noted and changing not in asked.topics):
+                    break
+                yield from self._engine.undivided.let_by(changing.name)
             for topic in list(noted):
                 self._take_again(session, command, asked, taken, topic)
         if asked.pattern is None:

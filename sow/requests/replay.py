@@ -77,6 +77,8 @@ class Replay:
                 if is_over:
                     return
                 if not heard:
+                    for _ in self._engine.undivided.let_all_by():
+                        yield b"", 0
                     # What is missing of a range is on its way to the disk.
                     yield b"", 0
         except SowError as error:
@@ -89,7 +91,10 @@ class Replay:
 
     def _is_over(self) -> bool:
         """Whether everything was heard, what is on its way to the disk included."""
-        return self._is_past() or self._reached == self._engine.seq
+        if self._is_past():
+            return True
+        # What is logged, but not stored yet, would be heard again by who is live.
+        return self._reached == self._engine.seq and self._engine.undivided.topic is None
 
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until

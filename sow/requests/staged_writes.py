@@ -1,90 +1,37 @@
 """Staged writes: a batch from many tasks, applied as a whole and never twice.
 
-Rows are publishes, deltas and deletes of one topic, as columns. They are *checked* when they are
-staged, so that a task hears at once which of its rows are bad; *read* piece by piece when the batch
-is committed; and *applied* in one step of the engine, together with a record in the server's own
-topic of writes that says which epoch its writer has reached. Both are in one transaction of the
-journal, so a batch that is committed again, before or after a crash, is known for a duplicate.
+Rows are *checked* when they are staged (`sow.requests.staged_rows`), so that a task hears at once
+which of its rows are bad; *read* piece by piece when the batch is committed; what they come to is
+*planned* (`sow.requests.commit_plan`); and then they are *applied*, in steps between which nobody
+asks the topic (`sow.engine.undivided`).
+
+A record in the server's own topic of writes says which epoch a writer has reached. It and the rows
+are numbered and logged in one step, before the first is stored, and so are in one transaction of
+the journal: a batch that is committed again, before or after a crash, is known for a duplicate.
 
 A writer has an account for each topic. An epoch that is older than the account's is another matter
 than a duplicate: it comes of a writer that began anew under its old name, so it is refused unless
 it is said that such may be passed over.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import orjson
 
 from conflated_topics import Removal
-from sow.changes import Reason
 from sow.definitions import WRITES, WRITES_BEFORE
-from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
-from sow.errors import BadMessage, ClientError, shown
-from sow.steps import at_once
-from sow.topic.records import CheckedMessages, Records
+from sow.errors import ClientError, shown
+from sow.requests.commit_plan import Plan
+from sow.requests.staged_rows import DELETIONS, REASON_OF, CommitStep, StagedRows, read
+from sow.steps import Steps, at_once
 
-ROWS_AT_ONCE = 2_000
-"""Rows that are checked in one go; between two such pieces others are served."""
 ACCOUNT_BYTES = 4_096
 """More than what is noted of a writer takes."""
-REASON_OF: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
-DELETIONS = tuple(REASON_OF)
-"""Why a record goes; only a conflated topic tells one from the other."""
-ROW_OPERATIONS = ("publish", "delta", *DELETIONS)
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRows:
-    """Rows as columns. A row's key may be missing, and so may a delete's body.
-
-    `stamps` are the sequence number and time of the change that a row of a conflated topic is the
-    outcome of.
-    """
-
-    operations: Sequence[str]
-    keys: Sequence[str | None]
-    bodies: Sequence[bytes | None]
-    stamps: Sequence[tuple[int, int]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.bodies)
-
-    def at(self, places: Sequence[int]) -> "StagedRows":
-        """Some of the rows."""
-        return StagedRows(
-            [self.operations[at] for at in places],
-            [self.keys[at] for at in places],
-            [self.bodies[at] for at in places],
-            None if self.stamps is None else [self.stamps[at] for at in places],
-        )
-
-    def runs(self) -> Iterator["StagedRows"]:
-        """Pieces in which all rows do the same, with bodies or without: what a row does must not
-        depend on its neighbours."""
-        kinds = list(zip(self.operations, (body is None for body in self.bodies), strict=True))
-        for _, run in groupby(range(len(self)), kinds.__getitem__):
-            places = list(run)
-            for start in range(0, len(places), ROWS_AT_ONCE):
-                yield self.at(places[start : start + ROWS_AT_ONCE])
-
-
-@dataclass(frozen=True, slots=True)
-class CommitStep:
-    """Rows that all do the same and were found good: messages, or whom to delete.
-
-    `sow_keys` name records to delete that only the moment itself can find.
-    """
-
-    operation: str
-    messages: CheckedMessages
-    sow_keys: Sequence[str] = ()
-    rows: StagedRows | None = None
-    """The rows themselves, where they are for a conflated topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,40 +55,6 @@ class EpochPassed(ClientError):
             "name of its own as writer, count on from there, or say that what is older was written "
             "(rerun=skip)"
         )
-
-
-def read(records: Records, run: StagedRows) -> CommitStep:
-    """What a run of rows does; raises BadMessage with the place of the first bad one."""
-    operation = run.operations[0]
-    if operation not in ROW_OPERATIONS:
-        raise BadMessage(f"op is {shown(operation)}; it must be publish, delta or delete")
-    if operation in DELETIONS:
-        return _deletion(records, run)
-    for at, body in enumerate(run.bodies):
-        if body is None:
-            raise BadMessage("there is no value; only a delete needs none", index=at)
-    bodies = [body for body in run.bodies if body is not None]
-    stored = records.from_line(bodies)
-    messages = records.read(stored) if records.keys else records.read(stored, _keys(run))
-    return CommitStep(operation, messages, rows=run)
-
-
-def _deletion(records: Records, run: StagedRows) -> CommitStep:
-    """By the bodies' key fields where there are bodies, else by SowKey."""
-    bodies = [body for body in run.bodies if body is not None]
-    if records.keys and len(bodies) == len(run):
-        names = records.identities_of(records.from_line(bodies))
-        return CommitStep(run.operations[0], CheckedMessages([], names, {}), rows=run)
-    return CommitStep(run.operations[0], CheckedMessages([], [], {}), _keys(run), run)
-
-
-def _keys(run: StagedRows) -> list[str]:
-    for at, key in enumerate(run.keys):
-        if key is None:
-            raise BadMessage(
-                "there is no key; give the record's SowKey in the column key", index=at
-            )
-    return [key for key in run.keys if key is not None]
 
 
 class StagedWrites:
@@ -230,14 +143,11 @@ class StagedWrites:
         ]
         return max(found, key=lambda account: account["epoch"], default=None)
 
-    def replacing(
+    def check_replaces(
         self, topic: LiveTopic, steps: Sequence[CommitStep], allows_empty: bool
-    ) -> list[CommitStep]:
-        """Steps that leave of a topic what these publish, and nothing else.
-
-        To be applied at once: they name the records that go. Raises ClientError for steps that do
-        not publish, and for none at all unless `allows_empty`.
-        """
+    ) -> None:
+        """Raise ClientError unless steps may replace all that a topic holds: they do if they only
+        publish, and something, or `allows_empty`."""
         if isinstance(topic, CopyTopic):
             raise ClientError(
                 f"{topic.name} is a conflated topic, and its records are not replaced"
@@ -248,42 +158,89 @@ class StagedWrites:
                 f"a row has the op {other}, and rows that replace a topic are all published: "
                 "records that are not among them go"
             )
-        named = {name for step in steps for name in step.messages.identities}
-        if not named and not allows_empty:
+        if not any(step.messages.identities for step in steps) and not allows_empty:
             raise ClientError(
                 f"no rows are to replace the records of {topic.name}, so all of them would go; say "
                 "that this is meant (allow_empty, and allowEmpty in Spark)"
             )
-        going = [name for name in topic.records.table.slots if name not in named]
-        # First, so that what goes and what comes need not be held together.
-        return [CommitStep("delete", CheckedMessages([], going, {})), *steps]
 
     def apply(
         self, writer: str, epoch: int, name: str, steps: Sequence[CommitStep], now_us: int
     ) -> int:
+        """`applying`, at once."""
+        return at_once(self.applying(writer, epoch, name, steps, now_us))
+
+    def applying(
+        self,
+        writer: str,
+        epoch: int,
+        name: str,
+        steps: Sequence[CommitStep],
+        now_us: int,
+        replaces: bool = False,
+    ) -> Steps[int]:
         """Carry out a whole batch, and say so in the account of its writer.
 
-        Nothing of it is seen before all of it; returns the bookmark of its last change.
+        Nothing of it is seen before all of it; returns the bookmark of its last change. With
+        `replaces` the topic's other records go. Closed when it has begun, it is finished by others.
         """
-        engine, topic = self._engine, self.topic(name)
-        self.check_room(topic, steps)
-        if isinstance(topic, SourceTopic) and engine.capacity.bounds(topic):
-            deeds = [self._deed(topic, step) for step in steps]
-            at_once(engine.capacity.check(topic, deeds))
+
+        def work(topic: LiveTopic) -> Steps[int]:
+            # Who gave up waiting for this batch may have sent it again.
+            before = self.applied(writer, epoch, name)
+            if before is not None:
+                return int(before)
+            self.check_room(topic, steps)
+            if isinstance(topic, CopyTopic):
+                return (yield from self._release(writer, epoch, topic, steps, now_us))
+            plan = Plan(self._engine, topic, steps, now_us, replaces)
+            return (yield from self._store(writer, epoch, topic, plan, now_us))
+
+        return self._engine.undivided.carry_out(lambda: self.topic(name), work)
+
+    def _store(
+        self, writer: str, epoch: int, topic: SourceTopic, plan: Plan, now_us: int
+    ) -> Steps[int]:
+        """Number and log all that is planned, and the account of it; then store it."""
+        engine = self._engine
+        pieces = yield from plan.pieces()
+        deeds = [piece.deed for piece in pieces if engine.capacity.bounds(topic)]
+        room = engine.capacity.reserve(topic, [deed for deed in deeds if deed.sizes is not None])
+        try:
+            yield from engine.capacity.check(topic, deeds, room)
+            now_us = engine.ledger.moment(now_us)
+            expires_us = topic.expiry_us(None, now_us)
+            engine.enter(topic)
+            engine.undivided.speak_alone(topic)
+            numbered = deque((piece, piece.number(topic, now_us, expires_us)) for piece in pieces)
+            bookmark, rows = engine.seq, sum(map(len, pieces))
+            self._note(writer, epoch, topic.name, bookmark, rows, now_us)
+            pieces.clear()
+            while numbered:
+                yield
+                piece, seqs = numbered.popleft()
+                if not piece.removes and deeds:
+                    room.take_next()
+                piece.store(engine, topic, seqs, now_us, expires_us)
+            return bookmark
+        finally:
+            room.release()
+
+    def _release(
+        self, writer: str, epoch: int, topic: CopyTopic, steps: Sequence[CommitStep], now_us: int
+    ) -> Steps[int]:
+        """What the engine of a conflated topic has released; nothing of it is logged."""
         rows = 0
         for step in steps:
-            if isinstance(topic, CopyTopic):
-                rows += self._update_copy(topic, step)
-                continue
-            if step.operation in DELETIONS:
-                rows += engine.remove(topic, self._doomed(topic, step), "delete", now_us)
-                continue
-            messages = step.messages
-            if step.operation == "delta":
-                messages = engine.merged(topic, messages, now_us)
-            engine.put(topic, messages, now_us, topic.expiry_us(None, now_us))
-            rows += len(messages.bodies)
-        bookmark = engine.seq
+            rows += self._update_copy(topic, step)
+            yield
+        self._note(writer, epoch, topic.name, self._engine.seq, rows, now_us)
+        return self._engine.seq
+
+    def _note(
+        self, writer: str, epoch: int, name: str, bookmark: int, rows: int, now_us: int
+    ) -> None:
+        """Say in the account of a writer how far it is."""
         account = {
             "writer": writer,
             "topic": name,
@@ -291,10 +248,9 @@ class StagedWrites:
             "bookmark": str(bookmark),
             "rows": rows,
         }
-        writes = engine.catalog.account(WRITES)
-        expires_us = writes.expiry_us(None, now_us)
-        engine.put(writes, writes.records.read([orjson.dumps(account)]), now_us, expires_us)
-        return bookmark
+        writes = self._engine.catalog.account(WRITES)
+        messages = writes.records.read([orjson.dumps(account)])
+        self._engine.put(writes, messages, now_us, writes.expiry_us(None, now_us))
 
     def _update_copy(self, topic: CopyTopic, step: CommitStep) -> int:
         """What the engine of a conflated topic has released; it may hold some of it already."""
@@ -319,22 +275,3 @@ class StagedWrites:
         ]
         self._engine.update_copy(topic, (), removals)
         return len(removals)
-
-    def _deed(self, topic: LiveTopic, step: CommitStep) -> Deed:
-        """What a step does to the room there is; a delta adds to its record no more than itself."""
-        if step.operation in DELETIONS:
-            return Deed(self._doomed(topic, step), None)
-        names, sizes = step.messages.identities, list(map(len, step.messages.bodies))
-        if step.operation == "delta":
-            table = topic.records.table
-            held = [table.slots.get(name) for name in names]
-            sizes = [
-                size if slot is None else size + len(table.bodies[slot] or b"")
-                for size, slot in zip(sizes, held, strict=True)
-            ]
-        return Deed(names, sizes)
-
-    def _doomed(self, topic: LiveTopic, step: CommitStep) -> list[str]:
-        table = topic.records.table
-        slots = [slot for key in step.sow_keys if (slot := table.find(key)) is not None]
-        return step.messages.identities + [table.identities[slot] or "" for slot in slots]

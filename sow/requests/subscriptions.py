@@ -112,9 +112,13 @@ class Subscriptions:
         yield from taken.settle()
 
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Steps[None]:
-        name = command.subscription or ""
+        name, undivided = command.subscription or "", self._engine.undivided
         self._subscription(session, name)
         asked = yield from self.questions.check(command, session.encoding)
+        # Of what it has followed so far nothing is to be half told, either.
+        while undivided.topic is not None:
+            yield from undivided.let_all_by()
+            asked = yield from self.questions.check(command, session.encoding)
         old = self._subscription(session, name)
         self._replacing.replace(session, command, old, asked, with_snapshot)
 

@@ -23,7 +23,7 @@ from sow.messages.arrow import making_table_of_json
 from sow.messages.arrow_input import read_stream
 from sow.messages.arrow_values import making_table_of_documents
 from sow.messages.making import Apart, Making, Result
-from sow.requests.staged_writes import StagedRows
+from sow.requests.staged_rows import StagedRows
 from sow.server.turns import Turns
 from sow.steps import Steps
 from sow.topic.records import Records

@@ -94,7 +94,7 @@ class Checkpointer:
         loop = asyncio.get_running_loop()
         engine, checkpoint = self._driver.engine, self._checkpoints[name]
         # Everything up to here is in the table and, once the group is stored, in the journal.
-        seq, at_bytes = engine.seq, self._driver.bytes_logged
+        seq, at_bytes = engine.undivided.whole_seq, self._driver.bytes_logged
         await self._driver.durable()
         given_up = asyncio.Event()
 

@@ -19,7 +19,6 @@ from sow.clock import Clock
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.ledger import Group
-from sow.engine.publications import Publication
 from sow.errors import DiskFull, StoreError
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
@@ -27,6 +26,7 @@ from sow.server.falling_due import FallingDue
 from sow.server.group_commit import GroupCommit
 from sow.server.step_watch import StepWatch
 from sow.server.turns import Turns
+from sow.steps import Steps
 from sow.store.protocols import Journal
 
 Result = TypeVar("Result")
@@ -76,7 +76,10 @@ class Driver:
         self._clock_watch = ClockWatch(clock)
         self._finishing: set[asyncio.Task[None]] = set()
         engine.hear_of_work(self.wake)
-        engine.publications.hear_of_left(self._finish)
+        engine.publications.hear_of_left(
+            lambda publication: self._go_on(engine.publications.finish(publication))
+        )
+        engine.undivided.hear_of_left(self._go_on)
 
     # Sessions.
 
@@ -190,10 +193,9 @@ class Driver:
     def _recover(self) -> None:
         self.engine.disk.recover()
 
-    def _finish(self, publication: Publication) -> None:
-        """Go on with a publish whose client has gone."""
-        steps = self.engine.publications.finish(publication)
-        task = self._loop.create_task(self.turns.take("a publish whose client has gone", steps))
+    def _go_on(self, steps: Steps[None]) -> None:
+        """Finish what was begun by a client that has gone."""
+        task = self._loop.create_task(self.turns.take("a write whose client has gone", steps))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 

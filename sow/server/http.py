@@ -196,8 +196,10 @@ class HttpDoor:
     async def record(self, request: web.Request) -> web.Response:
         """One record by its SowKey."""
         topic = self._topic(request)
+        sow_key, undivided = request.match_info["key"], self._engine.undivided
+        while undivided.concerns((topic.name,)):
+            await self._driver.turns.take("a record over HTTP", undivided.let_by(topic.name))
         table = topic.records.table
-        sow_key = request.match_info["key"]
         slot = table.find(sow_key)
         if slot is None:
             raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")

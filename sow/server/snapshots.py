@@ -17,6 +17,7 @@ import numpy as np
 from aiohttp import web
 
 from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
 from sow.errors import Busy, ClientError
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
@@ -120,7 +121,7 @@ class SnapshotDoor:
         self._past_waiting += 1
         try:
             async with self._past:
-                now = Present.take(topic.records, self._engine.seq)
+                now = await self._in_turns(self._present(topic))
                 await self._driver.durable()
                 instead = "a state is of one moment: write a bookmark or a time"
                 bookmark = parse_start("as_of", moment, journal, now.newest, instead)
@@ -129,6 +130,10 @@ class SnapshotDoor:
                 return await self._in_turns(narrowed(then, condition, keys)), bookmark
         finally:
             self._past_waiting -= 1
+
+    def _present(self, topic: LiveTopic) -> Steps[Present]:
+        yield from self._engine.undivided.let_by(topic.name)
+        return Present.take(topic.records, self._engine.seq)
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """One part of a snapshot, as an Arrow stream; raises UnknownRecord, ClientError."""

@@ -20,7 +20,8 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.media_types import ARROW
-from sow.requests.staged_writes import CommitStep, Rejected, StagedWrites
+from sow.requests.staged_rows import CommitStep
+from sow.requests.staged_writes import Rejected, StagedWrites
 from sow.server.arrow import read_rows, without_rows
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
@@ -228,10 +229,11 @@ class WritesDoor:
             for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
                 steps += read.steps
                 room -= read.size_bytes
-        if commit.mode == "replace":
-            steps = self._writes.replacing(topic, steps, commit.allow_empty)
-        now_us = self._driver.now_us()
-        return str(self._writes.apply(*batch, steps, now_us))
+        replaces = commit.mode == "replace"
+        if replaces:
+            self._writes.check_replaces(topic, steps, commit.allow_empty)
+        applying = self._writes.applying(*batch, steps, self._driver.now_us(), replaces)
+        return str(await self._driver.turns.take("a staged commit", applying))
 
     def _staged(
         self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int

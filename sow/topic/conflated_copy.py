@@ -235,7 +235,10 @@ class ConflatedCopy:
     # Releasing.
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do."""
+        """When `release` next has something to do; nothing is due while records are changing of
+        which nobody is to see half."""
+        if self.underlying.is_changing or any(copy.is_changing for copy in self.copies):
+            return None
         return self.conflation.due_us()
 
     def release(self, now_us: int) -> list[Batch]:

@@ -65,6 +65,7 @@ class Records:
         "domain",
         "folding",
         "indexes",
+        "is_changing",
         "keys",
         "message_type",
         "name",
@@ -91,6 +92,8 @@ class Records:
         self.renderer = Renderer(self.name, message_type, self.keys)
         self.folding = queue_policy(definition, message_type)
         self.retains = not isinstance(definition, Topic) or definition.retain
+        self.is_changing = False
+        """Half of a change may be here that nobody may see half of: nothing falls due."""
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
         self.table = Table(
@@ -127,6 +130,10 @@ class Records:
     def refold(self) -> None:
         """Go on with the queue policy that the definition has now."""
         self.folding = queue_policy(self.definition, self.message_type)
+
+    def set_changing(self, is_changing: bool) -> None:
+        """Know whether half of an undivided change may be here."""
+        self.is_changing = is_changing
 
     def begin_after(self, seq: int) -> None:
         """Log entries of the topic's name up to `seq` are not its own."""
@@ -266,13 +273,13 @@ class Records:
         identities: Sequence[str],
         deltas: Sequence[bytes],
         nulls: Nulls,
-        held: Mapping[str, bytes] | None = None,
+        held: Mapping[str, bytes | None] | None = None,
     ) -> list[bytes]:
         """What records become when deltas are merged into them, one after the other.
 
         A record that is not there is merged into as if it were empty: what a null means does not
         depend on what was there. For types without fields the delta is the record. `held` are the
-        bodies that some records are to be taken for, whatever the table has.
+        bodies that some records are to be taken for, whatever the table has; None: for not there.
         """
         kind = self.message_type
         if not kind.structured:
@@ -283,7 +290,8 @@ class Records:
             if identity in newest:
                 document: Document | None = newest[identity]
             else:
-                document = self._document((held or {}).get(identity) or self._body(identity))
+                before = held[identity] if held and identity in held else self._body(identity)
+                document = self._document(before)
             parsed = kind.parse(delta)
             assert isinstance(parsed, dict)
             result = newest[identity] = merged(document or {}, parsed, nulls)

@@ -27,7 +27,8 @@ from sow.errors import DiskFull
 from sow.history.log_rows import extent, log_rows
 from sow.publishes import read_frames
 from sow.requests.executor import Executor
-from sow.requests.staged_writes import StagedWrites, read
+from sow.requests.staged_rows import read
+from sow.requests.staged_writes import StagedWrites
 from sow.server.arrow import SCHEMA, of_log, rows_of
 from sow.spark.conflation import SparkConflation
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal

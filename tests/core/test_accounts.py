@@ -8,7 +8,8 @@ from sow.definitions import CONSUMERS, WRITES, WRITES_BEFORE
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.requests.consumers import Consumers
-from sow.requests.staged_writes import EpochPassed, StagedRows, StagedWrites
+from sow.requests.staged_rows import StagedRows
+from sow.requests.staged_writes import EpochPassed, StagedWrites
 from sow.store.protocols import LogEntry
 from tests.core.harness import ORDERS, SECOND, World
 

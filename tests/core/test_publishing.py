@@ -5,7 +5,8 @@ import pytest
 from sow.definitions import CONSUMERS, WRITES, WRITES_BEFORE, Topic
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
 from sow.requests.consumers import Consumers
-from sow.requests.staged_writes import StagedRows, StagedWrites
+from sow.requests.staged_rows import StagedRows
+from sow.requests.staged_writes import StagedWrites
 from sow.wire import read_frame
 from tests.core.harness import ORDERS, SECOND, World
 

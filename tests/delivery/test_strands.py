@@ -41,6 +41,20 @@ def test_lines_come_in_the_order_of_the_changes_whatever_their_topic():
     ]
 
 
+def test_what_comes_of_others_stands_behind_a_topic_that_is_heard_alone():
+    several, client = Several(ORDERS, other("trades")), session()
+    several.strand.join_at(client, 0)
+    several.strand.hear_only(several.topics[0])
+    several.put(0, {"id": 1}, seq=1)
+    several.put(1, {"id": 3}, seq=3)
+    several.strand.flush(0, 0)
+    several.put(0, {"id": 2}, seq=2)
+    several.strand.check()
+    several.strand.hear_all(0)
+    several.strand.flush(0, 0)
+    assert [[line["bm"] for line in frame] for frame in pulled(client)] == [["1"], ["2", "3"]]
+
+
 def test_all_members_get_the_same_bytes():
     several, clients = Several(ORDERS), [session("one"), session("two")]
     for client in clients:

@@ -8,7 +8,8 @@ import pytest
 
 from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
 from sow.errors import Full
-from sow.requests.staged_writes import StagedRows, StagedWrites
+from sow.requests.staged_rows import StagedRows
+from sow.requests.staged_writes import StagedWrites
 from sow.steps import at_once
 from sow.store.memory import RECORD_BYTES
 from tests.core.harness import MS, ORDERS, SECOND, SLOW, World

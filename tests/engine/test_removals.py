@@ -10,7 +10,8 @@ from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine import removals
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import DiskFull, InvalidTopic
-from sow.requests.staged_writes import StagedRows, StagedWrites
+from sow.requests.staged_rows import StagedRows
+from sow.requests.staged_writes import StagedWrites
 from sow.steps import at_once
 from tests.core.harness import SECOND, World
 

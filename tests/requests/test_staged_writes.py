@@ -5,11 +5,10 @@ import json
 import pytest
 
 from sow.definitions import WRITES, WRITES_BEFORE, Topic
-from sow.errors import BadMessage
-from sow.requests import staged_writes as module
-from sow.requests.staged_writes import EpochPassed, StagedRows, StagedWrites, read
+from sow.requests.staged_rows import StagedRows
+from sow.requests.staged_writes import EpochPassed, StagedWrites
 from tests.core.harness import ORDERS, World
-from tests.topic.making import body, held, records
+from tests.topic.making import body, held
 
 KEYLESS = Topic("blobs", "json")
 
@@ -38,43 +37,6 @@ def applied(world, writes, *given, epoch=1, writer="w"):
     bookmark = writes.apply(writer, epoch, "orders", steps, world.now)
     world.settle()
     return bookmark
-
-
-def test_runs_are_of_one_operation_and_not_too_long(monkeypatch):
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
-    given = rows(*[("publish", None, {"id": n}) for n in range(3)], ("delete", "1", None))
-    assert [(run.operations[0], len(run)) for run in given.runs()] == [
-        ("publish", 2),
-        ("publish", 1),
-        ("delete", 1),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("upsert", None, {"id": 1}), "op is 'upsert'"),
-        (("publish", None, None), "there is no value"),
-        (("delete", None, None), "there is no key"),
-    ],
-)
-def test_a_row_that_cannot_be_is_refused(given, said):
-    with pytest.raises(BadMessage, match=said):
-        read(records(), rows(given))
-
-
-def test_a_topic_without_keys_is_told_them():
-    step = read(records(KEYLESS), rows(("publish", "a", {"v": 1})))
-    assert step.messages.identities == ["a"]
-    with pytest.raises(BadMessage, match="there is no key"):
-        read(records(KEYLESS), rows(("publish", None, {"v": 1})))
-
-
-def test_a_delete_names_its_record_by_body_or_key():
-    by_body = read(records(), rows(("delete", None, {"id": 1})))
-    assert by_body.messages.identities == records().identities_of([body(id=1)])
-    by_key = read(records(), rows(("delete", "17", None)))
-    assert (by_key.messages.identities, by_key.sow_keys) == ([], ["17"])
 
 
 def test_a_delete_is_by_its_own_body_whatever_its_neighbours_have(world, writes):

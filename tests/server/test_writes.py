@@ -18,7 +18,7 @@ from sow.server.writes import (
     WritesDoor,
 )
 from sow.store.staging import Attempt, StagedBatch, Staging
-from tests.server.stand_ins import Served, World, stepped
+from tests.server.stand_ins import Served, World, stepped, turns
 
 BATCH = "/v1/writes/{writer}/{epoch}"
 
@@ -147,6 +147,75 @@ async def test_what_is_given_up_or_was_forgotten_for_long_can_be_committed_no_mo
             place.world.driver.wake()
             await asyncio.sleep(1)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+COMMIT = b'{"topic":"orders","parts":[{"part":0,"attempt":"0","chunks":1,"rows":100}]}'
+
+
+@pytest.fixture
+def _in_small_steps(monkeypatch):
+    monkeypatch.setattr("sow.server.turns.SLICE_S", 0.0)
+    monkeypatch.setattr("sow.requests.staged_rows.STORED_AT_ONCE", 1)
+
+
+async def _half_committed(place):
+    """The request of a commit of which some rows are stored, and nobody can see them."""
+    await place.stage(*[{"id": number} for number in range(100)])
+    socket = await place.begin("POST", "/v1/writes/w/1/commit", COMMIT)
+    while not place.identities:
+        await asyncio.sleep(0)
+    assert len(place.identities) < 100
+    return socket
+
+
+@stepped
+@pytest.mark.usefixtures("_in_small_steps")
+async def test_others_have_their_turn_between_the_steps_of_a_commit(tmp_path):
+    async with Place(tmp_path) as place:
+        await _half_committed(place)
+        before = len(place.identities)
+        await turns(10)
+        assert 0 < len(place.identities) - before <= 10
+
+
+@stepped
+@pytest.mark.usefixtures("_in_small_steps")
+async def test_a_commit_whose_client_has_gone_is_finished_and_known_for_a_duplicate(tmp_path):
+    async with Place(tmp_path) as place:
+        socket = await _half_committed(place)
+        socket.protocol.connection_lost(None)
+        again = await place.ask("POST", "/v1/writes/w/1/commit", COMMIT)
+        assert again.json == {"bookmark": "100", "duplicate": True}
+        await turns(200)
+        assert len(place.identities) == 100
+        assert place.world.journal.last_seq == 100
+
+
+@stepped
+@pytest.mark.usefixtures("_in_small_steps")
+async def test_a_server_that_stops_in_the_middle_of_a_commit_finishes_it(tmp_path):
+    async with Place(tmp_path) as place:
+        socket = await _half_committed(place)
+        socket.protocol.connection_lost(None)
+        await turns()
+        assert len(place.identities) < 100
+        await place.world.driver.close()
+        assert len(place.identities) == place.world.journal.last_seq == 100
+
+
+@stepped
+@pytest.mark.usefixtures("_in_small_steps")
+async def test_a_batch_replaces_what_a_topic_holds_but_not_without_saying_so(tmp_path):
+    async with Place(tmp_path) as place:
+        await place.stage({"id": 1}, {"id": 2})
+        await place.commit((0, "0", 1, 2))
+        await place.stage({"id": 3}, at="w/2")
+        await place.commit((0, "0", 1, 1), at="w/2", mode="replace")
+        assert len(place.identities) == 1
+        refused = await place.commit(at="w/3", mode="replace")
+        assert (refused.status, "allow_empty" in refused.json["detail"]) == (400, True)
+        assert (await place.commit(at="w/3", mode="replace", allow_empty=True)).status == 200
+        assert place.identities == []
 
 
 def chunk(number, writer="w", topic="orders"):

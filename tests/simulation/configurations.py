@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sow.definitions import ConflatedTopic, Merge, Topic
+from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Merge, Topic
 from tests.core.harness import SECOND
 from tests.simulation.model import CALCULATED, test_of
 
@@ -39,6 +39,8 @@ TOPICS = (
     copy("t-F3", "t", 500 * MS, filter="/v > 7"),
     copy("desks-C", "desks", 500 * MS, topic_format="%n-C"),
     copy("desks-D", "desks", 500 * MS, topic_format="%n-D"),
+    WRITES,
+    WRITES_BEFORE,
 )
 """Some copies are alike, and one until a reload changes one of them; some differ in one thing."""
 PUBLISHED = (

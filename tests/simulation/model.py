@@ -141,10 +141,7 @@ class Model:
     def publish(self, topic, document, at_us, delta=False, retained=True):
         records = self.records.setdefault(topic, {})
         key = str(document["id"])
-        for going in self.going:
-            if going.awaits(topic, key):
-                self._remove(topic, key)
-                going.removed += 1
+        self.make_way(topic, key)
         if delta and retained and key in records:
             document = merge(copy.deepcopy(records[key]), document)
         document = copy.deepcopy(document)
@@ -152,6 +149,24 @@ class Model:
             records[key] = document
         self.seq += 1
         self.history.append(Published(self.seq, at_us, topic, key, document))
+
+    def make_way(self, topic, key):
+        """A record that is to be changed, and waits to be removed, goes first."""
+        for going in self.going:
+            if going.awaits(topic, key):
+                self._remove(topic, key)
+                going.removed += 1
+
+    def commit(self, topic, rows, at_us):
+        """A batch of (operation, document), as a whole."""
+        for operation, document in rows:
+            if operation != "delete":
+                self.make_way(topic, str(document["id"]))
+        for operation, document in rows:
+            if operation != "delete":
+                self.publish(topic, document, at_us, operation == "delta")
+            elif (key := str(document["id"])) in self.records.get(topic, {}):
+                self._remove(topic, key)
 
     def delete(self, topic, test):
         for key, document in list(self.records.get(topic, {}).items()):

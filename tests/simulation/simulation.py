@@ -61,6 +61,7 @@ class Simulation(Traffic):
                 self._step()
                 self._go_on_deleting()
                 self._go_on_publishing()
+                self._go_on_committing()
                 self._read()
                 self._check()
             self.drain()
@@ -75,6 +76,9 @@ class Simulation(Traffic):
             self._publish(settle=False)
 
     def _check(self):
+        if self.commit:
+            # Who has asked for its topic may have taken the steps that were left.
+            self._know_commit(self.commit)
         self.world.check()
         assert self.world.engine.seq == self.model.seq
         if not self.world.unstored and not self.world.journal.refusals:
@@ -104,7 +108,8 @@ class Simulation(Traffic):
     def _checkpoint(self):
         if not self.world.unstored:
             for name, checkpoint in self.world.checkpoints.items():
-                checkpoint.write(self.world.engine.seq, self.world.engine.catalog.slices(name, 3))
+                seq = self.world.engine.undivided.whole_seq
+                checkpoint.write(seq, self.world.engine.catalog.slices(name, 3))
 
     # What happens to the server.
 
@@ -112,6 +117,7 @@ class Simulation(Traffic):
         """Other intervals, filters, schedules, policies, indexes; a copy less or more."""
         topics = varied(self.random)
         configuration = replace(self.world.configuration, topics=topics)
+        self._let_commit_by(lambda _name: self.random.random() < 0.5)
         self.world.executor.reconfigure(configuration, self.world.now)
         self.world.configuration = configuration
         self.world.settle()
@@ -133,6 +139,7 @@ class Simulation(Traffic):
             self.model = self.durable
         self.deletes.clear()
         self.publishes.clear()
+        self.commit = None
         self.model.going.clear()
         disk.full, disk.refusals = False, 0
         if random.random() < 0.3:
@@ -191,6 +198,7 @@ class Simulation(Traffic):
             favourite = self.random.random() < 0.5
             view = self.random.choice(self.favourites).again() if favourite else self._view()
             if self._is_there(view):
+                self._let_commit_by(view.follows)
                 client.subscribe(view)
 
     def _is_there(self, view):
@@ -202,6 +210,7 @@ class Simulation(Traffic):
         sound = not self.world.unstored
         if sound and client is not None and client.wanted < 4 and view.resumable:
             view.complete = False
+            self._let_commit_by(view.follows)
             client.subscribe(view, self.random.randint(0, self.model.seq))
 
     def _some_view(self):
@@ -218,6 +227,7 @@ class Simulation(Traffic):
         """Let a subscription go and ask for the same again, whatever still waits of it."""
         client, view = self._some_view()
         if view is not None and self._is_there(view):
+            self._let_commit_by(view.follows)
             client.unsubscribe(view)
             client.subscribe(view.again())
 
@@ -256,6 +266,7 @@ class Simulation(Traffic):
         """Bring everybody back, and look whether all is well."""
         self.world.journal.full, self.world.journal.refusals = False, 0
         self.world.settle()
+        self._end_commit()
         while self.publishes:
             self._publish_more(self.publishes[0])
         while self.deletes:
@@ -272,6 +283,7 @@ class Simulation(Traffic):
         """Let everybody who is connected read everything, until nothing waits."""
         if self.world.unstored or self.world.journal.refusals:
             return
+        self._end_commit()
         for _ in range(4):
             for client in self.clients:
                 client.read()

@@ -6,8 +6,8 @@ from tests.simulation.views import View
 ACTS = {
     "publish": 30, "burst": 8, "delta": 12, "delete": 4, "begin_delete": 6, "wait": 20,
     "begin_publish": 6, "subscribe": 14, "follow": 4, "unsubscribe": 2, "resubscribe": 8,
-    "replace": 5, "drop": 4, "back": 6, "go_on": 3, "restart": 1, "checkpoint": 1,
-    "reconfigure": 2, "set_clock": 1, "break_disk": 1, "fill_disk": 1, "look": 2,
+    "replace": 5, "begin_commit": 5, "drop": 4, "back": 6, "go_on": 3, "restart": 1,
+    "checkpoint": 1, "reconfigure": 2, "set_clock": 1, "break_disk": 1, "fill_disk": 1, "look": 2,
 }  # fmt: skip
 """What may happen, and how often."""
 

@@ -37,6 +37,11 @@ BOUNDS = {
     ("sow.engine.engine:LEAVING_AT_ONCE",): (1, 25),
     ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
     ("sow.engine.publications:SLICE_ROWS",): (1, 3, 250),
+    ("sow.requests.staged_rows:STORED_AT_ONCE", "sow.requests.commit_plan:STORED_AT_ONCE"): (
+        1,
+        3,
+        250,
+    ),
 }
 """One choice for all the names under which a bound is known."""
 

@@ -15,6 +15,7 @@ from sow.errors import DiskFull, SowError
 from sow.steps import at_once
 from sow.wire import read_frame
 from tests.core.harness import Client
+from tests.simulation.commits import Commits
 from tests.simulation.configurations import DELETED_FROM, EXPIRES_US
 from tests.simulation.model import Going, test_of
 
@@ -43,12 +44,11 @@ class Publishing:
     is_left: bool = False
 
 
-class Traffic:
+class Traffic(Commits):
     """The part of a simulation that writes; who has a random, a world, a model and a taste."""
 
     def __init__(self, random, model):
-        self.random, self.model = random, model
-        self.world = self.taste = None
+        super().__init__(random, model)
         self.numbers = 0
         self.deletes = []
         self.publishes = []
@@ -73,6 +73,7 @@ class Traffic:
         name, documents = self.random.choice(self.taste.published), list(self._documents())
         if name in ("off", "/log/1", "/log/2"):
             documents = documents[:2]
+        self._let_commit_by(name.__eq__)
         for document in documents:
             if delta and self.random.random() < 0.3:
                 document.pop("v")
@@ -103,6 +104,7 @@ class Traffic:
         name, bound = self.random.choice(self.taste.published), self.random.randrange(10)
         if name not in DELETED_FROM or name not in self.world.engine.topics:
             return
+        self._let_commit_by(name.__eq__)
         client = self.world.client()
         (said,) = client.say(c="sow_delete", t=name, filter=f"/v > {bound}", cid="d")
         # One that the disk refused when it was taken already is not acknowledged, but holds.
@@ -117,6 +119,7 @@ class Traffic:
         there = name in DELETED_FROM and name in self.world.engine.topics
         if not there or self.world.journal.full or self.world.unstored:
             return
+        self._let_commit_by(name.__eq__)
         client = self.world.client()
         command = {"c": "sow_delete", "t": name, "filter": f"/v > {bound}", "cid": "d"}
         commands = read_frame(json.dumps(command).encode())
@@ -151,6 +154,7 @@ class Traffic:
 
     def _publish_more(self, publishing):
         """One step of a publish; of some the client goes, and the server goes on with it."""
+        self._let_commit_by(publishing.name.__eq__)
         if publishing.is_left:
             steps = self.world.engine.publications.finish_left(publishing.name)
         else:
@@ -193,6 +197,9 @@ class Traffic:
             steps.close()
             self._end_delete(deleting)
             return
+        if self.commit and self.commit.name == going.topic:
+            # It would be given the steps that are left of it.
+            self._end_commit()
         refused = self.world.unstored and going.chunks
         over = next(steps, OVER) is OVER
         if not refused:

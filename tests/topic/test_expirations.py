@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import WRITES, WRITES_BEFORE, Topic
-from sow.requests.staged_writes import StagedRows, StagedWrites, read
+from sow.requests.staged_rows import StagedRows, read
+from sow.requests.staged_writes import StagedWrites
 from sow.store.memory import Table
 from sow.store.protocols import Slice, numbers
 from sow.topic import expirations

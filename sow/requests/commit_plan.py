@@ -1,0 +1,166 @@
+"""The plan of a commit: what a staged batch does to a topic, worked out before any of it is done.
+
+Deltas are merged, and it is found out which of the records to delete there are, as if what comes
+before in the batch had been done. So what the log will hold is known as a whole, and so is the
+room that it takes. Nobody else changes the topic meanwhile (`sow.engine.undivided`).
+
+Nothing is changed here, but for records that are being removed already and are changed by the
+batch: these go first.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sow.engine.capacity import Deed
+from sow.engine.engine import Engine
+from sow.engine.live_topics import SourceTopic
+from sow.requests.staged_rows import DELETIONS, STORED_AT_ONCE, CommitStep
+from sow.steps import Steps
+from sow.topic.records import CheckedMessages
+
+KEYED_AT_ONCE = 2_000
+"""Records of one step that are taken into the dictionary of SowKeys: half a millisecond."""
+FOUND_AT_ONCE = 1_000
+"""Records of one step of which it is asked whether the batch names them: half a millisecond."""
+
+
+class Piece(NamedTuple):
+    """What one step stores, or, where `removes`, which records it removes: all are there."""
+
+    messages: CheckedMessages
+    removes: bool
+
+    def __len__(self) -> int:
+        return len(self.messages.identities)
+
+    @property
+    def deed(self) -> Deed:
+        """What it does to the room there is."""
+        sizes = None if self.removes else list(map(len, self.messages.bodies))
+        return Deed(self.messages.identities, sizes)
+
+    def number(self, topic: SourceTopic, now_us: int, expires_us: int) -> Sequence[int]:
+        """Number and log it."""
+        if self.removes:
+            return topic.number_removal(self.messages.identities, "delete", now_us)
+        return topic.number(self.messages, now_us, expires_us)
+
+    def store(
+        self, engine: Engine, topic: SourceTopic, seqs: Sequence[int], now_us: int, expires_us: int
+    ) -> None:
+        """Do it, and tell."""
+        if self.removes:
+            batch = topic.drop(self.messages.identities, "delete", seqs, now_us)
+            assert batch is not None
+        else:
+            batch = topic.store(self.messages, seqs, now_us, expires_us)
+        engine.pass_on(topic, batch)
+
+
+class Plan:
+    """Works out what `steps` do to `topic`, at a time in microseconds.
+
+    `replaces`: records that the steps do not publish go first, so that what goes and what comes
+    need not be held together.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        topic: SourceTopic,
+        steps: Sequence[CommitStep],
+        now_us: int,
+        replaces: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._steps = steps
+        self._now_us = now_us
+        self._replaces = replaces
+        self._follows_states = any(step.operation != "publish" for step in steps)
+        self._states: dict[str, bytes | None] = {}
+        """What the batch has made of records so far; None: removed."""
+        self._by_sow_key: dict[str, str] = {}
+        """Records that have come to be by the batch."""
+
+    def pieces(self) -> Steps[list[Piece]]:
+        """All that is to be done, in its order."""
+        yield from self._make_way()
+        found: list[Piece] = []
+        if self._replaces:
+            found += yield from self._others()
+        if any(step.sow_keys for step in self._steps):
+            table = self._topic.records.table
+            while table.unkeyed_count:
+                table.key(KEYED_AT_ONCE)
+                yield
+        for step in self._steps:
+            piece = self._deletion(step) if step.operation in DELETIONS else self._stored(step)
+            if piece.messages.identities or not piece.removes:
+                found.append(piece)
+            yield
+        return found
+
+    def _make_way(self) -> Steps[None]:
+        """Records that wait to be removed and are stored anew go before anything else."""
+        for step in self._steps:
+            if step.operation not in DELETIONS:
+                names = step.messages.identities
+                self._engine.removals.make_way(self._topic, names, self._now_us)
+                yield
+
+    def _others(self) -> Steps[list[Piece]]:
+        """The records that no step publishes go."""
+        named: set[str] = set()
+        for step in self._steps:
+            named.update(step.messages.identities)
+            yield
+        table = self._topic.records.table
+        slots, found = table.live(), []
+        for start in range(0, len(slots), FOUND_AT_ONCE):
+            some = slots[start : start + FOUND_AT_ONCE].tolist()
+            going = [name for name in map(table.identities.__getitem__, some) if name not in named]
+            found += [_removal(part) for part in _parts([name for name in going if name])]
+            yield
+        return found
+
+    def _stored(self, step: CommitStep) -> Piece:
+        messages = step.messages
+        if step.operation == "delta":
+            messages = self._topic.merged(messages, self._states)
+        if self._follows_states:
+            self._note(messages)
+        return Piece(messages, False)
+
+    def _note(self, messages: CheckedMessages) -> None:
+        records = self._topic.records
+        if not records.retains:
+            return
+        for name, body in zip(messages.identities, messages.bodies, strict=True):
+            if name not in self._states and name not in records.table:
+                self._by_sow_key[records.sow_key_of(name)] = name
+            self._states[name] = body
+
+    def _deletion(self, step: CommitStep) -> Piece:
+        table, states = self._topic.records.table, self._states
+        names = list(step.messages.identities)
+        for key in step.sow_keys:
+            slot = table.find(key)
+            name = self._by_sow_key.get(key) if slot is None else table.identities[slot]
+            if name is not None:
+                names.append(name)
+        there = [
+            name
+            for name in dict.fromkeys(names)
+            if (states[name] is not None if name in states else name in table)
+        ]
+        states.update(dict.fromkeys(there))
+        return _removal(there)
+
+
+def _removal(names: list[str]) -> Piece:
+    return Piece(CheckedMessages([], names, {}), True)
+
+
+def _parts(names: list[str]) -> list[list[str]]:
+    return [names[at : at + STORED_AT_ONCE] for at in range(0, len(names), STORED_AT_ONCE)]
