@@ -31,6 +31,11 @@ class FrameLines:
         """How much of the frame has been cut into lines."""
         return len(self._frame) if self._at is None else self._at
 
+    @property
+    def is_cut(self) -> bool:
+        """All of the frame has been cut into lines."""
+        return self._at is None
+
     def next(self) -> bytes | None:
         """The next line, or None at the end."""
         at = self._next
@@ -43,10 +48,17 @@ class FrameLines:
         self._next = at + 1
         return self._lines[at]
 
+    def cut_towards(self, count: int) -> bool:
+        """Cut one piece more where so many lines are left, or may be; False if that needs none."""
+        if len(self._lines) - self._next >= count or self._at is None:
+            return False
+        self._cut()
+        return True
+
     def has(self, count: int) -> bool:
         """Whether so many lines are left."""
-        while len(self._lines) - self._next < count and self._at is not None:
-            self._cut()
+        while self.cut_towards(count):
+            pass
         return len(self._lines) - self._next >= count
 
     def peek(self, count: int) -> list[bytes]:

@@ -102,11 +102,13 @@ def read_frame(frame: bytes) -> Iterable[Command | Refused]:
     """The commands of one frame, in order."""
     if b"\n" not in frame and frame.strip():
         return [_read(frame, NO_LINES)]
-    return read_lines(FrameLines(frame))
+    return (read for read in read_lines(FrameLines(frame)) if read is not None)
 
 
-def read_lines(lines: FrameLines) -> Iterator[Command | Refused]:
+def read_lines(lines: FrameLines) -> Iterator[Command | Refused | None]:
     """The commands of a frame's lines, each read when it is asked for.
+
+    None while the bodies that follow one are being cut, a piece of the frame at a time.
 
     Of a frame that is full of mistakes only the first are told, and the rest is not read: it costs
     its sender nothing to make, and everybody else the time in which it is refused.
@@ -115,6 +117,10 @@ def read_lines(lines: FrameLines) -> Iterator[Command | Refused]:
     while (line := lines.next()) is not None:
         if not line or line.isspace():
             continue
+        if not lines.is_cut and b'"n"' in line:
+            count = _bodies_after(line)
+            while lines.cut_towards(count):
+                yield None
         read = _read(line, lines)
         if isinstance(read, Refused):
             refused += 1
@@ -123,6 +129,12 @@ def read_lines(lines: FrameLines) -> Iterator[Command | Refused]:
                     f"; {refused} lines of this frame were refused, and the rest was not read"
                 )
         yield read
+
+
+def _bodies_after(line: bytes) -> int:
+    """How many bodies follow a line of a frame that is not cut yet, if it may have so many."""
+    follow = _outline(line)[1] or 0
+    return follow if follow <= BODIES_MAX else 0
 
 
 def _read(line: bytes, following: FrameLines) -> Command | Refused:

@@ -40,6 +40,17 @@ def test_lines_that_are_peeked_at_and_skipped_are_the_next_ones(frame, counts):
     assert lines.next() is None
 
 
+@given(texts, st.integers(0, 300))
+def test_lines_are_cut_towards_a_number_a_piece_at_a_time(frame, count):
+    lines = FrameLines(frame)
+    steps = 0
+    while lines.cut_towards(count):
+        steps += 1
+        assert lines.cut_bytes >= steps * FRAME_PIECE_BYTES or lines.is_cut
+    assert lines.peek(count) == frame.split(b"\n")[:count]
+    assert lines.is_cut or lines.has(count)
+
+
 def test_a_long_frame_is_cut_as_its_lines_are_wanted():
     frame = b"{}\n" * 1_000_000
     lines = FrameLines(frame)

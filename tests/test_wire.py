@@ -1,5 +1,6 @@
 """What is read of a client's frame, and what one that is full of mistakes costs."""
 
+import itertools
 import json
 import tracemalloc
 
@@ -53,6 +54,24 @@ def test_commands_of_a_long_frame_are_read_when_they_are_asked_for():
     tracemalloc.stop()
     assert lines.cut_bytes < 200_000
     assert peak < 4 * 1024**2
+
+
+@pytest.mark.parametrize(
+    ("head", "waits"),
+    [
+        (b'{"c":"publish","t":"a","n":30000}', True),
+        (b'{"c":"nonsense","t":"a","n":30000}', True),
+        (b'{"c":"publish","t":"a","n":1}', False),
+        (b'{"c":"publish","t":"a","n":2000000}', False),
+        (b'{"c":"publish","t":"a","n":"x"}', False),
+        (HEARTBEAT, False),
+    ],
+)
+def test_nothing_is_read_while_many_bodies_are_cut(head, waits):
+    frame = b"\n".join([head, *[b'{"id":1}'] * 30_000])
+    read = list(itertools.takewhile(lambda one: one is None, read_lines(FrameLines(frame))))
+    assert (len(read) > 2) is waits
+    assert None not in list(read_frame(frame))
 
 
 def test_more_bodies_than_a_command_may_have_are_refused_unread():

@@ -26,6 +26,8 @@ from sow.topic.records import CheckedMessages
 SLICE_ROWS = 250
 """Messages of one step: a millisecond or two at what one costs with a few followers, and so many
 that what a batch costs by itself is a few percent."""
+MEASURED_AT_ONCE = 100
+"""Slices of which one step finds out how large they are: a millisecond."""
 SLICE_BYTES = 256 * 1024
 """Bytes of one step, where messages are long; one that is longer is a step of its own."""
 
@@ -223,8 +225,9 @@ class Publications:
                 messages = topic.merged(messages, held)
                 self._check_sizes(messages.bodies)
                 held.update(zip(messages.identities, messages.bodies, strict=True))
-                yield
             deeds.append(_deed(messages))
+            if delta or len(deeds) % MEASURED_AT_ONCE == 0:
+                yield
         return deeds
 
     # What is under way.

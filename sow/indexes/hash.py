@@ -156,7 +156,8 @@ class HashIndex:
     def _bound(self) -> None:
         """Keep notes and codes in proportion to the records, however often they change."""
         if len(self._moved) > 2 * len(self._standing) + CODES_SPARE:
-            self._moved = array("i", np.unique(_view(self._moved)).tobytes())
+            moved = np.flatnonzero(_view(self._standing) != _view(self._filed))
+            self._moved = array("i", moved.astype(np.int32).tobytes())
         if len(self._heads) > self._codes_max:
             self._sweep()
 

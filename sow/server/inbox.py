@@ -19,7 +19,7 @@ about what a turn carries out (`sow.server.incoming`)."""
 READ_BYTES_MIN = 100
 """What a frame or a command counts for at least: however short it is, it takes a microsecond or two
 to read."""
-Commands = Iterator[Command | Refused]
+Commands = Iterator[Command | Refused | None]
 
 
 class Inbox:
@@ -37,7 +37,8 @@ class Inbox:
         self.bytes += len(frame)
 
     def take(self) -> list[Read]:
-        """The next commands, in order; none when nothing waits."""
+        """The next commands, in order. None come when nothing waits, and while the bodies of a long
+        frame are cut; then `bytes` says that there is more."""
         taken: list[Read] = []
         left = TAKEN_BYTES_MAX
         while self._frames and left > 0:
@@ -73,7 +74,8 @@ class Inbox:
         where they are short."""
         begins, weight = lines.cut_bytes, 0
         for command in commands:
-            taken.append(command)
+            if command is not None:
+                taken.append(command)
             weight += READ_BYTES_MIN
             if max(lines.cut_bytes - begins, weight) >= bytes_max:
                 break

@@ -114,6 +114,10 @@ class Incoming:
         while True:
             if self._steps is None:
                 commands = self._inbox.take()
+                if not commands and self._inbox.bytes:
+                    if self._loop.time() >= until_s:
+                        return True
+                    continue
                 if not commands:
                     self._messages.carried_out()
                     return False

@@ -46,6 +46,21 @@ def test_every_command_leaves_once_and_in_order(sizes):
     assert inbox.bytes == 0
 
 
+def test_the_bodies_of_a_long_frame_are_cut_a_piece_at_a_time():
+    inbox, bodies = Inbox(), [b'{"id":%d}' % number for number in range(1_000)]
+    head = b'{"c":"publish","t":"a","n":1000}'
+    inbox.add(b"\n".join([head, *bodies, b'{"c":"heartbeat"}']))
+    with short_pieces():
+        taken = [inbox.take() for _ in range(4)]
+        assert taken == [[]] * 4
+        assert inbox.bytes
+        while not (commands := inbox.take()):
+            assert inbox.bytes
+        assert list(commands[0].bodies) == bodies
+        assert [command.name for command in [*commands[1:], *inbox.take()]] == ["heartbeat"]
+    assert inbox.bytes == 0
+
+
 def test_frames_of_one_command_are_taken_together():
     inbox = Inbox()
     for cid in range(500):
