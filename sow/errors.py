@@ -11,6 +11,7 @@
         NotAvailable         planned, not built yet
         TooLarge             over a configured limit
       Busy                   others hold what this request needs; it may be sent again
+        Replaying            the server has just been started, and has not all records yet
       Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
       StoreError             the disk
@@ -154,6 +155,13 @@ class Busy(SowError):
     reason = "busy"
     status = 503
     retry_after_s = 1
+
+
+class Replaying(Busy):
+    """The server has just been started and puts its records back; nothing was done."""
+
+    reason = "replaying"
+    retry_after_s = 5
 
 
 class Full(SowError):

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,9 @@ def serve(
 ) -> None:
     """Run the server that CONFIG (config.xml) describes.
 
-    Writes one line when it is ready. SIGTERM or Ctrl-C stops it cleanly; SIGHUP reads CONFIG again
-    and changes what can be changed, or says why it does not.
+    Writes one line when it is ready: all records are there. Until then requests wait, and a start
+    that takes long says how far it is. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP
+    reads CONFIG again and changes what can be changed, or says why it does not.
     """
     logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
     loaded = load(config, variables, os.environ)
@@ -154,12 +155,28 @@ async def serve_until_stopped(
             task.add_done_callback(reloads.discard)
 
         loop.add_signal_handler(signal.SIGHUP, reload)
-    commands = ready(await server.start())
+    address = await server.open()
+    if not await _done_unless(stop, server.restore()):
+        return True
+    commands = ready(address)
     async with supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)):
         await stop.wait()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:
+        return False
+    return True
+
+
+async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Have work done, unless it is told to stop before that; returns whether it was done."""
+    doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    doing.cancel()
+    stopping.cancel()
+    try:
+        await doing
+    except asyncio.CancelledError:
         return False
     return True
 

@@ -117,6 +117,11 @@ def reported(url: str) -> Iterator[None]:
     except aiohttp.InvalidURL as error:
         raise ClientError(f"{url} is not an address such as http://127.0.0.1:8080") from error
     except aiohttp.WSServerHandshakeError as error:
+        if error.status == Unreachable.status:
+            raise Unreachable(
+                f"the server at {url} takes no more connections at the moment, or has just been "
+                "started and puts its records back; try again in some seconds"
+            ) from error
         raise Unreachable(f"{url} does not speak SOW: it answered {error.status}") from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         what = str(error) or type(error).__name__

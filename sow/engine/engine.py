@@ -24,6 +24,7 @@ from sow.engine.filters import Filters
 from sow.engine.homeless import Homeless
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.progress import Progress
 from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
@@ -578,18 +579,22 @@ class Engine:
         log: Iterable[LogEntry],
         last_seq: int,
         past: Past | None = None,
-    ) -> list[Homeless]:
+        progress: Progress | None = None,
+    ) -> Steps[list[Homeless]]:
         """Rebuild all records: each topic's checkpoint, then the log after it, then the copies.
 
         `checkpoints` has one for each definition in `past`, by default for each persistent topic;
-        `log` holds at least every entry after the oldest of them, up to `last_seq`. Returns what
-        the configuration has no place for: while any of it holds records, an engine that goes on
-        would hide them. Afterwards `now_us` is the newest time that is known, before which nothing
-        may happen any more.
+        `log` holds at least every entry after the oldest of them, up to `last_seq`. `progress` is
+        told how far it is. Until the last step the engine holds a part of its records, and nothing
+        may be asked of it. Returns what the configuration has no place for: while any of it holds
+        records, an engine that goes on would hide them. Afterwards `now_us` is the newest time that
+        is known, before which nothing may happen any more.
         """
         known = set(self.topics)
         past = past or past_of(self.configuration)
-        homeless = restore(self.catalog, self.ledger, past, checkpoints, log, last_seq)
+        homeless = yield from restore(
+            self.catalog, self.ledger, past, checkpoints, log, last_seq, progress or Progress()
+        )
         for name, topic in self.topics.items():
             if name in known:
                 self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)

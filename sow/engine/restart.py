@@ -3,7 +3,9 @@
 The log is read once: whatever comes after a topic's checkpoint is applied to it
 (`sow.engine.restoration` says where it belongs), and the newest time that is found is where time
 goes on from. Then indexes, expiries and copies are made of the records. The server's own accounts
-are kept beside the log and come last. Nobody is told of any of this, and nothing is written.
+are kept beside the log and come last. It is done in steps, since there may be millions of records,
+and given up between two of them without a trace: nobody is told of any of this, and nothing is
+written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +14,9 @@ from sow.engine.catalog import Catalog
 from sow.engine.homeless import Homeless
 from sow.engine.ledger import Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.progress import Progress
 from sow.engine.restoration import Restoration
-from sow.steps import at_once
+from sow.steps import Steps
 from sow.store.protocols import Checkpoint, LogEntry
 from sow.store.stored_definitions import Past
 
@@ -25,33 +28,39 @@ def restore(
     checkpoints: Mapping[str, Checkpoint],
     log: Iterable[LogEntry],
     last_seq: int,
-) -> list[Homeless]:
+    progress: Progress,
+) -> Steps[list[Homeless]]:
     """Rebuild the records of a catalog's topics; returns those that have no place in it.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
-    oldest of them, up to `last_seq`. Afterwards the ledger is where the log ends.
+    oldest of them, up to `last_seq`. `progress` is told how far it is. Afterwards the ledger is
+    where the log ends.
     """
     restoration = Restoration(catalog, past, checkpoints, last_seq)
-    ledger.moment(restoration.load())
+    ledger.moment((yield from restoration.load(progress)))
     for entry in log:
         ledger.moment(entry.ts_us)
         restoration.replay(entry)
+        progress.put_back(entry.topic, len(entry))
+        yield
     homeless = restoration.finish()
     for topic in restoration.empty:
         for name in catalog.with_copies(topic):
             catalog.forget(catalog.topics[name])
     ledger.begin_after(last_seq)
     for topic in list(catalog):
-        ledger.moment(_settle(topic, last_seq))
+        progress.settle(topic.name)
+        ledger.moment((yield from _settle(topic, last_seq)))
+        yield
     return homeless
 
 
-def _settle(topic: LiveTopic, last_seq: int) -> int:
+def _settle(topic: LiveTopic, last_seq: int) -> Steps[int]:
     """Make what is made of records, now that all are there; returns the newest time of them."""
-    topic.records.settle()
+    yield from topic.records.settle()
     newest_us = int(topic.records.table.ts_us.max(initial=0))
     if isinstance(topic, CopyTopic):
-        at_once(topic.fill(lambda: last_seq))
+        yield from topic.fill(lambda: last_seq)
     else:
         topic.restore_expirations()
     return newest_us

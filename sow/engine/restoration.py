@@ -13,7 +13,9 @@ from sow.engine.catalog import BELONGS, Catalog
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
 from sow.engine.places import Places
+from sow.engine.progress import Progress
 from sow.engine.tail import Tail
+from sow.steps import Steps
 from sow.store.protocols import Checkpoint, LogEntry, Slice
 from sow.store.stored_definitions import Past, StoredDefinition
 
@@ -32,7 +34,7 @@ class Restoration:
         self._places = Places(catalog, past, seqs, last_seq)
         self._tail = Tail()
 
-    def load(self) -> int:
+    def load(self, progress: Progress) -> Steps[int]:
         """Put back what the checkpoints hold; returns the newest time in them."""
         newest_us = 0
         for name, checkpoint in self._checkpoints.items():
@@ -41,6 +43,8 @@ class Restoration:
                 newest_us = max(newest_us, max(part.ts_us, default=0))
                 for topic, piece in _parts(kept, part):
                     self._load(kept, topic, piece)
+                progress.put_back(name, len(part.identities))
+                yield
         return newest_us
 
     def _load(self, kept: StoredDefinition, topic: str, piece: Slice) -> None:

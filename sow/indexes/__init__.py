@@ -125,8 +125,9 @@ class Indexes:
             index.put(slots, [columns[path] for path in index.paths])
         self.touch(slots)
 
-    def fill(self) -> None:
-        """Take in all records of the table, of which nothing was said yet."""
+    def fill(self) -> Steps[None]:
+        """Take in all records of the table, of which nothing was said yet; nothing may change
+        between two steps."""
         paths = tuple(dict.fromkeys((*self.watched, *self._memos)))
         bodies = self.table.bodies if paths else ()
         decoder = self._decoder(paths)
@@ -139,8 +140,10 @@ class Indexes:
                 index.put(slots, [columns[path] for path in index.paths])
             for path, memo in self._memos.items():
                 memo.put(slots, columns[path], end)
+            yield
         for index in self.hashes:
             index.refresh()
+            yield
 
     def filling(self) -> Steps[None]:
         """What `fill` does, some records in each step, of a table that changes meanwhile: `put` and

@@ -14,12 +14,13 @@ from sow.definitions import Configuration, Topic, authority, with_system_topics
 from sow.engine.engine import Engine
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ConfigError, StoreError
+from sow.errors import ConfigError, SowError, StoreError
 from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.entrance import Entrance
 from sow.server.garbage import Garbage
 from sow.server.garbage_watch import GarbageWatch
 from sow.server.gate import Gate, machine_names
@@ -30,11 +31,14 @@ from sow.server.measured import MeasuredRequests
 from sow.server.opening import Opening
 from sow.server.problems import report
 from sow.server.removed import removed_at, write_out
+from sow.server.replay_watch import ReplayWatch
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
 from sow.server.routes import WEBSOCKET, Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
+from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch
+from sow.server.turns import Turns
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 from sow.store.stored_definitions import kept_of
@@ -53,6 +57,7 @@ NOTABLY_FEWER = 0.9
 the few that a server keeps for other files are nothing to warn of."""
 NEVER_S = 10 * 365 * 86_400.0
 """Ten years, for a time that aiohttp wants to be told and that never comes."""
+STOPPING = "the server stops"
 
 
 def new_session_name() -> str:
@@ -93,62 +98,104 @@ class Server:
         self._replayed_bytes = 0
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[str]]] = set()
+        self._opening: Opening
+        self._watch: StepWatch
+        self._replay: ReplayWatch
+        self._entrance: Entrance[Doors]
+        self._status: StatusDoor
         self._doors: Doors
         self._runner: web.AppRunner
         self._connections: Connections
         self._listening: Listening
 
     async def start(self) -> str:
-        """Restore all records, open the port; returns the server's address (URL).
+        """Open the port and restore all records; returns the server's address (URL).
 
         Raises StoreError when the data directory cannot be used or the port is taken.
         """
+        address = await self.open()
+        await self.restore()
+        return address
+
+    async def open(self) -> str:
+        """Take the data directory and open the port; returns the server's address (URL).
+
+        Until `restore` is done requests wait. Raises StoreError when the directory cannot be had or
+        the port is taken; then, as after any error, everything is given back.
+        """
         try:
-            opening = self._open_store()
-            journal = opening.journal
-            self.engine.restore_accounts(journal.accounts())
-            self._clock.go_on_from(self.engine.now_us)
-            watch = StepWatch(log.warning)
-            self._closers.append(GarbageWatch(watch).close)
-            self.driver = Driver(self.engine, journal, self._clock, self._windows_us(), watch)
-            self.executor = Executor(
-                self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
+            self._opening = Opening(
+                self.configuration,
+                self._data_directory,
+                lambda: self._new_engine(self._opening.journal),
+                self._clock.now_us(),
+                allow_loss=self._allow_loss,
             )
-            self.executor.hear_of_slow_clients(log.warning)
-            self.driver.idle_work["conflating queues"] = self.executor.conflate_in_background
-            self.checkpointer = Checkpointer(
-                self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
-            )
+            self._closers.append(self._opening.close)
+            self._watch = StepWatch(log.warning)
+            self._closers.append(GarbageWatch(self._watch).close)
+            self._replay = ReplayWatch(self._opening.progress)
+            self._entrance = Entrance(self._replay.told)
             address = await self._listen()
         except BaseException:
             self._close_store()
             raise
+        self._replay.begin(address)
+        return address
+
+    async def restore(self) -> None:
+        """Restore all records, then let in who waits.
+
+        Raises StoreError when the data directory cannot be used. Where it fails, or is cancelled,
+        the server has stopped; the directory is as it was.
+        """
+        try:
+            await self._restore_records()
+            self._begin()
+        except BaseException as error:
+            self._replay.end()
+            self._listening.close()
+            await self._end_requests(error.detail if isinstance(error, SowError) else STOPPING)
+            self._close_store()
+            raise
+
+    async def _restore_records(self) -> None:
+        """Have the records put back, while others ask how far it is."""
+        # Nobody else is served, so none of these steps keeps anybody waiting.
+        turns = Turns(StepWatch())
+        # A million new objects, none of them garbage: collecting only costs time, then and later.
+        gc.disable()
+        try:
+            await turns.take("replaying", self._opening.open(self._counted))
+        finally:
+            turns.close()
+            gc.enable()
+
+    def _begin(self) -> None:
+        """All records are there: serve."""
+        opening = self._opening
+        self.engine, journal = opening.engine, opening.journal
+        self.engine.restore_accounts(journal.accounts())
+        self._clock.go_on_from(self.engine.now_us)
+        self.driver = Driver(self.engine, journal, self._clock, self._windows_us(), self._watch)
+        self.executor = Executor(
+            self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
+        )
+        self.executor.hear_of_slow_clients(log.warning)
+        self.driver.idle_work["conflating queues"] = self.executor.conflate_in_background
+        self.checkpointer = Checkpointer(
+            self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
+        )
+        staging = Staging(self._data_directory / "staging", self._clock.now_us())
+        self._doors = open_doors(self.driver, self.executor, self.reload, staging, opening.log_id)
+        self._replay.end()
+        self._status.follow(self.driver, self.executor)
+        self._entrance.open(self._doors)
         self.checkpointer.start()
         garbage = Garbage(self.driver.turns.is_idle)
         garbage.begin()
         self.driver.idle_work["looking for garbage"] = garbage.look
         self.driver.wake()
-        return address
-
-    def _open_store(self) -> Opening:
-        """The data directory, with all records restored into `engine`."""
-        opening = Opening(
-            self.configuration,
-            self._data_directory,
-            lambda: self._new_engine(opening.journal),
-            self._clock.now_us(),
-            allow_loss=self._allow_loss,
-        )
-        self._closers.append(opening.close)
-        # A million new objects, none of them garbage: collecting only costs time, then and later.
-        gc.disable()
-        try:
-            opening.open(self._counted)
-        finally:
-            gc.enable()
-        self.engine = opening.engine
-        self._log_id = opening.log_id
-        return opening
 
     def _new_engine(self, journal: Journal) -> Engine:
         asked: dict[int, bool] = {}
@@ -193,7 +240,7 @@ class Server:
             )
         app = web.Application(
             middlewares=[
-                MeasuredRequests(self.driver.watch, WEBSOCKET).measure,
+                MeasuredRequests(self._watch, WEBSOCKET).measure,
                 report,
                 self._gate.check,
                 Counted(crowd).count,
@@ -201,9 +248,8 @@ class Server:
             ],
         )
         app[REQUESTS] = self._requests
-        staging = Staging(self._data_directory / "staging", self._clock.now_us())
-        self._doors = open_doors(self.driver, self.executor, self.reload, staging, self._log_id)
-        for route in routes(self._doors, self.driver, self.executor, crowd, self._requests.budget):
+        self._status = StatusDoor(self._replay, crowd, self._requests.budget)
+        for route in routes(self._status, self._entrance):
             app.router.add_route(route.method, route.path, route.handle)
         app.on_response_prepare.extend([self._gate.mark, mend_headers])
         self._gate.open()
@@ -261,6 +307,7 @@ class Server:
         return await asyncio.shield(task)
 
     async def _reload(self, allow_loss: bool) -> list[str]:
+        await self._entrance.doors()
         async with self._reloading:
             if self._reread is None:
                 raise ConfigError("this server was not started from a file")
@@ -286,14 +333,19 @@ class Server:
         self._listening.close()
         self._doors.events.close()
         await self._doors.websocket.close()
-        await self._runner.cleanup()
+        await self._end_requests(STOPPING)
         await self._end_reloads()
-        self._connections.close()
         await self.checkpointer.close()
         await self.driver.close()
         self._close_store()
         # Whatever the loop still has to close gets its turn.
         await asyncio.sleep(0)
+
+    async def _end_requests(self, why: str) -> None:
+        """Let requests end that are under way; those that wait for the start are told `why`."""
+        self._entrance.close(why)
+        await self._runner.cleanup()
+        self._connections.close()
 
     async def _end_reloads(self) -> None:
         """A start reads the configuration anyway."""

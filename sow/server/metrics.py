@@ -21,6 +21,7 @@ from sow.requests.consumers import Consumer, Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.replay_watch import ReplayWatch
 from sow.server.step_watch import StepWatch
 from sow.steps import Steps, at_once
 from sow.topic.conflated_copy import CopyUpdate
@@ -290,14 +291,31 @@ SERVER_METRICS = (
 )
 
 
-class _Alone(Collector):
-    """One family by itself."""
+class _Families(Collector):
+    """Some families by themselves."""
 
-    def __init__(self, family: Metric) -> None:
-        self._family = family
+    def __init__(self, *families: Metric) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        yield self._family
+        yield from self._families
+
+
+def replay_exposition(replay: ReplayWatch) -> bytes:
+    """The part of the page that says how far the start is, or was in the end."""
+    progress = replay.progress
+    families = _Families(
+        GaugeMetricFamily(
+            "sow_replaying", "1 until all records are there.", int(not replay.is_over)
+        ),
+        GaugeMetricFamily(
+            "sow_replay_records", "Records that the start has put back.", progress.done
+        ),
+        GaugeMetricFamily(
+            "sow_replay_records_expected", "Records that it puts back in all.", progress.of
+        ),
+    )
+    return generate_latest(families)
 
 
 def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> bytes:
@@ -326,7 +344,7 @@ def _of_topics(metric: TopicMetric, topics: Sequence[LiveTopic]) -> bytes:
         figure = metric.figure(topic)
         if figure is not None:
             family.add_metric([topic.name], figure)
-    return generate_latest(_Alone(family))
+    return generate_latest(_Families(family))
 
 
 def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
@@ -336,7 +354,7 @@ def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
     family = metric.family(metric.name, metric.says, labels=[metric.label] if metric.label else [])
     for value, figure in by_label.items():
         family.add_metric([value] if metric.label else [], figure)
-    return generate_latest(_Alone(family))
+    return generate_latest(_Families(family))
 
 
 def _without_head(text: bytes) -> bytes:

@@ -19,10 +19,12 @@ from pathlib import Path
 from sow.definitions import Configuration
 from sow.engine.engine import Engine
 from sow.engine.homeless import Homeless
+from sow.engine.progress import Progress
 from sow.errors import Damaged, StoreError
 from sow.server.first_manifest import first_manifest, handful, journal_elsewhere
 from sow.server.manifest_successor import as_now, definitions_now, successor
 from sow.server.removed import REMOVED, move_file, removed_at, write_out
+from sow.steps import Steps
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command
@@ -61,6 +63,7 @@ class Opening:
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
         self.log_id = ""
+        self.progress = Progress()
         self._configuration = configuration
         self._make_engine = make_engine
         self._now_us = now_us
@@ -74,15 +77,19 @@ class Opening:
             self._directory.close()
             raise
 
-    def open(self, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]) -> None:
-        """Restore all records into `engine`; `counted` is given the log as it is replayed."""
+    def open(self, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]) -> Steps[None]:
+        """Restore all records into `engine`; `counted` is given the log as it is replayed.
+
+        Given up between two steps, as at any other moment, it leaves what the next start goes on
+        from.
+        """
         manifest = self._file.manifest or self._first_manifest()
         self._check_journal_directory(manifest)
         manifest = self._finish_moves(manifest)
         self._open_files(manifest)
         manifest = self._without_gaps(manifest)
         for _ in range(2):
-            homeless = self._restore(manifest, counted)
+            homeless = yield from self._restore(manifest, counted)
             # As the server's time does: the machine's clock may have been set back.
             self._now_us = max(self._now_us, self.engine.now_us)
             live = [one for one in homeless if one.count(self._now_us)]
@@ -174,15 +181,20 @@ class Opening:
 
     def _restore(
         self, manifest: Manifest, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]
-    ) -> list[Homeless]:
+    ) -> Steps[list[Homeless]]:
         checkpoints = {kept.name: self.checkpoints[kept.name] for kept in manifest.kept}
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
         # The newest entry is read in any case: time goes on from there.
         after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
         past = Past(manifest.kept, manifest.given_up, self._is_known, manifest.names, manifest.eras)
         self.engine = self._make_engine()
-        return self.engine.restore(
-            checkpoints, counted(self.journal.read(after)), self.journal.last_seq, past
+        last_seq, checkpointed = self.journal.last_seq, self.checkpoints.values()
+        self.progress.begin(sum(one.records for one in checkpointed) + last_seq - after)
+        log_entries = self.journal.read(after)
+        return (
+            yield from self.engine.restore(
+                checkpoints, counted(log_entries), last_seq, past, self.progress
+            )
         )
 
     def _refusal(self, live: Sequence[Homeless]) -> str:

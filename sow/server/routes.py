@@ -9,17 +9,15 @@ from typing import NamedTuple
 
 import orjson
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from sow import __version__
-from sow.budget import Budget
 from sow.commands import COMMANDS, OPTIONS, Option
 from sow.errors import NotAvailable
 from sow.expressions import described_functions
 from sow.media_types import JSON
 from sow.requests.executor import Executor
-from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.entrance import Entrance
 from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
@@ -29,10 +27,10 @@ from sow.server.http import (
     HttpDoor,
 )
 from sow.server.log import LOG_PARAMETERS, LogDoor
-from sow.server.metrics import exposing
 from sow.server.parameters import admit
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
+from sow.server.status import StatusDoor
 from sow.server.websocket import WebSocketDoor
 from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
 from sow.store.staging import Staging
@@ -87,29 +85,15 @@ def open_doors(
     )
 
 
-def routes(
-    doors: Doors, driver: Driver, executor: Executor, crowd: Crowd, reading: Budget
-) -> list[Route]:
-    """All addresses; `reading` is what requests hold."""
+def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
+    """All addresses. What asks for `status` is answered at any time, everything else by the doors,
+    once the entrance lets through to them."""
 
-    async def metrics(_request: web.Request) -> web.Response:
-        headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        page = exposing(driver, executor, crowd, reading)
-        return web.Response(body=await driver.turns.take("metrics", page), headers=headers)
+    def through(find: Callable[[Doors], Handler]) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await find(await entrance.doors())(request)
 
-    async def alive(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(_request: web.Request) -> web.Response:
-        if driver.refusal is not None:
-            return web.Response(status=503, text=f"{driver.refusal}\n")
-        capacity = executor.engine.capacity
-        if capacity.is_full:
-            return web.Response(status=503, text=f"memory full: {capacity.told}\n")
-        ahead_s = driver.clock_ahead_s()
-        told = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
-        told += [capacity.told] if capacity.told else []
-        return web.Response(text="; ".join(["ok", *told]) + "\n")
+        return handle
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(description(table)), content_type=JSON)
@@ -120,79 +104,177 @@ def routes(
     async def console(_request: web.Request) -> web.Response:
         raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
 
-    http, log, topic = doors.http, doors.log, "/v1/topics/{topic}"
+    topic = "/v1/topics/{topic}"
     records = topic + "/records"
     batch = "/v1/writes/{writer}/{epoch}"
     table = [
-        Route("GET", "/v1/topics", http.topics, "All topics"),
+        Route("GET", "/v1/topics", through(lambda doors: doors.http.topics), "All topics"),
         Route(
             "GET",
             topic,
-            http.topic,
+            through(lambda doors: doors.http.topic),
             "One topic: definition, counts, conflation",
             ("expected",),
         ),
         Route(
             "GET",
             records,
-            http.query,
+            through(lambda doors: doors.http.query),
             "Query records",
             QUERY_PARAMETERS,
             QUERY_PARAMETERS_LATER,
         ),
-        Route("POST", records, http.publish, "Publish", PUBLISH_PARAMETERS),
-        Route("PATCH", records, http.delta_publish, "Delta publish", PUBLISH_PARAMETERS),
-        Route("DELETE", records, http.delete, "Delete records", DELETE_PARAMETERS),
-        Route("GET", records + "/{key}", http.record, "One record by SowKey"),
+        Route(
+            "POST",
+            records,
+            through(lambda doors: doors.http.publish),
+            "Publish",
+            PUBLISH_PARAMETERS,
+        ),
+        Route(
+            "PATCH",
+            records,
+            through(lambda doors: doors.http.delta_publish),
+            "Delta publish",
+            PUBLISH_PARAMETERS,
+        ),
+        Route(
+            "DELETE",
+            records,
+            through(lambda doors: doors.http.delete),
+            "Delete records",
+            DELETE_PARAMETERS,
+        ),
+        Route(
+            "GET",
+            records + "/{key}",
+            through(lambda doors: doors.http.record),
+            "One record by SowKey",
+        ),
         Route(
             "GET",
             topic + "/stream",
-            doors.events.handle,
+            through(lambda doors: doors.events.handle),
             "Server-sent events: query and subscribe",
             STREAM_PARAMETERS,
         ),
         Route(
             "GET",
             "/v1/log",
-            log.handle,
+            through(lambda doors: doors.log.handle),
             "A range of the transaction log",
             LOG_PARAMETERS,
         ),
-        Route("GET", "/v1/log/extent", log.extent, "What a range of the log holds", LOG_PARAMETERS),
-        Route("GET", "/v1/log/consumers", log.consumers, "Who has read the log how far"),
-        Route("PUT", "/v1/log/consumers/{name}", log.move_consumer, "Note a consumer's position"),
-        Route("DELETE", "/v1/log/consumers/{name}", log.remove_consumer, "Forget a consumer"),
+        Route(
+            "GET",
+            "/v1/log/extent",
+            through(lambda doors: doors.log.extent),
+            "What a range of the log holds",
+            LOG_PARAMETERS,
+        ),
+        Route(
+            "GET",
+            "/v1/log/consumers",
+            through(lambda doors: doors.log.consumers),
+            "Who has read the log how far",
+        ),
+        Route(
+            "PUT",
+            "/v1/log/consumers/{name}",
+            through(lambda doors: doors.log.move_consumer),
+            "Note a consumer's position",
+        ),
+        Route(
+            "DELETE",
+            "/v1/log/consumers/{name}",
+            through(lambda doors: doors.log.remove_consumer),
+            "Forget a consumer",
+        ),
         Route(
             "POST",
             "/v1/snapshots",
-            doors.snapshots.take,
+            through(lambda doors: doors.snapshots.take),
             "Take a snapshot of a topic",
             TAKE_PARAMETERS,
         ),
-        Route("GET", "/v1/snapshots/{id}", doors.snapshots.read, "A part of it", READ_PARAMETERS),
-        Route("DELETE", "/v1/snapshots/{id}", doors.snapshots.release, "Let a snapshot go"),
+        Route(
+            "GET",
+            "/v1/snapshots/{id}",
+            through(lambda doors: doors.snapshots.read),
+            "A part of it",
+            READ_PARAMETERS,
+        ),
+        Route(
+            "DELETE",
+            "/v1/snapshots/{id}",
+            through(lambda doors: doors.snapshots.release),
+            "Let a snapshot go",
+        ),
         Route(
             "POST",
             batch,
-            doors.writes.stage,
+            through(lambda doors: doors.writes.stage),
             "Stage rows of a batch",
             STAGE_PARAMETERS,
         ),
-        Route("POST", batch + "/commit", doors.writes.commit, "Apply a staged batch, once"),
-        Route("DELETE", batch, doors.writes.abort, "Forget a staged batch", ABORT_PARAMETERS),
-        Route("GET", "/v1/sessions", http.sessions, "Sessions and their queues"),
-        Route("POST", "/v1/sessions", http.change_sessions, "Conflate or not", SESSIONS_PARAMETERS),
-        Route("POST", "/v1/sessions/{id}", http.change_session, "Switch a session's conflation"),
-        Route("DELETE", "/v1/sessions/{id}", http.end_session, "Close a session"),
-        Route("GET", "/v1/config", http.config, "The configuration as understood"),
-        Route("POST", "/v1/config/reload", http.reload, "Read config.xml again", ("allow_loss",)),
-        Route("GET", WEBSOCKET, doors.websocket.handle, "WebSocket"),
+        Route(
+            "POST",
+            batch + "/commit",
+            through(lambda doors: doors.writes.commit),
+            "Apply a staged batch, once",
+        ),
+        Route(
+            "DELETE",
+            batch,
+            through(lambda doors: doors.writes.abort),
+            "Forget a staged batch",
+            ABORT_PARAMETERS,
+        ),
+        Route(
+            "GET",
+            "/v1/sessions",
+            through(lambda doors: doors.http.sessions),
+            "Sessions and their queues",
+        ),
+        Route(
+            "POST",
+            "/v1/sessions",
+            through(lambda doors: doors.http.change_sessions),
+            "Conflate or not",
+            SESSIONS_PARAMETERS,
+        ),
+        Route(
+            "POST",
+            "/v1/sessions/{id}",
+            through(lambda doors: doors.http.change_session),
+            "Switch a session's conflation",
+        ),
+        Route(
+            "DELETE",
+            "/v1/sessions/{id}",
+            through(lambda doors: doors.http.end_session),
+            "Close a session",
+        ),
+        Route(
+            "GET",
+            "/v1/config",
+            through(lambda doors: doors.http.config),
+            "The configuration as understood",
+        ),
+        Route(
+            "POST",
+            "/v1/config/reload",
+            through(lambda doors: doors.http.reload),
+            "Read config.xml again",
+            ("allow_loss",),
+        ),
+        Route("GET", WEBSOCKET, through(lambda doors: doors.websocket.handle), "WebSocket"),
         Route("GET", "/", console, "The console (not available yet)"),
         Route("GET", "/v1/functions", functions, "The functions of filters and fields"),
         Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),
-        Route("GET", "/metrics", metrics, "Prometheus metrics"),
-        Route("GET", "/healthz", alive, "The process is alive"),
-        Route("GET", "/readyz", ready, "Messages are taken"),
+        Route("GET", "/metrics", status.metrics, "Prometheus metrics"),
+        Route("GET", "/healthz", status.alive, "The process is alive"),
+        Route("GET", "/readyz", status.ready, "Messages are taken"),
     ]
     return table
 

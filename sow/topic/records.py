@@ -394,10 +394,10 @@ class Records:
         """Changes of this topic, to be routed; `columns` are fields of the new states."""
         return Batch(changes, columns, self.renderer, self.decoder, self.sow_keys)
 
-    def settle(self) -> None:
+    def settle(self) -> Steps[None]:
         """Make what is made of records, now that all are there: the table was rebuilt."""
         self.table.settle()
-        self.indexes.fill()
+        yield from self.indexes.fill()
 
     def check(self) -> None:
         """Assert what is always true of records and what hangs on them; reads all of them."""

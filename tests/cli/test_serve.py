@@ -1,10 +1,13 @@
 """`sow serve` as a process of its own: what it prints, what it stops at and how."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -167,3 +170,102 @@ def test_a_start_that_would_lose_records_is_refused_until_it_may(command, tmp_pa
         assert "given up: topic orders, 1 records" in process.communicate(timeout=STOP_S_MAX)[1]
     (found,) = (tmp_path / "data" / "removed").glob("*/orders.ndjson")
     assert json.loads(found.read_bytes()) == {"id": 1}
+
+
+HELD = """
+import sys
+from pathlib import Path
+from sow.cli.main import main
+from sow.server import app, replay_watch
+
+held_at, gate = int(sys.argv[1]), Path(sys.argv[2])
+
+class Held(app.Opening):
+    def open(self, counted):
+        for number, _ in enumerate(super().open(counted)):
+            while number == held_at and not gate.exists():
+                yield
+            yield
+
+app.Opening = Held
+replay_watch.TOLD_EVERY_S = 0.01
+sys.argv = ["sow", *sys.argv[3:]]
+main()
+"""
+"""`sow serve` that stops after so many steps of its start, until a file is there."""
+
+
+@pytest.fixture
+def held_start(command, tmp_path):
+    """Starts on a directory with two records, one of them only in the log; held after a step."""
+    with started(command) as (process, line):
+        publish = [sys.executable, "-m", "sow.cli", "publish", "orders", "--url", line.split()[3]]
+        subprocess.run(publish, input='{"id":1}\n{"id":2}', text=True, check=True)
+        process.terminate()
+        assert process.wait(timeout=STOP_S_MAX) == 0
+    gate = tmp_path / "gate"
+
+    @contextmanager
+    def start(step):
+        held = [sys.executable, "-c", HELD, str(step), str(gate), *command[3:]]
+        with subprocess.Popen(
+            held, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        ) as process:
+            try:
+                # It says how far it is, and where requests wait.
+                line = process.stderr.readline()
+                yield process, re.search(r"http://\S+", line)[0]
+            finally:
+                process.kill()
+
+    start.gate = gate
+    return start
+
+
+def test_while_records_are_put_back_it_says_so_and_requests_wait(held_start):
+    with held_start(0) as (process, url):
+        with urlopen(f"{url}/healthz") as answer:
+            assert answer.read() == b"ok\n"
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{url}/readyz")
+        assert refused.value.code == 503
+        assert refused.value.read().startswith(b"replaying: orders, ")
+        query = [sys.executable, "-m", "sow.cli", "query", "orders", "--url", url]
+        query += ["--format", "ndjson"]
+        with subprocess.Popen(query, stdout=subprocess.PIPE, text=True) as asking:
+            held_start.gate.touch()
+            assert process.stdout.readline().startswith(f"sow: listening on {url} ")
+            assert asking.communicate()[0] == '{"id":1}\n{"id":2}\n'
+        process.terminate()
+        assert process.wait(STOP_S_MAX) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_start_can_be_ended_at_any_step_and_loses_nothing(held_start, command, number, step):
+    with held_start(step) as (process, _):
+        process.send_signal(number)
+        assert process.wait(STOP_S_MAX) == (-number if number == signal.SIGKILL else 0)
+        assert process.stdout.read() == ""
+        assert "Traceback" not in process.stderr.read()
+    with (
+        started(command) as (_, line),
+        urlopen(f"{line.split()[3]}/v1/topics/orders/records") as answer,
+    ):
+        assert json.loads(answer.read()) == [{"id": 1}, {"id": 2}]
+
+
+def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command, tmp_path):
+    with started(command) as (process, line):
+        publish = [sys.executable, "-m", "sow.cli", "publish", "orders", "--url", line.split()[3]]
+        subprocess.run(publish, input='{"id":"planted"}', text=True, check=True)
+        subprocess.run(publish, input='{"id":"later"}', text=True, check=True)
+        process.terminate()
+        assert process.wait(timeout=STOP_S_MAX) == 0
+    file = tmp_path / "data" / "journal" / "data.mdb"
+    file.write_bytes(file.read_bytes().replace(b"planted", b"changed"))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is whole up to record 0: the checksum does not match" in done.stderr
+    assert "stop the server and run: " in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -31,6 +31,7 @@ from sow.requests.staged_rows import read
 from sow.requests.staged_writes import StagedWrites
 from sow.server.arrow import SCHEMA, of_log, rows_of
 from sow.spark.conflation import SparkConflation
+from sow.steps import at_once
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal
 
 MS = 1000
@@ -75,7 +76,8 @@ class World:
         self.checkpoints = checkpoints
         after = min((c.seq for c in checkpoints.values()), default=0)
         after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
-        self.engine.restore(checkpoints, self.journal.read(after), self.journal.last_seq)
+        log, last_seq = self.journal.read(after), self.journal.last_seq
+        at_once(self.engine.restore(checkpoints, log, last_seq))
         self.engine.restore_accounts(self.journal.accounts())
         self.clock.go_on_from(self.engine.now_us)
 

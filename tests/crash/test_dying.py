@@ -14,6 +14,7 @@ from sow.definitions import Configuration, Topic
 from sow.engine.engine import Engine
 from sow.server.opening import Opening
 from sow.server.removed import REMOVED
+from sow.steps import at_once
 from sow.store import repair
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 
@@ -33,7 +34,7 @@ def opened(path, *topics, allow_loss=False):
         configuration, path, lambda: Engine(configuration), 1_000_000, allow_loss=allow_loss
     )
     try:
-        opening.open(lambda entries: entries)
+        at_once(opening.open(lambda entries: entries))
     except BaseException:
         opening.close()
         raise

@@ -11,10 +11,11 @@ from sow import wire
 from sow.budget import Budget
 from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_LATER
 from sow.definitions import CONSUMERS, Merge
+from sow.engine.progress import Progress
 from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
-from sow.server.metrics import exposition
-from sow.server.routes import Doors, description, routes
+from sow.server.metrics import exposition, replay_exposition
+from sow.server.routes import description, routes
 from sow.server.step_watch import StepWatch
 from tests.core.harness import ORDERS, SLOW, World
 
@@ -32,7 +33,7 @@ class Anything:
 
 def table():
     door = Anything()
-    return routes(Doors(*[door] * len(Doors._fields)), door, door, door, door)
+    return routes(door, door)
 
 
 def words_about(route):
@@ -98,7 +99,8 @@ def exported_metrics():
         watch=watch,
     )
     crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
-    text = exposition(driver, world.executor, crowd, budget).decode()
+    replay = SimpleNamespace(progress=Progress(), is_over=True)
+    text = (exposition(driver, world.executor, crowd, budget) + replay_exposition(replay)).decode()
     return set(re.findall(r"^(sow_\w+)", text, re.M))
 
 

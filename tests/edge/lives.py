@@ -97,7 +97,7 @@ def lives_on(path):
             allow_loss=allow_loss,
         )
         try:
-            opening.open(lambda entries: entries)
+            at_once(opening.open(lambda entries: entries))
             yield Life(opening)
         finally:
             opening.close()

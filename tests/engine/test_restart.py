@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 from sow.definitions import WRITES, Limits
+from sow.engine.progress import Progress
 from sow.engine.restart import restore, restore_accounts
+from sow.steps import at_once
 from sow.store.protocols import LogEntry
 from sow.store.stored_definitions import past_of
 from sow.store.volatile import MemoryCheckpoint
@@ -20,7 +22,8 @@ def restored(topics, *log, checkpoints=None, before=None, **more):
     made, ledger = catalog(*topics, **more)
     past = past_of(catalog(*(before or topics))[0].configuration)
     last_seq = max(one.seq + len(one) - 1 for one in log)
-    return made, ledger, restore(made, ledger, past, checkpoints or {}, log, last_seq)
+    steps = restore(made, ledger, past, checkpoints or {}, log, last_seq, Progress())
+    return made, ledger, at_once(steps)
 
 
 def test_the_log_is_applied_in_its_order():

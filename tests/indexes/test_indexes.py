@@ -2,6 +2,7 @@ import pytest
 
 from sow import indexes
 from sow.paths import parse_path
+from sow.steps import at_once
 from tests.query.topic import Topic
 
 PX = parse_path("/px")
@@ -36,7 +37,7 @@ def test_a_table_that_was_filled_is_taken_in_as_a_whole() -> None:
     records = [b'{"id":%d,"a":1,"px":2}' % number for number in range(9)]
     topic.table.put([*map(str, range(9))], records, [*range(9)], [0] * 9)
     topic.table.drop(["3"])
-    topic.indexes.fill()
+    at_once(topic.indexes.fill())
     topic.indexes.check()
     assert topic.indexes.dirty_count == 0
     assert topic.ask("/a = 1").matches == topic.ask("/px > 1").matches == 8

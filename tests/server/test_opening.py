@@ -14,6 +14,7 @@ from sow.engine.engine import Engine
 from sow.errors import StoreError
 from sow.server.opening import LOG_ID_BYTES, Opening
 from sow.server.removed import REMOVED
+from sow.steps import at_once
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 FILLS = replace(ORDERS, name="fills")
@@ -29,7 +30,7 @@ def opened(tmp_path):
         configuration = with_system_topics(Configuration("test", topics))
         opening = Opening(configuration, tmp_path, lambda: Engine(configuration), NOW_US, **more)
         openings.append(opening)
-        opening.open(log)
+        at_once(opening.open(log))
         return opening
 
     def close():

@@ -1,0 +1,62 @@
+"""What watches a server is answered at any time: while it starts, and while it serves."""
+
+from sow.budget import Budget
+from sow.definitions import Configuration
+from sow.engine.progress import Progress
+from sow.server.crowd import Crowd
+from sow.server.replay_watch import ReplayWatch
+from sow.server.routes import Route
+from sow.server.status import StatusDoor
+from tests.server.stand_ins import Served, World, stepped
+
+
+class Place(Served):
+    """A server whose start is at `progress`."""
+
+    def __init__(self, world):
+        self.progress = Progress()
+        self.replay = ReplayWatch(self.progress)
+        crowd = Crowd(lambda: Configuration("test", ()), 100)
+        self.status = StatusDoor(self.replay, crowd, Budget(lambda: 1))
+        handlers = {
+            "/healthz": self.status.alive,
+            "/readyz": self.status.ready,
+            "/metrics": self.status.metrics,
+        }
+        super().__init__(world, *(Route("GET", path, h, "") for path, h in handlers.items()))
+
+    def follow(self):
+        self.replay.end()
+        self.status.follow(self.world.driver, self.world.executor)
+
+
+@stepped
+async def test_while_records_are_put_back_it_lives_and_says_how_far_it_is():
+    async with Place(World()) as place:
+        place.progress.begin(4)
+        place.progress.put_back("orders", 3)
+        assert (await place.get("/healthz")).body == b"ok\n"
+        ready = await place.get("/readyz")
+        assert (ready.status, ready.body) == (503, b"replaying: orders, 3 of 4 records\n")
+        page = (await place.get("/metrics")).body
+        assert b"sow_replaying 1.0" in page
+        assert b"sow_replay_records 3.0" in page
+        assert b"sow_replay_records_expected 4.0" in page
+        assert b"sow_bookmark" not in page
+        place.follow()
+        assert (await place.get("/readyz")).body == b"ok\n"
+        page = (await place.get("/metrics")).body
+        assert b"sow_replaying 0.0" in page
+        assert b"sow_bookmark_total" in page
+
+
+@stepped
+async def test_it_says_whether_messages_are_taken():
+    world = World()
+    async with Place(world) as place:
+        place.follow()
+        world.journal.full = True
+        full = await place.get("/readyz")
+        assert (full.status, full.body) == (503, b"disk full\n")
+        assert (await place.get("/healthz")).status == 200
+        world.journal.full = False
