@@ -15,9 +15,9 @@ from sow.errors import BadMessage, ClientError, StoreError
 from sow.store.protocols import LogEntry
 from sow.topic.records import Records
 
-WAITING_MAX = 8192
-"""Records that wait: enough that the entries they came in cost nothing, and few enough that their
-values stay in the cache."""
+WAITING_MAX = 2048
+"""Records that wait: enough that the entries they came in cost nothing, and few enough that they
+are applied in some ten milliseconds, for which a start answers nobody."""
 
 
 class Tail:

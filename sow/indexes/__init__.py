@@ -132,17 +132,16 @@ class Indexes:
         bodies = self.table.bodies if paths else ()
         decoder = self._decoder(paths)
         for start in range(0, len(bodies), CHUNK_ROWS):
-            end = min(start + CHUNK_ROWS, len(bodies))
-            slots = [slot for slot in range(start, end) if bodies[slot] is not None]
-            read = decoder.columns([bodies[slot] or b"" for slot in slots])
-            columns = dict(zip(paths, read, strict=True))
+            chunk = bodies[start : start + CHUNK_ROWS]
+            end, held = start + len(chunk), [body for body in chunk if body is not None]
+            slots = np.arange(start, end)
+            if len(held) < len(chunk):
+                slots = slots[[body is not None for body in chunk]]
+            columns = dict(zip(paths, decoder.columns(held), strict=True))
             for index in self.hashes:
-                index.put(slots, [columns[path] for path in index.paths])
+                index.take_in(slots, [columns[path] for path in index.paths], end)
             for path, memo in self._memos.items():
                 memo.put(slots, columns[path], end)
-            yield
-        for index in self.hashes:
-            index.refresh()
             yield
 
     def filling(self) -> Steps[None]:

@@ -105,6 +105,37 @@ class HashIndex:
         del standing  # before the array may grow
         self._bound()
 
+    def take_in(self, slots: Slots, columns: Sequence[Column], count: int) -> None:
+        """Records of which nothing was said yet have these values, and are linked at once.
+
+        Slots rise, and there are `count` of them in all.
+        """
+        self._reserve(count)
+        codes = self._codes_of(columns)
+        _view(self._standing)[slots] = codes
+        _view(self._filed)[slots] = codes
+        self._link_many(slots, codes)
+
+    def _link_many(self, slots: Slots, codes: Codes) -> None:
+        """Put records that are in no chain at the beginning of those of their codes."""
+        order = np.argsort(codes, kind="stable")
+        order = order[np.searchsorted(codes[order], 0) :]
+        slots, codes = slots[order], codes[order]
+        if not len(codes):
+            return
+        starts = np.flatnonzero(np.diff(codes, prepend=NONE))
+        ends = np.append(starts[1:], len(codes)) - 1
+        heads, following, previous = _view(self._heads), _view(self._next), _view(self._previous)
+        following[slots[:-1]] = slots[1:]
+        previous[slots[1:]] = slots[:-1]
+        # Between the last of each run and what stood in its chain before.
+        before = heads[codes[ends]]
+        following[slots[ends]] = before
+        previous[before[before != NONE]] = slots[ends][before != NONE]
+        previous[slots[starts]] = NONE
+        heads[codes[starts]] = slots[starts]
+        _view(self._sizes)[codes[starts]] += ends - starts + 1
+
     def _codes_of(self, columns: Sequence[Column]) -> Codes:
         values: Sequence[Any] = columns[0] if self._single else list(zip(*columns, strict=True))
         try:

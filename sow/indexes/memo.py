@@ -70,12 +70,11 @@ class MemoColumn:
         """The records in these slots are new, changed or gone."""
         self._notes.touch(slots)
 
-    def put(self, slots: list[int], values: Column, count: int) -> None:
+    def put(self, slots: NDArray[np.int64], values: Column, count: int) -> None:
         """Records of which nothing is held yet have these values; there are `count` slots."""
         self._reserve(count)
-        where = np.array(slots, np.int64)
-        self._store(where, values)
-        self.counts += np.bincount(self.kinds[where], minlength=len(KINDS))
+        self._store(slots, values)
+        self.counts += np.bincount(self.kinds[slots], minlength=len(KINDS))
         self._notes.pass_over(count)
 
     def refresh(self, limit: int | None = None) -> int:

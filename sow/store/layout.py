@@ -185,23 +185,28 @@ def decode_entries(block: bytes, after_seq: int = 0) -> Iterator[LogEntry]:
 
 
 def encode_slice(part: Slice) -> bytes:
-    """The payload of a checkpoint's slice."""
+    """The payload of a checkpoint's slice.
+
+    SowKeys stand at its end, where earlier releases do not look.
+    """
     identities = _encode_texts(part.identities)
     bodies = _encode_bodies(part.bodies)
     numbers = [c.tobytes() for c in (part.seqs, part.ts_us, part.born, part.expires_us)]
     sizes = _SLICE.pack(len(part.identities), len(identities), len(bodies))
-    return b"".join((sizes, *numbers, identities, bodies))
+    sow_keys = b"" if part.sow_keys is None else part.sow_keys.tobytes()
+    return b"".join((sizes, *numbers, identities, bodies, sow_keys))
 
 
 def decode_slice(block: bytes) -> Slice:
     """The records of a verified slice."""
-    count, texts_bytes, _ = _SLICE.unpack_from(block, HEADER_BYTES)
+    count, texts_bytes, bodies_bytes = _SLICE.unpack_from(block, HEADER_BYTES)
     at = HEADER_BYTES + _SLICE.size
     columns = []
     for _ in range(4):
         columns.append(array("q", block[at : at + 8 * count]))
         at += 8 * count
     seqs, ts_us, born, expires_us = columns
+    keys_at = at + texts_bytes + bodies_bytes
     return Slice(
         identities=_decode_texts(block[at : at + texts_bytes], count),
         bodies=_decode_bodies(block, at + texts_bytes, count),
@@ -209,6 +214,7 @@ def decode_slice(block: bytes) -> Slice:
         ts_us=ts_us,
         born=born,
         expires_us=expires_us,
+        sow_keys=array("Q", block[keys_at:]) if keys_at < len(block) else None,
     )
 
 

@@ -349,6 +349,7 @@ class Table:
             _column(self.ts_us[slots]),
             _column(self.born[slots]),
             _column(np.zeros(len(slots), np.int64) if expires is None else expires[slots]),
+            None if self._make_sow_keys is None else array("Q", self._sow_keys[slots].tobytes()),
         )
 
     def restore(self, part: Slice) -> None:
@@ -379,11 +380,19 @@ class Table:
             self.expires_us = np.zeros(len(self.seqs), np.int64)
         if self.expires_us is not None:
             self.expires_us[start:end] = part.expires_us
-        if self._make_sow_keys is not None:
-            self._sow_keys[start:end] = self._make_sow_keys(self._domain, part.identities)
+        self._take_sow_keys(part, start, end)
         grown = sum(map(len, part.bodies))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(part.bodies)
+
+    def _take_sow_keys(self, part: Slice, start: int, end: int) -> None:
+        """Fill in the SowKeys: those that were stored, if they were made in this domain."""
+        if self._make_sow_keys is None or start == end:
+            return
+        stored, first = part.sow_keys, self._make_sow_keys(self._domain, part.identities[:1])
+        if stored is None or stored[0] != first[0]:
+            stored = self._make_sow_keys(self._domain, part.identities)
+        self._sow_keys[start:end] = stored
 
     def _replace(self, slot: int, other: int) -> None:
         """Of two slots with one record keep the first, with the newer of both states."""

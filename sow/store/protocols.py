@@ -70,7 +70,9 @@ class Slice:
 
     All columns are of one length; `numbers` makes those of numbers. `ts_us` and `expires_us`
     (0: never) are microseconds since 1970 UTC. `born` is the sequence number of a record's first
-    publication, which orders the records of an answer (docs/semantics.md, Rule 9).
+    publication, which orders the records of an answer (docs/semantics.md, Rule 9). `sow_keys`,
+    unsigned, take longer to make than to read; None where there are none, or an earlier release has
+    written the file.
     """
 
     identities: list[str]
@@ -79,6 +81,7 @@ class Slice:
     ts_us: Numbers
     born: Numbers
     expires_us: Numbers
+    sow_keys: "Numbers | None" = None
 
     def at(self, places: Sequence[int], identity: Callable[[str], str]) -> "Slice":
         """The records at some places, their identities changed by `identity`."""
@@ -89,6 +92,7 @@ class Slice:
             numbers(self.ts_us[at] for at in places),
             numbers(self.born[at] for at in places),
             numbers(self.expires_us[at] for at in places),
+            None if self.sow_keys is None else array("Q", [self.sow_keys[at] for at in places]),
         )
 
 

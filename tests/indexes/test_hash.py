@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,6 +88,27 @@ def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
         check(index, records)
     for literal in LITERALS:
         assert found(index, literal) == equal_slots(records, (literal,)), literal
+
+
+@given(st.lists(st.one_of(st.none(), VALUES), max_size=20), st.integers(1, 7), steps(VALUES))
+@settings(max_examples=150, deadline=None)
+def test_records_that_are_taken_in_by_parts_are_as_if_put_one_by_one(
+    rows: list, size: int, changes: list
+) -> None:
+    """A slot whose row is None here is free."""
+    index, records = HashIndex((A,)), {}
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        held = {start + at: value for at, value in enumerate(part) if value is not None}
+        index.take_in(np.array([*held], np.int64), [list(held.values())], start + len(part))
+        records.update({slot: (value,) for slot, value in held.items()})
+        check(index, records)
+    assert index.dirty_count == 0
+    for literal in LITERALS:
+        assert found(index, literal) == equal_slots(records, (literal,)), literal
+    for step in changes:
+        apply(index, records, step)
+        check(index, records)
 
 
 @given(steps(VALUES, VALUES), st.sampled_from(LITERALS))

@@ -1,5 +1,6 @@
 """Entries and slices for the tests of the store."""
 
+from array import array
 from collections.abc import Iterable
 
 from hypothesis import strategies as st
@@ -71,4 +72,7 @@ def slices(draw):
     def column(values):
         return draw(st.lists(values, min_size=count, max_size=count))
 
-    return Slice(column(texts), column(bodies), *(numbers(column(times)) for _ in range(4)))
+    columns = [numbers(column(times)) for _ in range(4)]
+    sow_keys = array("Q", column(st.integers(0, 2**64 - 1)))
+    stored = count and draw(st.booleans())
+    return Slice(column(texts), column(bodies), *columns, sow_keys if stored else None)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,13 @@ def test_decoding_keeps_how_entries_were_cut(entries):
 @given(slices())
 def test_a_slice_comes_back_as_it_was(part):
     assert decode_slice(seal(SLICE, encode_slice(part), seq=1, count=0)[0]) == part
+
+
+@given(slices())
+def test_sow_keys_stand_where_an_earlier_release_does_not_look(part):
+    earlier = encode_slice(replace(part, sow_keys=None))
+    assert encode_slice(part).startswith(earlier)
+    assert len(encode_slice(part)) - len(earlier) == 8 * len(part.sow_keys or ())
 
 
 @given(entry_lists(), st.integers(1, 100))

@@ -1,5 +1,7 @@
 """The table beside a dictionary: records, their order, what they take, and what a slot is worth."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,6 +129,32 @@ def test_what_is_cut_in_slices_is_put_back_as_it_was(log, size):
     assert [back.identities[slot] for slot in live] == list(beside.model)
     assert [back.bodies[slot] for slot in live] == list(beside.model.values())
     assert usage.bytes == beside.usage.bytes
+
+
+def test_sow_keys_that_were_stored_are_taken_if_they_were_made_alike():
+    table, asked = Table(sow_keys, "t"), []
+    table.put(["a", "b", "c"], [b"1"] * 3, [1, 2, 3], [0] * 3)
+    part = table.slice(0, 10)
+
+    def counted(domain, identities):
+        asked.extend(identities)
+        return sow_keys(domain, identities)
+
+    earlier = replace(part, sow_keys=None)
+    for domain, stored, made in (("t", part, 1), ("other", part, 4), ("t", earlier, 4)):
+        asked.clear()
+        back = Table(counted, domain)
+        back.restore(stored)
+        assert list(back.sow_keys([0, 1, 2], "abc")) == list(map(str, sow_keys(domain, "abc")))
+        assert len(asked) == made
+        if domain == "t":
+            assert back.find(table.sow_key(1)) == 1
+
+
+def test_records_that_have_keys_of_their_own_store_no_sow_keys():
+    table = Table(None)
+    table.put(["a"], [b"1"], [1], [0])
+    assert table.slice(0, 10).sow_keys is None
 
 
 def test_the_newest_state_of_a_record_stays_however_slices_overlap():

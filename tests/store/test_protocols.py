@@ -1,5 +1,8 @@
 """Log entries and slices as columns: how many records, how many bytes, and single ones of them."""
 
+from array import array
+from dataclasses import replace
+
 import pytest
 
 from sow.store.checkpoint import LmdbCheckpoint
@@ -31,8 +34,11 @@ def test_an_account_is_told_record_by_record():
 def test_some_records_of_a_slice():
     columns = map(numbers, ([1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 1, 2]))
     whole = Slice(["a", "b", "c"], [b"1", b"2", b"3"], *columns)
-    columns = map(numbers, ([3, 1], [6, 4], [9, 7], [2, 0]))
+    columns = list(map(numbers, ([3, 1], [6, 4], [9, 7], [2, 0])))
     assert whole.at([2, 0], str.upper) == Slice(["C", "A"], [b"3", b"1"], *columns)
+    whole = replace(whole, sow_keys=array("Q", [7, 8, 2**64 - 1]))
+    keyed = Slice(["C", "A"], [b"3", b"1"], *columns, array("Q", [2**64 - 1, 7]))
+    assert whole.at([2, 0], str.upper) == keyed
 
 
 @pytest.mark.parametrize(
