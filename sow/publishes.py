@@ -111,7 +111,8 @@ def _singly(frames: Iterable[bytes]) -> Iterator[Command | Refused]:
 
 def _publishes(frames: Sequence[bytes]) -> list[Publishes] | None:
     """What frames hold of which each is one plain publish; None if one of them is not."""
-    parts = [frame.split(b"\n") for frame in frames]
+    # To look for a line break is ten times as fast as to split where there is none.
+    parts = [frame.split(b"\n") if b"\n" in frame else [frame] for frame in frames]
     try:
         lines = _DECODER.decode_lines(b"\n".join([part[0] for part in parts]))
         acks = [_asked(line.cid, line.a) for line in lines]

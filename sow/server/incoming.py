@@ -50,12 +50,14 @@ class Incoming:
         self._turned: asyncio.Future[None] | None = None
         self._compiling: asyncio.Task[None] | None = None
 
-    def add(self, frame: bytes) -> None:
-        """A frame has come; what has come with it is carried out together."""
+    def add(self, frame: bytes) -> bool:
+        """A frame has come, to be carried out with what has come with it; whether no more should be
+        read of the socket until there is `room`."""
         self._messages.take()
         self._inbox.add(frame)
         if not self._busy:
             self._line_up()
+        return self._inbox.bytes > INBOX_BYTES_MAX
 
     def _line_up(self) -> None:
         self._pause, self._in_line = None, True
@@ -65,14 +67,9 @@ class Incoming:
     def _busy(self) -> bool:
         return self._in_line or self._pause is not None or self._compiling is not None
 
-    @property
-    def is_full(self) -> bool:
-        """No more should be read of the socket."""
-        return self._inbox.bytes > INBOX_BYTES_MAX
-
     async def room(self) -> None:
         """Return when the socket may be read again."""
-        while self.is_full:
+        while self._inbox.bytes > INBOX_BYTES_MAX:
             await self._turn_taken()
 
     async def done(self) -> None:

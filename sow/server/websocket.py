@@ -25,6 +25,7 @@ PINGS_AT_ONCE = 50
 """Pings of one client answered before others have their turn: half a millisecond."""
 FINISHED_LOOK_S = 0.02
 """How often it is looked whether all that a client waits for is answered, when it sends no more."""
+BINARY, TEXT = WSMsgType.BINARY, WSMsgType.TEXT
 GIVEN_UP, STOPPING = 1008, 1001
 """Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away."""
 
@@ -110,17 +111,20 @@ class WebSocketClient:
 
     async def _carry_out(self) -> None:
         self._connection.begin()
+        incoming, driver = self._incoming, self._driver
         async for message in self.socket:
-            if message.type in (WSMsgType.PING, WSMsgType.PONG):
+            if message.type is BINARY:
+                frame: bytes = message.data
+            elif message.type is TEXT:
+                frame = message.data.encode()
+            elif message.type in (WSMsgType.PING, WSMsgType.PONG):
                 await self._answer(message)
                 continue
-            frame = _bytes_of(message)
-            if frame is None:
+            else:
                 break
-            self._incoming.add(frame)
-            if self._incoming.is_full:
-                await self._incoming.room()
-            if self._driver.behind:
+            if incoming.add(frame):
+                await incoming.room()
+            if driver.behind:
                 await self._wait_for_disk()
         await self._incoming.done()
 
@@ -167,17 +171,6 @@ class WebSocketClient:
     async def stop(self) -> None:
         """The server stops: tell the client."""
         await self.socket.close(code=STOPPING, message=b"server stops")
-
-
-def _bytes_of(message: WSMessage) -> bytes | None:
-    """The frame that a message brings; None if it brings none, and ends the connection."""
-    if message.type is WSMsgType.TEXT:
-        text: str = message.data
-        return text.encode()
-    if message.type is WSMsgType.BINARY:
-        body: bytes = message.data
-        return body
-    return None
 
 
 class WebSocketDoor:

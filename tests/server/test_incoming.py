@@ -55,7 +55,7 @@ def publishes(first, count, more=b""):
 @stepped
 async def test_frames_are_carried_out_in_order_and_done_says_when():
     client = Client()
-    client.incoming.add(publishes(0, 10))
+    assert not client.incoming.add(publishes(0, 10)), "there is room for more"
     client.incoming.add(b'{"c":"heartbeat","cid":"1"}')
     assert client.records == 0, "not before the loop has its turn"
     await client.incoming.done()
@@ -85,7 +85,7 @@ async def test_no_more_is_taken_in_than_there_is_room_for(monkeypatch):
     client = Client()
     more = b',"text":"%b"' % (b"x" * 1000)
     count = 2 * INBOX_BYTES_MAX // 1000
-    client.incoming.add(publishes(0, count, more))
+    assert client.incoming.add(publishes(0, count, more)), "there is no room for more"
     waits = asyncio.create_task(client.incoming.room())
     await asyncio.sleep(0)
     assert not waits.done()
