@@ -59,12 +59,23 @@ def _one(name: str, kind: kinds.Kind, about: str, required: bool = False) -> Ele
     return Element(name=name, kind=kind, required=required, fields=(name.lower(),), about=about)
 
 
-READ_PATH = _one(
-    "Path",
-    pipeline_kinds.PLACE,
-    "A file, a directory or a pattern of names, for files. A relative path starts at the data "
-    "directory; one with a scheme (`s3a://…`) is Spark's as it is.",
-)
+def _where(
+    *formats: str, what: str, path: str, topic: str, required: bool = False
+) -> tuple[Element, ...]:
+    """Where rows come from or go: a format of Spark's or one of these, with a path or a topic."""
+    return (
+        _one("Format", pipeline_kinds.format_of(*formats), what, required),
+        _one(
+            "Path",
+            pipeline_kinds.PLACE,
+            f"{path}. A relative path starts at the data directory; one with a scheme "
+            "(`s3a://…`) is Spark's as it is.",
+        ),
+        _one("Topic", kinds.TEXT, topic),
+    )
+
+
+READ_PATH = "A file, a directory or a pattern of names, for files"
 
 
 SOURCE = Element(
@@ -76,16 +87,15 @@ SOURCE = Element(
     about="Where rows come from. Several, each with a name, are joined by the SQL.",
     children=(
         _view(required=False),
-        _one(
-            "Format",
-            pipeline_kinds.format_of(*KNOWN_FORMATS),
-            "Files, a topic of Kafka's (its jar must be there), a topic of this server, Spark's "
-            "generator of rows, or any other format that Spark can stream, with its Options as "
-            "Spark knows them.",
+        *_where(
+            *KNOWN_FORMATS,
+            what="Files, a topic of Kafka's (its jar must be there), a topic of this server, "
+            "Spark's generator of rows, or any other format that Spark can stream, with its "
+            "Options as Spark knows them.",
+            path=READ_PATH,
+            topic="The topic whose log is read, for sow.",
             required=True,
         ),
-        READ_PATH,
-        _one("Topic", kinds.TEXT, "The topic whose log is read, for sow."),
         _one(
             "Schema",
             pipeline_kinds.COLUMNS,
@@ -191,15 +201,16 @@ STATIC = Element(
     about="A table that is read once in each run, for the SQL to join with.",
     children=(
         _view(required=True),
-        _one(
-            "Format",
-            pipeline_kinds.format_of(*FILES, "kafka", "sow"),
-            "Files, the records of a topic of this server (sow), or any other format that Spark "
-            "can read as a table, with its Options as Spark knows them.",
+        *_where(
+            *FILES,
+            "kafka",
+            "sow",
+            what="Files, the records of a topic of this server (sow), or any other format that "
+            "Spark can read as a table, with its Options as Spark knows them.",
+            path=READ_PATH,
+            topic="The topic whose records are read, for sow.",
             required=True,
         ),
-        READ_PATH,
-        _one("Topic", kinds.TEXT, "The topic whose records are read, for sow."),
         _one(
             "Schema",
             pipeline_kinds.COLUMNS,
@@ -215,18 +226,13 @@ SINK = Element(
     make=Sink,
     about="Where rows go.",
     children=(
-        _one("Topic", kinds.TEXT, "A topic of this server: each row is a message."),
-        _one(
-            "Format",
-            pipeline_kinds.format_of(*FILES, "kafka"),
-            "Files instead, or any other format that Spark can stream to, with its Options as "
-            "Spark knows them.",
-        ),
-        _one(
-            "Path",
-            pipeline_kinds.PLACE,
-            "The directory, for files; a relative one starts at the data directory, one with a "
-            "scheme (`s3a://…`) is Spark's as it is.",
+        *_where(
+            *FILES,
+            "kafka",
+            what="Files, or any other format that Spark can stream to, with its Options as Spark "
+            "knows them.",
+            path="The directory, for files",
+            topic="A topic of this server instead: each row is a message.",
         ),
         _options(
             "An option of the sink's, as Spark calls it; `partitionBy` holds the columns that "
