@@ -1,6 +1,8 @@
 """One Spark session for the whole run, and one server for each module; skipped without Spark."""
 
+import os
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,7 @@ def spark(tmp_path_factory):
     from sow.spark import session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
+    os.environ["SPARK_HOME"] = str(_home(tmp_path_factory.mktemp("spark")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = session(
@@ -45,6 +48,29 @@ def spark(tmp_path_factory):
         )
     yield found
     found.stop()
+    _end_java()
+    del os.environ["SPARK_HOME"]
+
+
+def _home(directory):
+    """A SPARK_HOME without the archive of PySpark's own modules, which each Python that Spark
+    starts would compile once more, for a second or longer: they find the modules as installed."""
+    import pyspark
+
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name != "python":
+            (directory / part.name).symlink_to(part)
+    return directory
+
+
+def _end_java():
+    """Wait for Java to end, so that its time is part of what the run has taken (`time`)."""
+    from pyspark import SparkContext
+
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 @pytest.fixture(scope="module")
