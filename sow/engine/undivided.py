@@ -95,11 +95,11 @@ class Undivided:
         self._change = change  # type: ignore[assignment]
         topic.records.set_changing(True)
         try:
-            while True:
+            # Who waited may have taken the last step, and another change may be under way by now.
+            while not change.is_over:
                 self._step(change)
-                if change.is_over:
-                    return change.result()
                 yield
+            return change.result()
         finally:
             if not change.is_over:
                 for listener in self._listeners:

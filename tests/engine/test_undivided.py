@@ -216,6 +216,19 @@ def test_one_begins_when_the_other_is_over():
     assert (ids(world), ids(world, "other")) == ([1, 2, 3, 4], [5, 6])
 
 
+@pytest.mark.parametrize("topic", ["orders", "other"])
+def test_who_is_told_late_that_it_is_over_leaves_the_next_alone(topic):
+    world = made()
+    first = begin(world)
+    second = begin(world, 5, 6, 7, topic=topic, epoch=2)
+    assert at_once(first) == 4
+    assert ids(world, topic)[-2:] == [5, 6]
+    assert world.engine.undivided.topic.name == topic, "it is still under way"
+    assert sorted(held(world.client().say(c="sow", t=topic)))[-3:] == [5, 6, 7]
+    assert at_once(second) == 7
+    world.check()
+
+
 def test_two_that_make_one_topic_of_a_pattern_are_both_in_it():
     world = made()
     first = begin(world, 1, topic="/desk/1", upto="begun")
