@@ -176,7 +176,18 @@ def is_columnar(node: Node) -> bool:
     for test in tests(node):
         if isinstance(test, IsNan) or not all(isinstance(part, plain) for part in test.children):
             return False
+        if _may_hold_of_none(test):
+            return False
     return max(len(paths_in(test)) for test in tests(node)) == 1
+
+
+def _may_hold_of_none(test: Node) -> bool:
+    """Whether a test may be true or false where its field has no value: it asks of a literal, and
+    ``2 IN (2, /a)`` is true whatever the field is."""
+    match test:
+        case In(Literal()) | Between(Literal()) | Affix(Literal()):
+            return bool(paths_in(test))
+    return False
 
 
 COMPILED_MAX = 50_000

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,15 @@ def test_a_doubt_does_not_matter_where_another_test_is_sure() -> None:
 
 def test_a_test_of_two_fields_is_not_for_columns() -> None:
     assert not is_columnar(compile_filter("/a = 1 AND /a = /b").expression)
+
+
+@pytest.mark.parametrize(
+    "text", ["2 IN (2, /a)", "2 NOT BETWEEN 5 AND /a", "'ab' BEGINS WITH ('a', /a)"]
+)
+def test_what_is_true_of_a_field_without_a_value_is_not_for_columns(text: str) -> None:
+    filter_ = compile_filter(text)
+    assert filter_.holds([None])
+    assert not is_columnar(filter_.expression)
 
 
 def test_a_test_of_no_field_alone_is_not_for_columns() -> None:
