@@ -24,8 +24,8 @@ def _round(one: Number, digits: Number = 0) -> Number:
 
 
 def _whole(run: Callable[[Any], int]) -> Callable[[Number], Number]:
-    """NaN and the infinities have nothing to be rounded, and stay."""
-    return lambda one: run(one) if math.isfinite(one) else one
+    """Whole numbers, NaN and the infinities have nothing to be rounded, and stay."""
+    return lambda one: run(one) if isinstance(one, float) and math.isfinite(one) else one
 
 
 def _logarithm(run: Callable[[Any], float]) -> Callable[[Number], float]:
@@ -33,7 +33,8 @@ def _logarithm(run: Callable[[Any], float]) -> Callable[[Number], float]:
 
 
 def _numbers(values: Sequence[Value]) -> list[Number]:
-    return [one for one in map(number, values) if one is not None]
+    """Those of the values that are numbers; NaN is none, and has no place among them."""
+    return [one for one in map(number, values) if one is not None and one == one]
 
 
 def _greatest(*values: Value) -> Value:
