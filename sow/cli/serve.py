@@ -18,7 +18,7 @@ from sow.cli.pipeline import beside
 from sow.cli.supervision import command, supervised
 from sow.config import exposed, load, require
 from sow.definitions import Configuration
-from sow.errors import ConfigError
+from sow.errors import SowError
 from sow.server.app import Server
 
 STOP_S_MAX = 5.0
@@ -182,10 +182,11 @@ async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
 
 
 async def _reload(server: Server) -> None:
-    """What SIGHUP does; nothing that is wrong with the file stops the server."""
+    """What SIGHUP does; nothing that is wrong with the file stops the server, and who has sent it
+    hears why nothing came of it: the file, a start that takes long, a stop."""
     try:
         changes = await server.reload()
-    except ConfigError as error:
+    except SowError as error:
         click.echo(f"sow: not reloaded: {error}", err=True)
         return
     click.echo(f"sow: reloaded: {', '.join(changes) or 'nothing has changed'}", err=True)

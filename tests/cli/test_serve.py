@@ -255,6 +255,14 @@ def test_a_start_can_be_ended_at_any_step_and_loses_nothing(held_start, command,
         assert json.loads(answer.read()) == [{"id": 1}, {"id": 2}]
 
 
+def test_a_reload_that_waits_for_a_start_that_is_ended_is_told_why_nothing_came_of_it(held_start):
+    with held_start(0) as (process, _):
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        assert process.wait(STOP_S_MAX) == 0
+        assert process.stderr.read().splitlines()[-1] == "sow: not reloaded: the server stops"
+
+
 def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command, tmp_path):
     with started(command) as (process, line):
         publish = [sys.executable, "-m", "sow.cli", "publish", "orders", "--url", line.split()[3]]
