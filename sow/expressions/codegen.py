@@ -5,7 +5,8 @@ false?* are ordinary conditions, NOT turns one into the other, AND and OR follow
 unknown is neither. So the source of a filter is one Python condition over plain variables, a
 test per operator: the common types are answered in place, everything else (lists, mixed types,
 NULL) by `sow.expressions.compare`. A value is a Python expression, whose arithmetic is done in
-place between doubles; a condition as a value is a function of three outcomes.
+place between doubles. A condition as a value is asked once, for its outcome: two questions would
+double at each level of conditions inside conditions.
 
 Values are written from the innermost out, each once: what is needed again has a name, ``t{n}`` or
 ``part{n}``. So neither the text nor Python's stack grows faster than the expression. Knows nothing
@@ -86,9 +87,9 @@ class SourceText:
         self._in_place = tests <= TESTS_IN_PLACE_MAX
 
     @property
-    def functions(self) -> str:
-        """Functions that the source calls."""
-        return "".join(self._functions)
+    def functions(self) -> Sequence[str]:
+        """Functions that the source calls, each after those that it calls itself."""
+        return self._functions
 
     def condition(self, node: Node, wanted: bool) -> str:
         """Source that is True when `node` is `wanted`, and False otherwise, unknown included."""
@@ -126,25 +127,45 @@ class SourceText:
                 return self._between(node, wanted)
             case In():
                 return self._in(node, wanted)
-            case Like(operand, pattern):
-                test = like(self._patterns.search(str(pattern.value), pattern.position))
-                return f"{self._name(test)}({self._value(operand)}) is {wanted}"
-            case Affix(operand, members, at_end):
-                sides = ", ".join(map(self._value, (operand, *members)))
-                return f"{self._name(partial(affixed, at_end))}({sides}) is {wanted}"
             case IsNull(operand):
                 value, again = self._twice(operand)
                 null = f"({value} is None or {self._shared(is_null)}({again}))"
                 return null if wanted else f"not {null}"
+        return f"{self._asked(node)} is {wanted}"
+
+    def _asked(self, node: Node) -> str:
+        """The outcome of a test, of values of any type."""
+        match node:
+            case Compare(operator, left, right):
+                return self._calling(partial(compare, operator), left, right)
+            case Between(operand, low, high):
+                return f"{self._shared(between)}({self._listed(operand, low, high)})"
+            case In(operand, members):
+                if all(isinstance(one, Literal) for one in members):
+                    return self._calling(_members(members).contain, operand)
+                return f"{self._shared(_equals_one)}({self._listed(operand, *members)})"
+            case Like(operand, pattern):
+                search = self._patterns.search(str(pattern.value), pattern.position)
+                return self._calling(like(search), operand)
+            case Affix(operand, members, at_end):
+                return self._calling(partial(affixed, at_end), operand, *members)
+            case IsNull(operand):
+                return f"{self._shared(is_null)}({self._value(operand)})"
             case IsNan(operand):
-                return f"{self._shared(is_nan)}({self._value(operand)}) is {wanted}"
+                return f"{self._shared(is_nan)}({self._value(operand)})"
         raise TypeError(f"{node!r} is not a condition")
 
+    def _calling(self, run: Callable[..., object], *operands: Node) -> str:
+        return f"{self._name(run)}({self._listed(*operands)})"
+
+    def _listed(self, *operands: Node) -> str:
+        return ", ".join(map(self._value, operands))
+
     def _compare(self, operator: str, left: Node, right: Node, wanted: bool) -> str:
-        bound, run = self._value(right), self._name(partial(compare, operator))
         kind = self._kind(left, right)
         if kind is None:
-            return f"{run}({self._value(left)}, {bound}) is {wanted}"
+            return f"{self._calling(partial(compare, operator), left, right)} is {wanted}"
+        bound, run = self._value(right), self._name(partial(compare, operator))
         value = self._twice(left)
         again = value[1]
         fast = f"{again} {'==' if operator == '=' else operator} {bound}"
@@ -155,24 +176,20 @@ class SourceText:
         return _choose(kind, value, fast, general, wanted, null_passes=null_passes)
 
     def _between(self, node: Between, wanted: bool) -> str:
-        low, high, run = self._value(node.low), self._value(node.high), self._shared(between)
         kind = self._kind(node.operand, node.low, node.high)
         if kind is None:
-            return f"{run}({self._value(node.operand)}, {low}, {high}) is {wanted}"
+            return f"{self._asked(node)} is {wanted}"
+        low, high, run = self._value(node.low), self._value(node.high), self._shared(between)
         value = self._twice(node.operand)
         fast, general = f"{low} <= {value[1]} <= {high}", f"{run}({value[1]}, {low}, {high})"
         return _choose(kind, value, fast, general, wanted)
 
     def _in(self, node: In, wanted: bool) -> str:
-        members = [member.value for member in node.members if isinstance(member, Literal)]
-        if len(members) < len(node.members):
-            sides = ", ".join(map(self._value, (node.operand, *node.members)))
-            return f"{self._shared(_equals_one)}({sides}) is {wanted}"
-        literals = Members(members)
-        run = self._name(literals.contain)
         kind = self._kind(node.operand, *node.members)
         if kind is None:
-            return f"{run}({self._value(node.operand)}) is {wanted}"
+            return f"{self._asked(node)} is {wanted}"
+        literals = _members(node.members)
+        run = self._name(literals.contain)
         value = self._twice(node.operand)
         among = literals.texts if kind == "text" else literals.numbers
         fast, general = f"{value[1]} in {self._name(among)}", f"{run}({value[1]})"
@@ -191,19 +208,20 @@ class SourceText:
     def _write_values(self, root: Node, as_value: bool = False) -> None:
         """Write what stands for a value in `root`, the innermost first: so whoever needs one finds
         it written, and nothing here recurs with the depth of the expression."""
-        for node in reversed(list(walk(root))):
-            if id(node) in self._reads:
-                continue
-            self._reads[id(node)] = self._read_by(node)
-            for part in _values_of(node):
-                if not isinstance(part, VALUES) and id(part) not in self._values:
-                    self._values[id(part)] = self._outcome(part)
-            if isinstance(node, Arithmetic):
-                self._write(node, self._arithmetic(node))
-            elif isinstance(node, Call):
-                self._write(node, self._call(node))
-        if not isinstance(root, VALUES) and as_value and id(root) not in self._values:
-            self._values[id(root)] = self._outcome(root)
+        nodes = list(walk(root))
+        outcomes = _outcomes_among(nodes, as_value)
+        for node in reversed(nodes):
+            if id(node) not in self._reads:
+                self._reads[id(node)] = self._read_by(node)
+                below = [self._heights[id(part)] for part in node.children]
+                self._heights[id(node)] = 1 + max(below, default=-1)
+                if isinstance(node, Arithmetic):
+                    self._write(node, self._arithmetic(node))
+                elif isinstance(node, Call):
+                    self._write(node, self._call(node))
+            written = isinstance(node, VALUES) or id(node) in self._values
+            if id(node) in outcomes and not written:
+                self._write(node, self._outcome(node))
 
     def _read_by(self, node: Node) -> dict[Path, None]:
         """The paths that a node reads, of whose parts they are known."""
@@ -223,10 +241,9 @@ class SourceText:
         return self._values[id(node)]
 
     def _write(self, node: Node, source: str) -> None:
-        height = 1 + max([self._heights.get(id(part), 0) for part in node.children], default=0)
-        if height == _LEVELS_PER_FUNCTION:
-            source, height = self._define(node, [f"return {source}"]), 0
-        self._values[id(node)], self._heights[id(node)] = source, height
+        if self._heights[id(node)] >= _LEVELS_PER_FUNCTION:
+            source, self._heights[id(node)] = self._define(node, [f"return {source}"]), 0
+        self._values[id(node)] = source
 
     def _arithmetic(self, node: Arithmetic) -> str:
         run = self._shared(ARITHMETIC[node.operator])
@@ -274,12 +291,26 @@ class SourceText:
         ]
 
     def _outcome(self, node: Node) -> str:
-        """A condition as a value."""
-        lines = [
-            f"if {self._condition(node, True)}: return True",
-            f"if {self._condition(node, False)}: return False",
-        ]
-        return self._define(node, lines)
+        """A condition as a value, of whose parts the outcomes are written."""
+        match node:
+            case Not(operand):
+                return f"{self._shared(_opposite)}({self._value(operand)})"
+            case And(operands):
+                return self._joined(node, operands, False)
+            case Or(operands):
+                return self._joined(node, operands, True)
+        return self._asked(node)
+
+    def _joined(self, node: Node, operands: Sequence[Node], decisive: bool) -> str:
+        """The outcome of AND, which one false operand decides, or of OR, which a true one does."""
+        lines = [f"joined = {not decisive}"]
+        for operand in operands:
+            lines += [
+                f"one = {self._value(operand)}",
+                f"if one is {decisive}: return {decisive}",
+                "if one is None: joined = None",
+            ]
+        return self._define(node, [*lines, "return joined"])
 
     # Names.
 
@@ -313,6 +344,28 @@ class SourceText:
         name = f"t{self._temporaries}"
         self._temporaries += 1
         return f"({name} := {source})", name
+
+
+def _outcomes_among(nodes: Iterable[Node], of_first: bool) -> set[int]:
+    """Of which of `nodes`, each of which comes before its parts, somebody needs the value; of the
+    first if `of_first` says so."""
+    found: set[int] = set()
+    for node in nodes:
+        if of_first:
+            found.add(id(node))
+            of_first = False
+        joins = isinstance(node, And | Or | Not)
+        parts = node.children if joins and id(node) in found else _values_of(node)
+        found.update(id(part) for part in parts)
+    return found
+
+
+def _opposite(outcome: Outcome) -> Outcome:
+    return None if outcome is None else not outcome
+
+
+def _members(literals: Iterable[Node]) -> Members:
+    return Members([one.value for one in literals if isinstance(one, Literal)])
 
 
 def _values_of(node: Node) -> Sequence[Node]:

@@ -199,8 +199,14 @@ def _run(source: SourceText, function: str) -> Any:
     reached through `source.names`, never written into it.
     """
     names = dict(source.names)
-    text = source.functions + function
-    exec(_code(text) if len(text) <= SHARED_CHARS_MAX else _compiled(text), names)
+    parts = [*source.functions, function]
+    text = "".join(parts)
+    if len(text) <= SHARED_CHARS_MAX:
+        exec(_code(text), names)
+    else:
+        # One by one: while Python compiles a text, no other thread runs.
+        for part in parts:
+            exec(_compiled(part), names)
     return names["result"]
 
 

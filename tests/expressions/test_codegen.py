@@ -1,3 +1,4 @@
+import sys
 import tracemalloc
 
 import pytest
@@ -109,7 +110,7 @@ def source_length(text):
     node = parse(text)
     paths = paths_in(node)
     source = SourceText(paths, tests=1000)
-    return len(source.condition(node, True)) + len(source.functions)
+    return len(source.condition(node, True)) + sum(map(len, source.functions))
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,16 @@ def test_the_source_is_as_long_as_the_filter_and_no_longer(text):
     assert source_length(text(8)) < 4.6 * source_length(text(2))
 
 
+def compared(groups):
+    """Conditions that are compared with conditions, 70 deep."""
+    words = ["/z = 1"] * groups
+    for at in range(70):
+        words = [f"(({word}) = (/a{at} = 1))" for word in words]
+    return " OR ".join(words)
+
+
 @pytest.mark.parametrize(
-    "text", [nested(23), " OR ".join(f"/f{at % 200} = 1" for at in range(4500))]
+    "text", [nested(23), compared(45), " OR ".join(f"/f{at % 200} = 1" for at in range(4500))]
 )
 def test_a_filter_of_64_kib_is_compiled_in_bounded_memory(text):
     tracemalloc.start()
@@ -149,3 +158,64 @@ def test_a_test_among_many_has_the_outcomes_that_it_has_alone(text, negation):
         assert among.truth([value, 0]) is alone.truth([value])
         assert among.matches([[value], [0]], 1) == alone.matches([[value]], 1)
         assert among.holds([value, 0]) is alone.holds([value]) is (alone.truth([value]) is True)
+
+
+CONDITIONS_IN_CONDITIONS = [
+    "(({0}) = (/a = 1))",
+    "(({0}) != (/a = 1))",
+    "(({0}) IS NULL)",
+    "(({0}) IS NAN)",
+    "(NOT ({0}) = 0)",
+    "(({0}) IN (1, 2))",
+    "(({0}) IN (1, /b))",
+    "(({0}) BETWEEN 0 AND 2)",
+    "(({0}) BETWEEN 0 AND /b)",
+    "(({0}) LIKE '[1]')",
+    "(({0}) BEGINS WITH (1))",
+    "(({0}) + 1 = 2)",
+    "(COALESCE(/c, {0}) = 1)",
+    "(CONCAT({0}, 'a') = 'x')",
+    "(IF({0}, /a, /b) = 1)",
+    "(({0} AND /a = 1) = (/b = 1 OR /a = 1))",
+    "((NOT {0}) = 1)",
+]
+
+
+def calls_of(levels, form, value):
+    """How many calls it takes to answer a condition in so many conditions."""
+    text = "/z = 1"
+    for _ in range(levels):
+        text = form.format(text)
+    compiled = compile_filter(text)
+    values = [value] * len(compiled.paths)
+    compiled.truth(values)
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        compiled.truth(values)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("form", CONDITIONS_IN_CONDITIONS)
+@pytest.mark.parametrize("value", [0, 1, None, "x"])
+def test_a_condition_inside_conditions_is_asked_no_more_often_the_deeper_it_lies(form, value):
+    assert calls_of(40, form, value) < 40 * 30
+
+
+@pytest.mark.parametrize("one", ["TRUE", "FALSE", "NULL"])
+@pytest.mark.parametrize("other", ["TRUE", "FALSE", "NULL"])
+@pytest.mark.parametrize("word", ["AND", "OR"])
+def test_conditions_that_are_joined_have_the_same_outcome_as_a_value(one, other, word):
+    outcomes = {"TRUE": 1, "FALSE": 0, "NULL": None}
+    values = [outcomes[one], outcomes[other]]
+    joined = f"/a = 1 {word} /b = 1"
+    wanted = compile_filter(joined).truth(values)
+    assert compile_filter(f"(NOT ({joined})) = 0").truth(values) is wanted
+    assert compile_filter(f"({joined}) = 1").truth(values) is wanted
