@@ -13,13 +13,12 @@ from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
+from sow.server.long_filters import compile_beside, long_among
 from sow.server.message_watch import MessageWatch
 from sow.steps import Steps
 
 INBOX_BYTES_MAX = 256 * 1024
 """So much is taken in before what came first is carried out: what one read of a socket gives."""
-LONG_FILTER_CHARS = 4 * 1024
-"""A filter so long is compiled beside the loop: it may take a quarter of a second."""
 FULL_PAUSE_S = 0.02
 """How long to wait for a client that has not read its answers before looking again: short beside
 the time in which it could notice, long beside the cost of a look."""
@@ -132,22 +131,13 @@ class Incoming:
 
     def _long_filters(self, commands: list[Read]) -> list[str]:
         """Filters that take long to compile and are not at hand."""
-        has = self._executor.engine.filters.has
-        return [
-            command.filter
-            for command in commands
-            if isinstance(command, Command)
-            and command.filter is not None
-            and len(command.filter) > LONG_FILTER_CHARS
-            and not has(command.filter)
-        ]
+        filters = (command.filter for command in commands if isinstance(command, Command))
+        return long_among(self._executor.engine.filters, filters)
 
     async def _compile(self, texts: list[str]) -> None:
-        """Make filters in a thread, one after the other; then go on with who asks for them."""
-        filters = self._executor.engine.filters
+        """Make filters in a thread; then go on with who asks for them."""
         try:
-            for text in dict.fromkeys(texts):
-                filters.keep(text, await asyncio.to_thread(filters.compiled, text))
+            await compile_beside(self._executor.engine.filters, texts)
         finally:
             self._compiling = None
             self._line_up()

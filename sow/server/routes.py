@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sow import __version__
 from sow.commands import COMMANDS, OPTIONS, Option
+from sow.engine.filters import Filters
 from sow.errors import NotAvailable
 from sow.expressions import described_functions
 from sow.media_types import JSON
@@ -27,7 +28,8 @@ from sow.server.http import (
     HttpDoor,
 )
 from sow.server.log import LOG_PARAMETERS, LogDoor
-from sow.server.parameters import admit
+from sow.server.long_filters import compile_beside, long_among
+from sow.server.parameters import admit, asked_of
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from sow.server.status import StatusDoor
@@ -65,6 +67,7 @@ class Doors(NamedTuple):
     writes: WritesDoor
     websocket: WebSocketDoor
     events: EventDoor
+    filters: Filters
 
 
 def open_doors(
@@ -82,6 +85,7 @@ def open_doors(
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor),
         EventDoor(driver, executor),
+        executor.engine.filters,
     )
 
 
@@ -91,7 +95,10 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
 
     def through(find: Callable[[Doors], Handler]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            return await find(await entrance.doors())(request)
+            doors = await entrance.doors()
+            texts = [asked_of(request).get("filter")]
+            await compile_beside(doors.filters, long_among(doors.filters, texts))
+            return await find(doors)(request)
 
         return handle
 

@@ -6,11 +6,11 @@ from sow.budget import Budget
 from sow.definitions import Limits
 from sow.encodings import LINES
 from sow.engine import removals
-from sow.server import incoming
 from sow.server import turns as turns_of_work
 from sow.server.connection import Connection
 from sow.server.incoming import INBOX_BYTES_MAX, Incoming
 from sow.server.intake import Intake
+from sow.server.long_filters import LONG_FILTER_CHARS
 from sow.server.message_watch import MessageWatch, MessageWatches
 from tests.server.stand_ins import World, stepped, turns
 from tests.server.test_connection import Below
@@ -26,7 +26,12 @@ class Client:
         self.connection = Connection(driver, executor, session, self.below, lambda: None)
         watches = MessageWatches(Intake(Budget(lambda: 1 << 20)), Limits)
         self.watch = MessageWatch(
-            watches, self.below.transport, "client", lambda: True, lambda _reason: None
+            watches,
+            self.below.transport,
+            "client",
+            lambda: True,
+            lambda _reason: None,
+            lambda: None,
         )
         self.incoming = Incoming(driver, executor, self.connection, self.watch)
         self.connection.begin()
@@ -119,7 +124,7 @@ async def test_who_does_not_read_its_answers_has_nothing_more_carried_out():
 async def test_a_long_filter_is_compiled_beside_the_loop_and_then_used():
     client = Client()
     text = " OR ".join(f"/id = {at}" for at in range(1000))
-    assert len(text) > incoming.LONG_FILTER_CHARS
+    assert len(text) > LONG_FILTER_CHARS
     client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"%b","cid":"1"}' % text.encode())
     client.incoming.add(b'{"c":"heartbeat","cid":"2"}')
     await turns()
