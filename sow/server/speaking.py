@@ -50,12 +50,13 @@ class Overheard:
     """A parser of aiohttp's, whose bytes all `listeners` hear before it reads them: some frames in
     each round of the loop."""
 
-    __slots__ = ("_listeners", "_parser", "_rest")
+    __slots__ = ("_has_ended", "_listeners", "_parser", "_rest")
 
     def __init__(self, parser: Any, listeners: Sequence[Receive]) -> None:
         self._parser = parser
         self._listeners = listeners
         self._rest = b""
+        self._has_ended = False
 
     def feed_data(self, data: bytes) -> Any:
         """The next bytes; returns what the parser makes of those that it reads now."""
@@ -77,19 +78,25 @@ class Overheard:
             self._rest = b""  # which nobody reads any more
         if self._rest:
             asyncio.get_running_loop().call_soon(self._go_on)
+        elif self._has_ended:
+            self._parser.feed_eof()
         return made
 
     def _hear(self, piece: bytes) -> int:
-        return max([receive(piece, len(self._rest)) for receive in self._listeners], default=0)
+        # Where nobody listens any more, the piece is as much as is read at once.
+        heard = [receive(piece, len(self._rest)) for receive in self._listeners]
+        return max(heard, default=FRAMES_AT_ONCE)
 
     def _go_on(self) -> None:
         rest, self._rest = self._rest, b""
         self._read(rest)
 
     def feed_eof(self) -> None:
-        """There will be no more."""
-        self._rest = b""
-        self._parser.feed_eof()
+        """There will be no more: that is said when all that came before has been read."""
+        if self._rest:
+            self._has_ended = True
+        else:
+            self._parser.feed_eof()
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:

@@ -96,19 +96,33 @@ async def test_many_short_frames_are_read_some_in_each_round_of_the_loop(monkeyp
 
 
 @stepped
-async def test_what_waits_to_be_read_is_given_up_with_the_connection_and_after_a_mistake(
-    monkeypatch,
-):
+async def test_what_a_client_has_sent_before_it_goes_is_read_some_in_each_round(monkeypatch):
+    """Its last publishes may wait to be read when its connection is lost; none may be dropped."""
     monkeypatch.setattr(speaking, "PIECE_BYTES", len(frame(0)))
     monkeypatch.setattr(speaking, "FRAMES_AT_ONCE", 1)
-    for last in (frame(0), b"\xff" * len(frame(0))):
-        side = Side()
-        side.speaking.data_received(ASKED)
-        await side.opened.wait()
-        side.speaking.data_received(frame(0) + last + frame(0) * 9)
-        side.speaking.connection_lost(None)
-        await turns(20)
-        assert len(side.heard[0]) <= 2 * len(frame(0))
+    side = Side()
+    side.speaking.data_received(ASKED)
+    await side.opened.wait()
+    side.speaking.data_received(frame(0) * 20)
+    side.speaking.connection_lost(None)
+    await turns(2)
+    assert 0 < len(side.messages) < 10
+    await turns(40)
+    assert side.messages == [b""] * 20
+
+
+@stepped
+async def test_what_waits_to_be_read_is_given_up_after_a_mistake(monkeypatch):
+    monkeypatch.setattr(speaking, "PIECE_BYTES", len(frame(0)))
+    monkeypatch.setattr(speaking, "FRAMES_AT_ONCE", 1)
+    side = Side()
+    side.speaking.data_received(ASKED)
+    await side.opened.wait()
+    side.speaking.data_received(frame(0) + b"\xff" * len(frame(0)) + frame(0) * 9)
+    await turns(20)
+    assert len(side.heard[0]) <= 2 * len(frame(0))
+    side.speaking.connection_lost(None)
+    await turns()
 
 
 @stepped
