@@ -111,6 +111,17 @@ class WebSocketClient:
 
     async def _carry_out(self) -> None:
         self._connection.begin()
+        try:
+            await self._take_in()
+        except asyncio.CancelledError:
+            if self._request.transport is None:
+                # The connection has gone, and with it aiohttp's patience: what the client had sent
+                # before is carried out all the same.
+                await self._take_in()
+            raise
+
+    async def _take_in(self) -> None:
+        """Carry out what comes, until nothing more does and all of it is done."""
         incoming, driver = self._incoming, self._driver
         async for message in self.socket:
             if message.type is BINARY:
@@ -126,7 +137,7 @@ class WebSocketClient:
                 await incoming.room()
             if driver.behind:
                 await self._wait_for_disk()
-        await self._incoming.done()
+        await incoming.done()
 
     async def _answer(self, message: WSMessage) -> None:
         """Answer a ping, and let others have their turn between some of many."""
