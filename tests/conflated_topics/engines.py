@@ -32,9 +32,10 @@ class Remembering(PerKey):
         self._opened = defaultdict(dict)
 
     def open(self, keys, now_us):
+        # First, since the grid may begin anew with it.
+        super().open(keys, now_us)
         release_us = self.release_us(now_us + self.interval_us)
         self._opened[release_us].update(dict.fromkeys(keys, now_us))
-        super().open(keys, now_us)
 
     def released_at(self, due_us):
         """When the windows were opened that are released at `due_us`, by key."""

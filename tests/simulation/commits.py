@@ -81,7 +81,11 @@ class Commits:
             if not commit.is_left and self.random.random() < 0.05:
                 self.world.engine.undivided.hear_of_left(left.append)
                 commit.steps.close()
-                (commit.steps,), commit.is_left = left, True
+                if left:
+                    (commit.steps,), commit.is_left = left, True
+                else:
+                    # It had not begun, and so is none; or it was over.
+                    self.commit = None
         except StopIteration:
             self.commit = None
         except SowError:

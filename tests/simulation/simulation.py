@@ -72,7 +72,7 @@ class Simulation(Traffic):
 
     def _beside(self):
         """What others do between two steps of what a client has asked for."""
-        if self.random.random() < 0.6:
+        if self.commit is None and self.random.random() < 0.6:
             self._publish(settle=False)
 
     def _check(self):

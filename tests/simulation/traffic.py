@@ -167,6 +167,9 @@ class Traffic(Commits):
         except SowError:
             assert self.world.unstored or self.world.journal.full
             over = True
+        if self.commit:
+            # It may have taken the rest of a commit, which has made way for itself.
+            self._know_commit(self.commit)
         # What it replaces may have waited to be deleted, which then came first.
         while self.model.seq < self.world.engine.seq:
             document = publishing.documents.pop(0)
