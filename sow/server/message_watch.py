@@ -54,7 +54,6 @@ class MessageWatch:
         self._patience: Patience | None = None
         self._message = 0
         self._has_left = False
-        self._rest = 0
 
     # What `Intake` asks of a reader.
 
@@ -72,10 +71,9 @@ class MessageWatch:
 
     # What comes, and what becomes of it.
 
-    def receive(self, data: bytes, rest: int = 0) -> int:
-        """Bytes have come, and `rest` more that are read after them; returns how many frames have
-        ended."""
-        frames, self._rest = self._frames, rest
+    def receive(self, data: bytes) -> int:
+        """Bytes have come; returns how many frames have ended in them."""
+        frames = self._frames
         before = frames.complete + frames.controls
         frames.feed(data)
         if frames.controls != self._controls:
@@ -122,7 +120,7 @@ class MessageWatch:
     @property
     def is_idle(self) -> bool:
         """All messages that have come have been carried out."""
-        return self._done == self._frames.complete and not self._rest
+        return self._done == self._frames.complete
 
     def hear_end(self) -> None:
         """The client will send no more, and may still read."""
@@ -139,9 +137,9 @@ class MessageWatch:
 
     def _settle(self, held: int) -> None:
         frames = self._frames
-        if not self._has_left and (held or self._rest or self.holder.held):
+        if not self._has_left and (held or self.holder.held):
             message = frames.complete if frames.held else None
-            self._watches.settle(self, held + self._rest, message)
+            self._watches.settle(self, held, message)
 
     # Time.
 

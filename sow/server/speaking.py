@@ -20,15 +20,14 @@ from sow.server.problems import problem
 
 CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
 
-Receive = Callable[[bytes, int], int]
-"""Hears bytes that are read now, and how many wait to be read after them; says how many frames
-ended in them."""
+Receive = Callable[[bytes], int]
+"""Hears bytes that have come, and says how many frames ended in them."""
 
 PIECE_BYTES = 8 * 1024
-"""What is read at once where frames are short: a thousand of them, in two milliseconds."""
+"""What is read at once where frames are many: a thousand of them, in two milliseconds."""
 FRAMES_AT_ONCE = 300
-"""Frames of one client, or as many as a piece has, after which others have a turn: a read of the
-socket may bring 40,000 pings."""
+"""Frames of one client that are read at once; of more a piece, before others have a turn: a read of
+the socket may bring 40,000 pings."""
 
 
 class ClientFaults(logging.Filter):
@@ -47,8 +46,8 @@ logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class Overheard:
-    """A parser of aiohttp's, whose bytes all `listeners` hear before it reads them: some frames in
-    each round of the loop."""
+    """A parser of aiohttp's, whose bytes all `listeners` hear as they come. It reads them at once
+    where there are few frames in them, and else a piece in each round of the loop."""
 
     __slots__ = ("_has_ended", "_listeners", "_parser", "_rest")
 
@@ -60,36 +59,24 @@ class Overheard:
 
     def feed_data(self, data: bytes) -> Any:
         """The next bytes; returns what the parser makes of those that it reads now."""
+        frames = max([receive(data) for receive in self._listeners], default=0)
         if self._rest:
             self._rest += data
-            self._hear(b"")
             return False, b""
-        return self._read(data)
+        return self._read(data, PIECE_BYTES if frames > FRAMES_AT_ONCE else len(data))
 
-    def _read(self, data: bytes) -> Any:
-        frames, at, made = 0, 0, (False, b"")
-        while at < len(data) and frames < FRAMES_AT_ONCE and not made[0]:
-            piece = data[at : at + PIECE_BYTES]
-            at += len(piece)
-            self._rest = data[at:]
-            frames += self._hear(piece)
-            made = self._parser.feed_data(piece)
-        if made[0]:
-            self._rest = b""  # which nobody reads any more
+    def _read(self, data: bytes, size_bytes: int) -> Any:
+        made = self._parser.feed_data(data[:size_bytes])
+        # After a mistake nobody reads what is left.
+        self._rest = b"" if made[0] else data[size_bytes:]
         if self._rest:
             asyncio.get_running_loop().call_soon(self._go_on)
         elif self._has_ended:
             self._parser.feed_eof()
         return made
 
-    def _hear(self, piece: bytes) -> int:
-        # Where nobody listens any more, the piece is as much as is read at once.
-        heard = [receive(piece, len(self._rest)) for receive in self._listeners]
-        return max(heard, default=FRAMES_AT_ONCE)
-
     def _go_on(self) -> None:
-        rest, self._rest = self._rest, b""
-        self._read(rest)
+        self._read(self._rest, PIECE_BYTES)
 
     def feed_eof(self) -> None:
         """There will be no more: that is said when all that came before has been read."""

@@ -30,8 +30,7 @@ class Anything:
 
 
 ADDRESSES = [
-    (route.method, re.sub(r"\{\w+\}", "1", route.path))
-    for route in routes(Anything(), Anything())
+    (route.method, re.sub(r"\{\w+\}", "1", route.path)) for route in routes(Anything(), Anything())
 ]
 ADDRESSES += [("GET", "/nowhere"), ("PUT", "/v1/topics"), ("OPTIONS", "/v1/topics"), ("HEAD", "/")]
 ADDRESSES += [("OPTIONS", "/nowhere"), ("TRACE", "/"), ("GET", "/v1/../v1/topics")]

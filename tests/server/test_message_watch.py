@@ -91,16 +91,12 @@ async def test_who_pings_as_fast_as_it_can_is_given_up_and_read_no_more():
 
 
 @stepped
-async def test_what_waits_to_be_read_counts_and_frames_are_told():
+async def test_frames_are_told_and_what_they_take_counts_until_it_is_carried_out():
     one, ping = Watching(), frame(0, first=0x89)
-    assert one.watch.receive(ping * 3 + frame(5) * 2, rest=1_000_000) == 5
-    held = one.watch.holder.held
-    assert held >= 1_000_000
+    assert one.watch.receive(ping * 3 + frame(5) * 2) == 5
+    assert one.watch.holder.held > 0
     one.carry_out(2)
-    assert 1_000_000 <= one.watch.holder.held <= held
-    assert one.watch.receive(b"", rest=0) == 0
-    one.carry_out(0)
-    assert one.watch.holder.held < 1_000
+    assert one.watch.holder.held == 0
 
 
 @stepped
@@ -112,8 +108,7 @@ async def test_the_end_of_what_a_client_sends_is_told_and_when_all_was_carried_o
     one.watch.hear_end()
     one.carry_out(1)
     one.watch.hear_end()
-    one.watch.receive(b"", rest=7)
-    assert (one.ends, one.watch.is_idle) == ([False, False, True], False)
+    assert (one.ends, one.watch.is_idle) == ([False, False, True], True)
 
 
 @stepped
