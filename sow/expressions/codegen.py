@@ -16,6 +16,7 @@ of records or batches.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from sow.errors import TooLarge
 from sow.expressions.compare import (
     MIRRORED,
     Outcome,
@@ -57,6 +58,9 @@ _LEVELS_PER_FUNCTION = 40
 # Answering in place makes a test five times as quick, and its source five times as long to compile:
 # in a filter of thousands of tests that would take Python half a second.
 TESTS_IN_PLACE_MAX = 100
+PREPARED_MAX = 8
+"""Calls of REGEXP_REPLACE, STRPTIME and STRFTIME in a filter: at worst each costs some 15
+milliseconds a record, hundreds of times as much as all other functions."""
 _EXACT = 2**53
 """Integers up to here are doubles too."""
 _GUARDS = {
@@ -82,7 +86,7 @@ class SourceText:
         self._values: dict[int, str] = {}
         self._heights: dict[int, int] = {}
         self._reads: dict[int, dict[Path, None]] = {}
-        self._temporaries = 0
+        self._temporaries = self._prepared = 0
         self._patterns = Patterns()
         self._in_place = tests <= TESTS_IN_PLACE_MAX
 
@@ -283,6 +287,14 @@ class SourceText:
             return self._shared(function.run), node.arguments
         fixed = [node.arguments[at] for at in function.literals]
         texts = [str(literal.value) for literal in fixed if isinstance(literal, Literal)]
+        self._prepared += 1
+        if self._prepared > PREPARED_MAX:
+            raise TooLarge(
+                f"{node.name}: an expression has at most {PREPARED_MAX} calls of functions whose "
+                "pattern or format is a quoted text; write fewer",
+                position=node.position,
+                expected=f"at most {PREPARED_MAX} such calls",
+            )
         if function.searches:
             self._patterns.search(texts[0], fixed[0].position)
         run = function.prepare(*texts, fixed[0].position)

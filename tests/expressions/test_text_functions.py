@@ -4,8 +4,9 @@ import pytest
 
 from sow.errors import TooLarge
 from sow.expressions import compile_filter
+from sow.expressions.codegen import PREPARED_MAX
 from sow.expressions.function import TEXT_CHARS_MAX
-from sow.expressions.text_functions import TEXT_FUNCTIONS
+from sow.expressions.text_functions import REPLACED_CHARS_MAX, TEXT_FUNCTIONS
 
 LONG = "ab" * (TEXT_CHARS_MAX // 2)
 
@@ -59,6 +60,8 @@ def test_edges(name, arguments, result):
         ("abc", "b", r"\7", None),
         ("é-é", "é", "e", "e-e"),
         (LONG, "a", "aa", None),
+        (LONG, "z", "aa", LONG),
+        ("a" * REPLACED_CHARS_MAX, "a", "b", "b" * REPLACED_CHARS_MAX),
     ],
 )
 def test_what_a_regular_expression_finds_is_replaced(value, pattern, new, result):
@@ -71,8 +74,18 @@ def test_its_patterns_count_with_those_of_like():
     assert replacing.search_cost == compile_filter("/a LIKE '[ab]{20}c'").search_cost > 0
     with pytest.raises(TooLarge, match="the limit is"):
         compile_filter(
-            " OR ".join(f"REGEXP_REPLACE(/a, 'x{i}{{900}}', '') = ''" for i in range(20))
+            " OR ".join(f"REGEXP_REPLACE(/a, '(x{i}){{900}}', '') = ''" for i in range(8))
         )
+
+
+def test_there_are_few_calls_of_what_may_cost_milliseconds():
+    nested = "/a"
+    for _ in range(PREPARED_MAX):
+        nested = f"REGEXP_REPLACE({nested}, 'a', 'b')"
+    assert compile_filter(f"{nested} = 'b'").truth(["a"]) is True
+    with pytest.raises(TooLarge, match="at most 8 calls") as caught:
+        compile_filter(f"REGEXP_REPLACE({nested}, 'a', 'b') = 'b'")
+    assert caught.value.position is not None
 
 
 def test_a_pattern_is_read_once_for_all_messages():
