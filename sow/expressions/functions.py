@@ -37,7 +37,8 @@ _SPECIAL = {
         3,
         3,
         None,
-        "`then` where the condition is true, else `otherwise`; the other is not looked at",
+        "`then` where the condition is true, else `otherwise`, a list as a whole; the other is not "
+        "looked at",
         "a condition that is NULL counts as not true",
         (
             Example("IF(/qty > 2, 'big', 'small')", "big"),

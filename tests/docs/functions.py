@@ -10,11 +10,11 @@ from sow.expressions.functions import FUNCTIONS
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions
 
-Of [expressions](expressions.md): filters, and fields that are made. This page is made of the table
-in the code, as is `GET /v1/functions`; every example is a test. Names are case-blind. An array
-counts by its first element, except in the functions that take a list. Text is at most 1 MiB long: a
-function that would make a longer one gives NULL. Where other languages have another name for a
-function, the error says how it is written here.
+Of [expressions](expressions.md): filters, and fields that are made. This page is made of the
+table in the code, as is `GET /v1/functions`; every example is a test. Names are case-blind. An
+array counts by its first element, except in `IF` and the functions that take a list. Text is at
+most 1 MiB long: a function that would make a longer one gives NULL. Where other languages have
+another name for a function, the error says how it is written here.
 
 The examples are computed of
 
