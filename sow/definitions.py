@@ -30,6 +30,15 @@ class Merge:
     operation: Operation
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A `<Field>` of a `<Schema>`: a path text, and the name of the type of its values
+    (`sow.messages.value_types`)."""
+
+    path: str
+    type: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackPressure:
     """What a session's queue may do with a topic's updates (docs/semantics.md, Rules 12 and 13).
@@ -55,6 +64,7 @@ class Topic(BackPressure):
     a regular expression, the definition stands for every topic whose name it matches. Without
     `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
     delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
+    What is published fits `schema`.
     """
 
     name: str
@@ -72,6 +82,7 @@ class Topic(BackPressure):
     retain: bool = True
     delta_null: DeltaNull = "ignore"
     records_max: int | None = None
+    schema: tuple[Declared, ...] = ()
     line: int = 0
 
     @property

@@ -3,7 +3,8 @@
     SowError
       ClientError            the request is wrong; 4xx, or a failure ack; of an expression it
                              carries the character position and what was expected
-        BadMessage           a body that cannot be stored; carries the index in its batch
+        BadMessage           a body that cannot be stored; carries the index in its batch,
+                             and the field where one does not fit the Schema
         BadFilter            an expression that does not compile
         UnknownTopic         no topic of that name
         UnknownRecord        no record of that key
@@ -85,24 +86,29 @@ class ClientError(SowError):
 
 
 class BadMessage(ClientError):
-    """A message body that cannot be stored. `index` is its 0-based place in the request."""
+    """A message body that cannot be stored. `index` is its 0-based place in the request, `field`
+    the path of the field that does not fit the topic's Schema."""
 
     reason = "bad message"
 
-    def __init__(self, detail: str, *, index: int = 0, reason: str | None = None) -> None:
+    def __init__(
+        self, detail: str, *, index: int = 0, reason: str | None = None, field: str | None = None
+    ) -> None:
         super().__init__(detail, reason=reason)
         self.index = index
+        self.field = field
 
     def moved(self, by: int) -> "BadMessage":
         """The same about a message that stands behind `by` others."""
         detail, named = self.detail, f"message {self.index}"
         if detail.startswith(named):
             detail = f"message {self.index + by}{detail.removeprefix(named)}"
-        return BadMessage(detail, index=self.index + by, reason=self.reason)
+        return BadMessage(detail, index=self.index + by, reason=self.reason, field=self.field)
 
     def fields(self) -> dict[str, object]:
-        """The index of the message within its request."""
-        return {"index": self.index}
+        """The index of the message within its request, and the field that does not fit."""
+        found: dict[str, object] = {"index": self.index}
+        return found if self.field is None else {**found, "field": self.field}
 
 
 class BadFilter(ClientError):

@@ -14,6 +14,7 @@ from sow.config import units
 from sow.config.findings import MistakeError, halves
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import compile_fields, compile_filter
+from sow.messages.value_types import value_type
 from sow.paths import parse_path
 from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
@@ -64,6 +65,27 @@ def _path(text: str) -> str:
     try:
         return str(parse_path(text))
     except BadFilter as error:
+        raise MistakeError(*halves(error.detail)) from None
+
+
+def _declared_path(text: str) -> str:
+    """The path of a field that is one: it names no place in an array."""
+    try:
+        path = parse_path(text)
+    except BadFilter as error:
+        raise MistakeError(*halves(error.detail)) from None
+    if path.index is not None:
+        raise MistakeError(
+            f"{path} is one value of an array, and a type is that of a field",
+            "declare the field itself, as json",
+        )
+    return str(path)
+
+
+def _value_type(text: str) -> str:
+    try:
+        return value_type(text).name
+    except ClientError as error:
         raise MistakeError(*halves(error.detail)) from None
 
 
@@ -268,6 +290,11 @@ FLAG = Kind("`true` or `false`", _flag)
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)
 PATH = Kind("path", _path)
+DECLARED_PATH = Kind("path", _declared_path)
+VALUE_TYPE = Kind(
+    "`int64`, `float64`, `decimal(p,s)`, `string`, `bool`, `timestamp`, `date` or `json`",
+    _value_type,
+)
 FILTER = Kind("filter", _filter)
 FIELD = Kind("expression `AS` path", _field)
 FILE = Kind("file", _file)

@@ -18,6 +18,7 @@ from sow.config.underlying import check_underlying_topics
 from sow.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
 from sow.errors import ClientError
 from sow.messages import message_type
+from sow.paths import Path, parse_path
 from sow.topic_patterns import METACHARACTERS
 
 
@@ -32,6 +33,7 @@ def check(root: Section, findings: Findings) -> None:
         if topic.element.name == "Topic":
             _key_domain(topic, findings)
             _transient(topic, findings)
+            _schema(topic, findings)
     check_conflation(root, findings)
     check_copy_names(root, findings)
     check_underlying_topics(root, findings)
@@ -112,7 +114,7 @@ def _message_type(
         return
     if structured:
         return
-    for element in ("Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Field"):
+    for element in ("Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Field", "Schema"):
         if element in topic.lines:
             findings.error(
                 topic.line_of(element),
@@ -151,6 +153,33 @@ def _key_domain(topic: Section, findings: Findings) -> None:
             "a key domain needs Key: without it publishers send the SowKey themselves",
             "add a <Key>, or remove KeyDomain",
         )
+
+
+def _schema(topic: Section, findings: Findings) -> None:
+    """A field has one type, and is not said to be a value and something with fields."""
+    schema = topic.values.get("schema")
+    if not isinstance(schema, Section):
+        return
+    types: dict[str, Section] = {}
+    for declared in schema.sections("schema"):
+        path = declared.text("path")
+        if path in types:
+            message = f"{path} is declared already in line {types[path].line}"
+            findings.error(declared.line, declared.tag, message, "remove one of them")
+        elif path:
+            types[path] = declared
+    for path, declared in types.items():
+        steps = parse_path(path).steps
+        for count in range(1, len(steps)):
+            outer = types.get(str(Path(steps[:count])))
+            if outer is not None and outer.text("type") != "json":
+                message = f"{path} is a field of {outer.text('path')}, which is declared"
+                findings.error(
+                    declared.line,
+                    declared.tag,
+                    f"{message} {outer.text('type')} in line {outer.line}",
+                    "declare that as json, or leave one of them out",
+                )
 
 
 def _transient(topic: Section, findings: Findings) -> None:

@@ -110,6 +110,8 @@ class _SectionReader:
         """A required element is not there: `other` takes its place, or it is an error."""
         if other is None:
             instead = f"add <{missing.name}>…</{missing.name}>"
+            if missing.attribute:
+                instead = f'write <{node.tag} {missing.name}="…">'
             self._findings.error(node.line, node.tag, f"has no {missing.name}", instead)
         elif other.fields[0] in section.values:
             section.values[missing.fields[0]] = section.values[other.fields[0]]

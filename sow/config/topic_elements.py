@@ -6,6 +6,7 @@ from sow.config import kinds
 from sow.config.element import FLUSH_INTERVAL, Element, later, unused
 from sow.definitions import (
     ConflatedTopic,
+    Declared,
     DeltaNull,
     Durability,
     Engine,
@@ -20,6 +21,10 @@ from sow.definitions import (
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     return keys
+
+
+def _schema(schema: tuple[Declared, ...]) -> tuple[Declared, ...]:
+    return schema
 
 
 NAME = Element(
@@ -128,6 +133,44 @@ BACK_PRESSURE_ELEMENTS = (
         "current, new, another message, or None to keep both.",
     ),
 )
+SCHEMA = Element(
+    name="Schema",
+    fields=("schema",),
+    make=_schema,
+    about="The types of fields. A publish with a value that does not fit is refused; what is not "
+    "declared may be anything.",
+    children=(
+        Element(
+            name="Field",
+            required=True,
+            repeated=True,
+            fields=("schema",),
+            make=Declared,
+            text_child="Path",
+            about='A field and the type of its values: `<Field type="int64">/qty</Field>`. It may '
+            "be absent or null.",
+            children=(
+                Element(
+                    name="Path",
+                    kind=kinds.DECLARED_PATH,
+                    required=True,
+                    fields=("path",),
+                    about="The field.",
+                ),
+                Element(
+                    name="type",
+                    kind=kinds.VALUE_TYPE,
+                    required=True,
+                    attribute=True,
+                    fields=("type",),
+                    about="The type: a whole number of 64 bits, a number that a double holds "
+                    "exactly, a number of p digits with s behind the point, a text, true or false, "
+                    "a moment (microseconds, UTC), a day, or any value.",
+                ),
+            ),
+        ),
+    ),
+)
 TOPIC = Element(
     name="Topic",
     synonyms=("TopicDefinition",),
@@ -215,6 +258,7 @@ TOPIC = Element(
             about="How many records the topic may hold, each one of a Pattern by itself. Publishes "
             "of more are refused; updates and deletes are taken. See also Limits/Memory.",
         ),
+        SCHEMA,
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
         *later("History", "Preprocessing", "Enrichment", "KeyGenerator"),

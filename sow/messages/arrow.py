@@ -13,7 +13,6 @@ the other columns are made from the texts of their values.
 
 import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from functools import partial
 
 import msgspec
@@ -21,24 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, members
 from sow.messages.making import PART_ROWS, Making, made, parts, pieces
+from sow.messages.numbers import fits_double
 from sow.untracked import untracked
-
-Texts = list[bytes | None]
-"""The JSON texts of a field's values; None where it is absent."""
 
 BLOCK_BYTES = 16 * 1024**2
 """What pyarrow reads of JSON in one go. A field whose type changes between two blocks is an error,
 so blocks are large."""
-SHORT_NUMBER = 16
-"""A number of fewer characters has at most 15 digits, which every double holds."""
 LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
 """What a number that may not fit begins with: many digits, or few and a great exponent."""
 PLAIN = re.compile(r"\w[\w ]*", re.ASCII)
 EXACT = (pa.int64(), pa.string(), pa.bool_())
-JSON_NULL = b"null"
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-"""The texts of a document's fields, by name."""
 
 
 def table_of_json(bodies: Sequence[bytes]) -> pa.Table:
@@ -146,7 +139,7 @@ def _all_fit(texts: Texts) -> Making[bool]:
 def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
     names: dict[str, None] = {}
     for some in pieces(bodies):
-        names |= dict.fromkeys(name for document in map(_members, some) for name in document)
+        names |= dict.fromkeys(name for document in map(members, some) for name in document)
         yield None
     texts = yield from _texts_of(bodies, list(names))
     columns = {}
@@ -157,23 +150,11 @@ def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
 
 def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> Making[dict[str, Texts]]:
     """The texts of some fields."""
-    plain = all(name.isprintable() and not set(name) & set('"\\') for name in names)
+    read = FieldTexts(names)
     texts: dict[str, Texts] = {name: untracked([]) for name in names}
-    if not plain:
-        for some in pieces(bodies):
-            documents = list(map(_members, some))
-            for name in names:
-                texts[name] += [bytes(one[name]) if name in one else None for one in documents]
-            yield None
-        return texts
-    fields = [(f"f{at}", msgspec.Raw, msgspec.Raw(JSON_NULL)) for at in range(len(names))]
-    rename = {f"f{at}": name for at, name in enumerate(names)}
-    row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
-    decode = msgspec.json.Decoder(row).decode
     for some in pieces(bodies):
-        rows = list(map(decode, some))
-        for at, name in rename.items():
-            texts[name] += [bytes(getattr(found, at)) for found in rows]
+        for name, found in zip(names, read(some), strict=True):
+            texts[name] += found
         yield None
     return texts
 
@@ -231,20 +212,5 @@ def _integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _fits(text: bytes | None) -> bool:
-    """Whether a double is the number of a text, and not only near it."""
-    if text is None or text == JSON_NULL:
-        return True
-    short = len(text) < SHORT_NUMBER and b"e" not in text and b"E" not in text
-    return short or _is_double(text.decode())
-
-
-def _is_double(text: str) -> bool:
-    """Whether a number is a double, or the shortest text of one."""
-    try:
-        double = float(text)
-        if repr(double) == text:
-            return True
-        number = Decimal(text)
-        return number in (Decimal(double), Decimal(repr(double)))
-    except (InvalidOperation, OverflowError, ValueError):
-        return False
+    """Whether a double is the number of a text."""
+    return text is None or text == JSON_NULL or fits_double(text)

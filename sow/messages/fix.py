@@ -20,6 +20,8 @@ class Fix:
 
     structured = True
     enc: str | None = None
+    has_only_texts = True
+    """A number or a time is the text that says it."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         separator = options.field_separator

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sow.changes import Changes, Reason
-from sow.definitions import Definition, Topic
+from sow.definitions import Declared, Definition, Topic
 from sow.delta import Document, Nulls, merged
 from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
@@ -20,6 +20,7 @@ from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
+from sow.messages.declared import DeclaredFields, JudgingDecoder
 from sow.paths import Path, parse_path
 from sow.steps import Steps
 from sow.store.memory import Table, Usage
@@ -37,6 +38,8 @@ NOTHING_WATCHED: Counter[Path] = Counter()
 """What all records have of which no filter or index wants a field, and never added to."""
 PATHS_MAX = 1024
 """Lists of paths of definitions that are kept, some hundred bytes each."""
+SCHEMAS_MAX = 256
+"""Schemas that are kept ready, some kilobytes each."""
 
 
 class CheckedMessages(NamedTuple):
@@ -214,7 +217,7 @@ class Records:
         reader = self._reader
         if reader is None or reader[0] is not self._read_paths:
             paths = self._read_paths
-            reader = self._reader = paths, self.decoder(paths)
+            reader = self._reader = paths, self._arriving(paths)
         paths, decoder = reader
         stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
@@ -225,6 +228,14 @@ class Records:
                 raise ClientError(f"topic {self.name} takes one message with each k")
             found = [check_explicit_key(key) for key in explicit_keys]
         return CheckedMessages(stored, found, columns)
+
+    def _arriving(self, paths: tuple[Path, ...]) -> Decoder:
+        """The decoder of what is published: with a Schema it takes only what fits."""
+        decoder = self.decoder(paths)
+        declared = self.definition.schema if isinstance(self.definition, Topic) else ()
+        if not declared:
+            return decoder
+        return JudgingDecoder(decoder, _declared(self.message_type, declared))
 
     def _key_mistake(self) -> ClientError:
         if self.keys:
@@ -425,6 +436,12 @@ class Records:
             return identity
         slot = self.table.slots.get(identity)
         return str(sow_key(self.domain, identity)) if slot is None else self.table.sow_key(slot)
+
+
+@lru_cache(maxsize=SCHEMAS_MAX)
+def _declared(kind: MessageType, declared: tuple[Declared, ...]) -> DeclaredFields:
+    """What a Schema declares, shared by the topics of a pattern."""
+    return DeclaredFields(kind, declared)
 
 
 @lru_cache(maxsize=PATHS_MAX)

@@ -136,3 +136,25 @@ def test_a_frame_that_one_client_may_not_hold_is_warned_of(instance, only):
     wide = instance("<Limits><FrameSize>128MB</FrameSize></Limits>")
     assert wide.configuration is not None
     assert "larger ones are never taken; raise RequestMemory to four times FrameSize" in only(wide)
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [
+        ('<Field type="int64">/a</Field>', "/a is declared already in line 1"),
+        ('<Field type="int64">/a/b</Field>', "/a/b is a field of /a, which is declared string"),
+    ],
+)
+def test_a_field_has_one_type(sow, only, other, word):
+    schema = f'<Schema><Field type="string">/a</Field>{other}</Schema>'
+    assert word in only(sow(topic("a", more=schema)))
+
+
+def test_what_lies_in_a_field_that_is_json_may_have_a_type(sow):
+    schema = '<Schema><Field type="json">/a</Field><Field type="int64">/a/b</Field></Schema>'
+    assert not sow(topic("a", more=schema)).findings
+
+
+def test_messages_without_fields_have_no_schema(sow, only):
+    schema = '<Schema><Field type="string">/a</Field></Schema>'
+    assert "have no fields" in only(sow(topic("a", "binary", schema)))

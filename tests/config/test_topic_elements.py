@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config.topic_elements import BACK_PRESSURE_ELEMENTS, CONFLATED_TOPIC, TOPIC
-from sow.definitions import Merge
+from sow.definitions import Declared, Merge
 
 KEYS = "<Key>/id</Key><Key>/side</Key>"
 
@@ -84,3 +84,26 @@ def test_a_word_that_is_none_of_the_choices_is_told_all_of_them(orders, only, wo
 def test_old_names_of_both_kinds_are_understood():
     assert TOPIC.names == ("Topic", "TopicDefinition")
     assert CONFLATED_TOPIC.names == ("ConflatedTopic", "ReplicaDefinition")
+
+
+def test_a_schema_says_the_types_of_fields(orders):
+    (topic,) = orders(
+        '<Schema><Field type="decimal( 9, 2 )">/px</Field><Field type="date">$.a.b</Field></Schema>'
+    ).configuration.topics
+    assert topic.schema == (Declared("/px", "decimal(9,2)"), Declared("/a/b", "date"))
+
+
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [
+        ("<Field>/a</Field>", 'Field: has no type; write <Field type="…">'),
+        ('<Field type="int">/a</Field>', "did you mean int64?"),
+        ('<Field type="decimal(50,2)">/a</Field>', "1 to 38 digits"),
+        ('<Field type="int64">a</Field>', "is not a path"),
+        ('<Field type="int64">/a[0]</Field>', "as json"),
+        ('<Field type="int64"/>', "has no Path"),
+        ("", "Schema: has no Field"),
+    ],
+)
+def test_a_slip_in_a_schema_is_told_what_to_write(orders, only, field, word):
+    assert word in only(orders(f"<Schema>{field}</Schema>"))

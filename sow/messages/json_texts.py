@@ -1,0 +1,62 @@
+"""The JSON texts of fields: numbers with all digits that they were written with.
+
+What decodes a number has decided on a type for it. Where that is to be seen yet, or where the text
+itself is the value, fields are read as the texts that stand in the message.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+Texts = list[bytes | None]
+"""The JSON texts of a field's values; None where it is absent."""
+
+JSON_NULL = b"null"
+NO_TEXT = msgspec.Raw(b"")
+members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+"""The texts of a document's fields, by name."""
+
+
+class FieldTexts:
+    """Reads the texts of some fields, the outermost ones, out of documents known to be good."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._decode = None
+        # A name that would have to be escaped cannot be one of a struct.
+        if all(name.isprintable() and not set(name) & set('"\\') for name in names):
+            fields = [(f"f{at}", msgspec.Raw, NO_TEXT) for at in range(len(names))]
+            rename = {f"f{at}": name for at, name in enumerate(names)}
+            row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
+            self._decode = msgspec.json.Decoder(row).decode
+
+    def __call__(self, bodies: Sequence[bytes]) -> list[Texts]:
+        """For each name the texts, one for each body; absent ones are None, nulls texts."""
+        if self._decode is None:
+            documents = list(map(members, bodies))
+            return [
+                [bytes(one[name]) if name in one else None for one in documents]
+                for name in self.names
+            ]
+        rows = list(map(self._decode, bodies))
+        found: list[Texts] = []
+        for at in range(len(self.names)):
+            field = f"f{at}"
+            texts = [getattr(row, field) for row in rows]
+            found.append([None if text is NO_TEXT else bytes(text) for text in texts])
+        return found
+
+
+def text_within(text: bytes | None, names: Sequence[str]) -> bytes | None:
+    """The text of a field of a field: `names` are followed through objects.
+
+    An array on the way is what is found: which of its values would be meant is not said.
+    """
+    for name in names:
+        if text is None or text[:1] == b"[":
+            return text
+        if text[:1] != b"{":
+            return None
+        found = members(text).get(name)
+        text = None if found is None else bytes(found)
+    return text

@@ -1,0 +1,155 @@
+"""The types that a `<Schema>` may declare, and which values are of each.
+
+Values are judged by their JSON texts, so that a number is what was written and not what a double
+makes of it. A value is of a type if the type holds it exactly; nothing is rounded or converted, but
+that a time is a moment, however it is written. NULL is of every type.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+
+import msgspec
+
+from sow.errors import ClientError, shown
+from sow.messages.numbers import NUMBER_TEXT, fits_decimal, fits_double, fits_int64
+from sow.suggest import nearest
+
+DECIMAL_DIGITS_MAX = 38
+"""What 128 bits hold: Arrow's and Spark's decimals have no more."""
+DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)", re.ASCII)
+TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,6})0*)?(Z|z|[+-]\d\d:?\d\d)?", re.ASCII
+)
+DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // (datetime.resolution)
+LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // (datetime.resolution)
+"""The years 1 to 9999, which is what every program shows that reads such times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A declared type: its name, what a value of it is, and whether a JSON text is one.
+
+    `precision` and `scale` are those of a decimal.
+    """
+
+    name: str
+    about: str
+    fits: Callable[[bytes], bool] = field(compare=False)
+    precision: int = 0
+    scale: int = 0
+
+
+def text_of(text: bytes) -> str | None:
+    """The text that a JSON text is; None if it is another value."""
+    return msgspec.json.decode(text, type=str) if text[:1] == b'"' else None
+
+
+def moment_us(text: bytes) -> int | None:
+    """The microseconds since 1970 (UTC) that a value says; None if it is no time.
+
+    A whole number is just that; a text is a date and time of ISO 8601, in UTC unless it names
+    another offset.
+    """
+    if fits_int64(text):
+        time_us = int(text)
+        return time_us if FIRST_US <= time_us <= LAST_US else None
+    found = TIME.fullmatch(text_of(text) or "")
+    if found is None:
+        return None
+    base, fraction, zone = found.groups()
+    try:
+        time = datetime.fromisoformat(base + (zone or "Z").upper())
+    except ValueError:
+        return None
+    try:
+        time_us = (time - EPOCH) // datetime.resolution
+    except OverflowError:
+        return None
+    time_us += int((fraction or "").ljust(6, "0"))
+    return time_us if FIRST_US <= time_us <= LAST_US else None
+
+
+def day_of(text: bytes) -> date | None:
+    """The day that a text says, as 2025-01-31; None if it says none."""
+    found = text_of(text) or ""
+    if not DATE.fullmatch(found):
+        return None
+    try:
+        return date.fromisoformat(found)
+    except ValueError:
+        return None
+
+
+def _is_number(text: bytes) -> bool:
+    return NUMBER_TEXT.match(text) is not None
+
+
+VALUE_TYPES = {
+    one.name: one
+    for one in (
+        ValueType("int64", "a whole number of 64 bits, written without a fraction", fits_int64),
+        ValueType(
+            "float64",
+            "a number that a double holds exactly",
+            lambda text: _is_number(text) and fits_double(text),
+        ),
+        ValueType("string", "a text", lambda text: text[:1] == b'"'),
+        ValueType("bool", "true or false", lambda text: text in (b"true", b"false")),
+        ValueType(
+            "timestamp",
+            "a date and time such as 2025-01-31T09:30:00.000001Z, or microseconds since 1970",
+            lambda text: moment_us(text) is not None,
+        ),
+        ValueType("date", "a day such as 2025-01-31", lambda text: day_of(text) is not None),
+        ValueType("json", "any value", lambda _text: True),
+    )
+}
+"""All but decimals, of which there is one for each precision and scale."""
+
+
+def value_type(text: str) -> ValueType:
+    """The type of a name such as ``int64`` or ``decimal(18,4)``; raises ClientError."""
+    if text in VALUE_TYPES:
+        return VALUE_TYPES[text]
+    if found := DECIMAL.fullmatch(text):
+        return _decimal(int(found[1]), int(found[2] or 0))
+    known = [*VALUE_TYPES, "decimal(18,4)"]
+    meant = nearest(text, known)
+    raise ClientError(
+        f"{shown(text)} is no type of a field; "
+        + (f"did you mean {meant}?" if meant else f"write one of {', '.join(known)}")
+    )
+
+
+def _decimal(precision: int, scale: int) -> ValueType:
+    if not 1 <= precision <= DECIMAL_DIGITS_MAX or scale > precision:
+        raise ClientError(
+            f"decimal({precision},{scale}) is no type of a field; write decimal(p,s) with 1 to "
+            f"{DECIMAL_DIGITS_MAX} digits in all, of which at most all stand behind the point"
+        )
+    return ValueType(
+        f"decimal({precision},{scale})",
+        f"a number of at most {precision} digits, {scale} of them behind the point",
+        lambda text: _is_number(text) and fits_decimal(text, precision, scale),
+        precision,
+        scale,
+    )
+
+
+TEXTS = {"Y": b"true", "N": b"false", "true": b"true", "false": b"false"}
+
+
+def from_text(text: str, kind: ValueType) -> bytes | None:
+    """The JSON text of what a bare text says where a type is wanted: of messages and tables that
+    have nothing but texts. None if it says no value of the type."""
+    encoded = text.encode()
+    if kind.name == "bool":
+        return TEXTS.get(text)
+    wants_text = kind.name in ("string", "json", "date")
+    is_number = not wants_text and NUMBER_TEXT.match(encoded)
+    quoted = encoded if is_number else msgspec.json.encode(text)
+    return quoted if kind.fits(quoted) else None

@@ -1,0 +1,52 @@
+"""Fields are read as the texts that stand in the message, with all their digits."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.messages.json_texts import FieldTexts, text_within
+
+NAMES = st.sampled_from(["a", "b", "ä", 'quote"d', "line\nbreak", "f0", ""])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(
+    st.lists(st.dictionaries(NAMES, VALUES), max_size=4), st.lists(NAMES, unique=True, min_size=1)
+)
+def test_each_field_has_the_text_of_its_value_or_none(documents, names):
+    found = FieldTexts(names)([json.dumps(document).encode() for document in documents])
+    for name, texts in zip(names, found, strict=True):
+        for document, text in zip(documents, texts, strict=True):
+            if name in document:
+                assert json.loads(text) == document[name]
+            else:
+                assert text is None
+
+
+def test_digits_stay_as_they_were_written():
+    bodies = [b'{"a": 1.50 , "b":1e2}', b'{"a":123456789012345678901234567890}', b'{"a":null}']
+    assert FieldTexts(["a"])(bodies) == [[b"1.50", b"123456789012345678901234567890", b"null"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["b", "c"], b"1.0"),
+        (["b"], b'{"c": 1.0}'),
+        (["b", "c", "d"], None),
+        (["x", "c"], None),
+        (["l", "c"], b"[1]"),
+    ],
+)
+def test_what_lies_within_is_found_and_arrays_are_not_looked_into(names, text):
+    assert text_within(b'{"b": {"c": 1.0}, "l": [1]}', names) == text
+
+
+def test_what_is_not_there_has_nothing_within():
+    assert text_within(None, ["a"]) is None
