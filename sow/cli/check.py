@@ -10,6 +10,7 @@ import orjson
 from sow.cli.options import json_option, variables_option
 from sow.cli.report import counted
 from sow.config import Finding, Loaded, load
+from sow.config.findings import file_of
 from sow.pipelines import Pipeline
 
 
@@ -47,7 +48,13 @@ def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loade
     with spark_java() as jvm:
         found = problems(jvm, [one.sql or "" for one in asked])
     errors = [
-        Finding(config, one.line, "SQL", "error", f"pipeline {one.name}: {said}")
+        Finding(
+            file_of(one.line) or config,
+            one.line,
+            "SQL",
+            "error",
+            f"pipeline {one.name}: {said}",
+        )
         for one, said in zip(asked, found, strict=True)
         if said
     ]

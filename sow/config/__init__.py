@@ -1,20 +1,24 @@
 """config.xml: read, checked and turned into the plain data of `sow.definitions`.
 
-Text becomes nodes (`document`), nodes become sections by the table of elements (`structure`,
-`elements`), the rules say what must agree (`rules`), and sections become dataclasses (`build`).
+Text becomes nodes (`document`), those of other files come in (`includes`), nodes become sections
+by the table of elements (`structure`, `elements`), the rules say what must agree (`rules`), and
+sections become dataclasses (`build`).
 Every mistake of a file is found at once, each with its line and what to write instead. The
 process's environment is not read here: a caller passes `environment`.
 """
 
+import os
 import os.path
+import stat
 from collections.abc import Mapping
 
 from sow.config.build import build
 from sow.config.document import DOCUMENT_BYTES_MAX, parse_document
 from sow.config.exposure import exposed, exposure
 from sow.config.findings import Finding, Findings, Loaded, Severity
+from sow.config.includes import Reader, include
 from sow.config.rules import check
-from sow.config.structure import read_root
+from sow.config.structure import Section, read_root
 from sow.config.variables import Variables
 from sow.definitions import Configuration
 from sow.errors import ConfigError
@@ -24,27 +28,54 @@ __all__ = ["Finding", "Loaded", "Severity", "exposed", "load", "loads", "require
 NONE: Mapping[str, str] = {}
 
 
+def read_file(path: str, bytes_max: int) -> bytes:
+    """The first `bytes_max` bytes of a file; raises OSError.
+
+    What is no file is refused: to open a pipe would wait for someone to write into it.
+    """
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "it is no regular file")
+        return file.read(bytes_max) or b""
+
+
 def loads(
     text: str | bytes,
     file: str = "config.xml",
     variables: Mapping[str, str] = NONE,
     environment: Mapping[str, str] = NONE,
+    read: Reader = read_file,
 ) -> Loaded:
     """Read a configuration from `text`; `file` is what findings call it.
 
-    `${NAME}` is looked up in `variables`, then in `environment`.
+    `${NAME}` is looked up in `variables`, then in `environment`. Files that are included are got
+    by `read`, by paths relative to `file`.
     """
     findings = Findings(file)
     configuration = exposing = None
-    node = parse_document(text, findings)
-    if node is not None:
-        root = read_root(node, Variables(file, variables, environment), findings)
-        if root is not None:
-            check(root, findings)
-            if not findings.has_errors():
-                configuration = build(root, os.path.dirname(file))
-                exposing = exposure(configuration, file, root.line_of("Listen"))
+    root = _root(text, Variables(file, variables, environment), findings, read)
+    if root is not None:
+        check(root, findings)
+        if not findings.has_errors():
+            configuration = build(root, os.path.dirname(file))
+            exposing = exposure(configuration, root.line_of("Listen"))
     return Loaded(configuration, findings.in_order(), exposing)
+
+
+def _root(
+    text: str | bytes, variables: Variables, findings: Findings, read: Reader
+) -> Section | None:
+    """The document with all that it includes; None, with a finding, where not all of it is there:
+    what is missing could not be told from what stands in a file that was not read."""
+    node = parse_document(text, findings.file, findings)
+    if node is None:
+        return None
+    node = include(node, len(text), variables, findings, read)
+    return None if findings.has_errors() else read_root(node, variables, findings)
 
 
 def load(

@@ -1,6 +1,6 @@
 """The rules of patterns, of topics that retain nothing, and of what a full queue may do."""
 
-from sow.config.findings import Findings
+from sow.config.findings import Findings, at
 from sow.config.structure import Section
 from sow.errors import ClientError
 from sow.expressions.patterns import Search
@@ -28,10 +28,12 @@ def _exact_names_first(root: Section, findings: Findings) -> None:
         elif topic.element.name == "Topic" and (name := topic.text("name")):
             for other, matches in patterns:
                 if matches(name):
+                    line, tag = topic.place("Name")
                     findings.error(
-                        *topic.place("Name"),
-                        f"{name!r} is matched by the Pattern of {other.text('name')!r} in line "
-                        f"{other.line_of('Pattern')}, which stands above it",
+                        line,
+                        tag,
+                        f"{name!r} is matched by the Pattern of {other.text('name')!r} in "
+                        f"{at(other.line_of('Pattern'), line)}, which stands above it",
                         f"move {name!r} above {other.text('name')!r}",
                     )
 
@@ -47,11 +49,12 @@ def _distinct_copies(root: Section, findings: Findings) -> None:
         copies = formats[topic.text("name")] = source, text.replace("%n", below)
         other = taken.setdefault(copies, topic)
         if other.text("name") != topic.text("name"):
+            line = topic.line_of("TopicFormat")
             findings.error(
-                topic.line_of("TopicFormat"),
+                line,
                 "TopicFormat",
-                f"gives the copies of {source!r} the names that {other.text('name')!r} in line "
-                f"{other.line} gives them: {copies[1]}",
+                f"gives the copies of {source!r} the names that {other.text('name')!r} in "
+                f"{at(other.line, line)} gives them: {copies[1]}",
                 "write another one, such as %n-D",
             )
 

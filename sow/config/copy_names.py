@@ -8,7 +8,7 @@ meet is not warned about, and works all the same.
 
 import re
 
-from sow.config.findings import Findings
+from sow.config.findings import Findings, at
 from sow.config.structure import Section
 from sow.errors import ClientError
 from sow.expressions.patterns import Search
@@ -64,12 +64,13 @@ def _patterns_that_match(
     copy = copy_name(text, name)
     for other, takes in patterns.values():
         if takes(copy):
+            line = topic.line_of("TopicFormat")
             findings.warning(
-                topic.line_of("TopicFormat"),
+                line,
                 "TopicFormat",
                 f"a copy such as {copy!r} has a name that the Pattern of {other.text('name')!r} in "
-                f"line {other.line_of('Pattern')} matches: it belongs to the copy, and publishing "
-                "to it is refused",
+                f"{at(other.line_of('Pattern'), line)} matches: it belongs to the copy, and "
+                "publishing to it is refused",
                 f"publish to names such as {name!r}, or let the Pattern leave the copies out",
             )
 
@@ -88,10 +89,11 @@ def _exact_name(
         name = other.text("name")
         copied = copied_from(text, name)
         if copied is not None and patterns[source][1](copied):
+            line = topic.line_of("TopicFormat")
             findings.warning(
-                topic.line_of("TopicFormat"),
+                line,
                 "TopicFormat",
-                f"the copy of {copied!r} would be called as {name!r} in line {other.line} is: "
+                f"the copy of {copied!r} would be called as {name!r} in {at(other.line, line)} is: "
                 f"publishing to {copied!r} is refused",
                 "write another TopicFormat, or give the topic another name",
             )

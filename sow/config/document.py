@@ -10,12 +10,14 @@ from typing import cast
 
 from lxml import etree
 
-from sow.config.findings import Findings
+from sow.config.findings import FileLine, Findings
 
 DOCUMENT_BYTES_MAX = 5 * 1024**2
 """Thousands of topics with everything written out; the whole tree is held while it is checked."""
 # The deepest element that means anything stands four below the root.
 DEPTH_MAX = 32
+# How libxml2 complains about a second element beside the first.
+EXTRA = re.compile(r"Extra content")
 # How libxml2 complains about a bare < or & in a filter.
 UNESCAPED = re.compile(r"StartTag|EntityRef|CharRef|Entity|invalid element name")
 
@@ -25,18 +27,18 @@ class XmlElement:
     """An element: its tag, line, own text (as written), attributes and child elements."""
 
     tag: str
-    line: int
+    line: FileLine
     text: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
     children: list["XmlElement"] = field(default_factory=list)
 
 
-def parse_document(text: str | bytes, findings: Findings) -> XmlElement | None:
-    """The root of a document; None, with a finding, when it is not one we read."""
+def parse_document(text: str | bytes, file: str, findings: Findings) -> XmlElement | None:
+    """The root of the document in `file`; None, with a finding, when it is not one we read."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(data) > DOCUMENT_BYTES_MAX:
         findings.error(
-            1,
+            FileLine(1, file),
             "document",
             f"is larger than {DOCUMENT_BYTES_MAX // 1024**2} MiB",
             "split what it configures over several servers",
@@ -46,18 +48,18 @@ def parse_document(text: str | bytes, findings: Findings) -> XmlElement | None:
         root = etree.fromstring(data, _parser("utf-8" if isinstance(text, str) else None))
     except etree.XMLSyntaxError as error:
         if b"<!DOCTYPE" in data:
-            _refuse_doctype(findings)
-        _report(error, findings)
+            _refuse_doctype(file, findings)
+        _report(error, file, findings)
         return None
     if root.getroottree().docinfo.internalDTD is not None:
-        _refuse_doctype(findings)
+        _refuse_doctype(file, findings)
         return None
-    return _to_node(root, findings)
+    return _to_node(root, file, findings)
 
 
-def _refuse_doctype(findings: Findings) -> None:
+def _refuse_doctype(file: str, findings: Findings) -> None:
     findings.error(
-        1,
+        FileLine(1, file),
         "DOCTYPE",
         "a document type, with its entities and external files, is refused",
         "remove the DOCTYPE and write values out, or use ${NAME} variables",
@@ -78,23 +80,26 @@ def _parser(encoding: str | None) -> etree.XMLParser:
     )
 
 
-def _report(error: etree.XMLSyntaxError, findings: Findings) -> None:
+def _report(error: etree.XMLSyntaxError, file: str, findings: Findings) -> None:
     line, column = error.position
     # The message ends in its place, which is reported separately, or in advice for programmers.
     message = re.sub(r",? (line \d+, column|use XML_|see xml).*", "", str(error.msg), flags=re.S)
     instead = f"correct the XML at column {column}"
     if UNESCAPED.search(message):
         instead += "; in a value write &lt; for < and &amp; for &, or use <![CDATA[…]]>"
-    findings.error(line or 1, "document", f"not well-formed XML: {message}", instead)
+    if EXTRA.search(message):
+        instead += "; a file has one element around all that is in it"
+    place = FileLine(line or 1, file)
+    findings.error(place, "document", f"not well-formed XML: {message}", instead)
 
 
-def _to_node(root: etree._Element, findings: Findings) -> XmlElement | None:
+def _to_node(root: etree._Element, file: str, findings: Findings) -> XmlElement | None:
     """Copy the tree, without recursion: its depth is not ours to choose."""
-    top = XmlElement("", 0)
+    top = XmlElement("", FileLine(0, file))
     pending = [(root, top, 1)]
     while pending:
         element, parent, depth = pending.pop()
-        line = cast("int | None", element.sourceline) or 1
+        line = FileLine(cast("int | None", element.sourceline) or 1, file)
         if depth > DEPTH_MAX:
             findings.error(line, str(element.tag), "is nested too deeply", "remove it")
             return None

@@ -56,9 +56,12 @@ class Element:
             yield from child.walk(below)
 
 
-def later(*names: str) -> tuple[Element, ...]:
-    """Elements that are planned and not built yet: refused by name."""
-    return tuple(Element(name=name, status="not yet") for name in names)
+def later(*names: str, **instead: str) -> tuple[Element, ...]:
+    """Elements that are planned and not built yet: refused by name, with what to do instead."""
+    advice = dict.fromkeys(names, "remove it") | instead
+    return tuple(
+        Element(name=name, status="not yet", about=about) for name, about in advice.items()
+    )
 
 
 def unused(*names: str) -> tuple[Element, ...]:

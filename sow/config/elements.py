@@ -298,8 +298,13 @@ FOREIGN = foreign(
     ConfigCycleDetectionThreshold="",
 )
 
-# Stands in any section of an AMPS file.
-INCLUDE = Element(name="Include", status="not yet")
+# Stands in any section, and is gone before elements are looked up (`sow.config.includes`).
+INCLUDE = Element(
+    name="Include",
+    kind=kinds.TEXT,
+    repeated=True,
+    about="The path of another file, relative to this one, whose element takes its place.",
+)
 
 ROOT = Element(
     name="AMPSConfig",

@@ -5,7 +5,7 @@ network that is closed by other means. So it does not keep a file from being rea
 with the address that is then in force, asks `exposed` and refuses or warns.
 """
 
-from sow.config.findings import Finding
+from sow.config.findings import FileLine, Finding
 from sow.definitions import Configuration
 from sow.hosts import is_loopback
 
@@ -22,7 +22,7 @@ def exposed(host: str) -> tuple[str, str] | None:
     )
 
 
-def exposure(configuration: Configuration, file: str, line: int) -> Finding | None:
+def exposure(configuration: Configuration, line: FileLine) -> Finding | None:
     """What is wrong with the address in a file, at the line of its Listen."""
     wrong = exposed(configuration.host)
-    return Finding(file, line, "Listen", "error", *wrong) if wrong else None
+    return Finding(line.file, int(line), "Listen", "error", *wrong) if wrong else None

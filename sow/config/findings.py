@@ -4,7 +4,7 @@
 knows the place turns it into a `Finding`. Nothing here knows what an element means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,35 @@ class MistakeError(Exception):
         self.message = message
         self.instead = instead
         self.position = position
+
+
+class FileLine(int):
+    """The number of a line that knows its file, as findings call it, since a configuration may be
+    several files."""
+
+    file: str
+
+    def __new__(cls, number: int, file: str = "") -> "FileLine":
+        """The line `number` of `file`."""
+        line = super().__new__(cls, number)
+        line.file = file
+        return line
+
+    def below(self, lines: int) -> "FileLine":
+        """The line so many `lines` further down."""
+        return FileLine(self + lines, self.file)
+
+
+def file_of(line: int) -> str:
+    """The file of a line; empty where only a number is known."""
+    return line.file if isinstance(line, FileLine) else ""
+
+
+def at(other: int, seen_from: int) -> str:
+    """What `other` is called in a finding about the line `seen_from`: its file is named where it is
+    another one."""
+    place = file_of(other)
+    return f"line {other}" if place == file_of(seen_from) else f"line {other} of {place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +100,13 @@ class Loaded:
         """The same with `exposure` among the findings, as for a file that is not to be run so."""
         if self.exposure is None:
             return self
-        findings = sorted((*self.findings, self.exposure), key=lambda finding: finding.line)
-        return Loaded(None, tuple(findings))
+        return Loaded(None, in_order((*self.findings, self.exposure)))
 
     def with_errors(self, errors: Sequence[Finding]) -> "Loaded":
         """The same with what somebody else has found wrong."""
         if not errors:
             return self
-        findings = sorted((*self.findings, *errors), key=lambda finding: finding.line)
-        return Loaded(None, tuple(findings))
+        return Loaded(None, in_order((*self.findings, *errors)))
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -92,8 +119,13 @@ class Loaded:
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
 
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings file by file, and by line in each."""
+    return tuple(sorted(findings, key=lambda finding: (finding.file, finding.line)))
+
+
 class Findings:
-    """Collects the findings of one file."""
+    """Collects the findings of one configuration; `file` is the one that may include others."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -101,19 +133,23 @@ class Findings:
 
     def error(self, line: int, element: str, message: str, instead: str = "") -> None:
         """Something the server cannot start with."""
-        self._found.append(Finding(self.file, line, element, "error", message, instead))
+        self._add(line, element, "error", message, instead)
 
     def warning(self, line: int, element: str, message: str, instead: str = "") -> None:
         """Something that will not do what its writer may expect."""
-        self._found.append(Finding(self.file, line, element, "warning", message, instead))
+        self._add(line, element, "warning", message, instead)
+
+    def _add(self, line: int, element: str, severity: Severity, message: str, instead: str) -> None:
+        file = file_of(line) or self.file
+        self._found.append(Finding(file, int(line), element, severity, message, instead))
 
     def has_errors(self) -> bool:
         """Whether the file is unusable."""
         return any(finding.severity == "error" for finding in self._found)
 
     def in_order(self) -> tuple[Finding, ...]:
-        """Everything found, by line."""
-        return tuple(sorted(self._found, key=lambda finding: finding.line))
+        """Everything found, by file and line."""
+        return in_order(self._found)
 
 
 def halves(detail: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ does not know. Of settings it is known where they belong.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from sow.config.findings import Findings
+from sow.config.findings import Findings, at
 from sow.config.structure import Section
 from sow.source_options import NAMES, READS, USES, Use, misuse, plain
 from sow.suggest import nearest
@@ -89,6 +89,6 @@ def _once(
     for one in given:
         name = one.text("name")
         if same(name) in lines:
-            message = f"{name} is given in line {lines[same(name)]} already"
+            message = f"{name} is given in {at(lines[same(name)], one.line)} already"
             findings.error(one.line, element, message, "remove one of them")
         lines.setdefault(same(name), one.line)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sow.config.findings import Findings
+from sow.config.findings import Findings, at
 from sow.config.logged import definition_of
 from sow.config.pipeline_options import check_options, check_settings
 from sow.config.pipeline_views import check_views
@@ -38,7 +38,7 @@ def check_pipelines(root: Section, findings: Findings) -> None:
     for pipeline in root.sections("pipelines"):
         name, line = pipeline.text("name"), pipeline.line_of("Name")
         if name in lines:
-            message = f"the name {name!r} is already used in line {lines[name]}"
+            message = f"the name {name!r} is already used in {at(lines[name], line)}"
             findings.error(line, "Name", message, "choose another one")
         lines.setdefault(name, line)
         _checkpoint(pipeline, checkpoints, findings)
@@ -85,7 +85,7 @@ def _checkpoint(pipeline: Section, known: dict[str, int], findings: Findings) ->
         findings.error(
             line,
             "Checkpoint",
-            f"{path} is that of the pipeline in line {known[path]}",
+            f"{path} is that of the pipeline in {at(known[path], line)}",
             "give each pipeline one of its own",
         )
     if path:

@@ -4,7 +4,7 @@ Spark compares names without case, so `Orders` and `orders` are one. What the SQ
 is Spark's business.
 """
 
-from sow.config.findings import Findings
+from sow.config.findings import Findings, at
 from sow.config.sql import problem
 from sow.config.structure import Section
 from sow.pipelines import SOURCE_VIEW
@@ -45,7 +45,7 @@ def _named(sections: list[Section], findings: Findings) -> list[str]:
         views.append(name)
         if name.lower() in lines:
             kind, line = section.element.name, lines[name.lower()]
-            wrong = f"is the view {name}, as what stands in line {line} is already"
+            wrong = f"is the view {name}, as what stands in {at(line, section.line)} is already"
             findings.error(
                 section.line, kind, wrong, f'give it a name of its own: <{kind} name="…">'
             )

@@ -10,7 +10,7 @@ from sow.budget import SHARE
 from sow.config.conflation_rules import check_conflation
 from sow.config.copy_names import check_copy_names
 from sow.config.files import check_files
-from sow.config.findings import Findings, halves
+from sow.config.findings import Findings, at, halves
 from sow.config.logged import check_logged_topics
 from sow.config.pipeline_rules import check_pipelines
 from sow.config.structure import Section
@@ -49,8 +49,10 @@ def _variants(root: Section, findings: Findings) -> dict[str, MessageTypeOptions
     for section in root.sections("message_types"):
         name, module = section.text("name"), section.text("module")
         if name in variants:
-            message = f"the message type {name!r} is already defined in line {variants[name].line}"
-            findings.error(section.line_of("Name"), "Name", message, "give it another name")
+            line = section.line_of("Name")
+            other = at(variants[name].line, line)
+            message = f"the message type {name!r} is already defined in {other}"
+            findings.error(line, "Name", message, "give it another name")
         elif name and module:
             variants[name] = MessageTypeOptions(name, module, line=section.line)
             _module(section, variants[name], findings)
@@ -79,7 +81,7 @@ def _unique_names(root: Section, findings: Findings) -> None:
         element = "Name" if "Name" in topic.lines else "TopicFormat"
         name, (line, tag) = topic.text("name"), topic.place(element)
         if name and name in lines:
-            message = f"the name {name!r} is already used in line {lines[name]}"
+            message = f"the name {name!r} is already used in {at(lines[name], line)}"
             instead = "names are unique over all message types: "
             instead += "choose another one" if element == "Name" else "add a <Name>"
             findings.error(line, tag, message, instead)

@@ -11,7 +11,7 @@ from typing import cast
 from sow.config.document import XmlElement
 from sow.config.element import Element
 from sow.config.elements import INCLUDE, ROOT
-from sow.config.findings import Findings, MistakeError
+from sow.config.findings import FileLine, Findings, MistakeError, at
 from sow.config.variables import Variables
 from sow.suggest import nearest
 
@@ -28,9 +28,9 @@ class Section:
 
     element: Element
     tag: str
-    line: int
+    line: FileLine
     values: dict[str, object] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, FileLine] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     refused: list[XmlElement] = field(default_factory=list)
 
@@ -46,11 +46,11 @@ class Section:
         """The objects of a repeated section."""
         return cast("list[Section]", self.values.get(name, []))
 
-    def line_of(self, name: str) -> int:
+    def line_of(self, name: str) -> FileLine:
         """The line of the element `name`, or of the section where it is absent."""
         return self.lines.get(name, self.line)
 
-    def place(self, name: str) -> tuple[int, str]:
+    def place(self, name: str) -> tuple[FileLine, str]:
         """The line of the element `name` and what it is called there; the section's if absent."""
         return self.line_of(name), self.tags.get(name, self.tag)
 
@@ -88,13 +88,13 @@ class _SectionReader:
 
     def read(self, section: Section, node: XmlElement, element: Element) -> None:
         """Read the children of `node`, which `element` describes, into `section`."""
-        first: dict[str, int] = {}
+        first: dict[str, FileLine] = {}
         for name, child in self._children(node, element):
-            known = INCLUDE if name == INCLUDE.name else element.child(name)
+            known = element.child(name)
             if known is None:
                 self._unknown(child, node, element)
             elif known.name in first and not known.repeated and known.status == "implemented":
-                message = f"is given twice, first in line {first[known.name]}"
+                message = f"is given twice, first in {at(first[known.name], child.line)}"
                 self._findings.error(child.line, child.tag, message, "remove one of them")
             else:
                 first.setdefault(known.name, child.line)
@@ -142,7 +142,7 @@ class _SectionReader:
             case "not yet":
                 section.refused.append(node)
                 message = f"{node.tag} is not available yet"
-                self._findings.error(node.line, node.tag, message, "remove it")
+                self._findings.error(node.line, node.tag, message, element.about)
             case "no effect":
                 message = "has no effect here, since the server sizes its storage by itself"
                 self._findings.warning(node.line, node.tag, message, "it can be removed")
@@ -189,7 +189,8 @@ class _SectionReader:
         except MistakeError as mistake:
             # An expression over several lines breaks on the line of its mistake.
             before = node.text[: len(node.text) - len(node.text.lstrip())]
-            line += (before + text[: mistake.position]).count("\n") if mistake.position else 0
+            if mistake.position:
+                line = line.below((before + text[: mistake.position]).count("\n"))
             self._findings.error(line, node.tag, mistake.message, mistake.instead)
 
     def _unknown_attribute(self, node: XmlElement, name: str, known: list[str]) -> None:
@@ -201,7 +202,7 @@ class _SectionReader:
         self._findings.error(node.line, node.tag, message, instead)
 
     def _unknown(self, node: XmlElement, parent: XmlElement, element: Element) -> None:
-        known = [name for child in element.children for name in child.names]
+        known = [name for child in (*element.children, INCLUDE) for name in child.names]
         homes = [place for place, other in ROOT.walk() if place and node.tag == other.name]
         if meant := nearest(node.tag, known):
             instead = f"did you mean {meant}?"

@@ -261,7 +261,11 @@ TOPIC = Element(
         SCHEMA,
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
-        *later("History", "Preprocessing", "Enrichment", "KeyGenerator"),
+        *later(
+            History="remove it: a topic keeps what holds now, and what held before is in the log "
+            "alone, as far back as TransactionLog/RetentionAge says (as_of of POST /v1/snapshots)"
+        ),
+        *later("Preprocessing", "Enrichment", "KeyGenerator"),
         *later("RecoveryPoint"),
         *BACK_PRESSURE_ELEMENTS,
     ),

@@ -1,6 +1,6 @@
 """The rules of UnderlyingTopic: it exists, stands above its conflated topic, and agrees with it."""
 
-from sow.config.findings import Findings
+from sow.config.findings import Findings, at
 from sow.config.structure import Section
 from sow.pipelines import TRIGGER_US
 from sow.suggest import nearest
@@ -43,7 +43,7 @@ def _not_above(topic: Section, name: str, lines: dict[str, int], findings: Findi
         message = f"the topic {name!r} would conflate itself"
         instead = "name the topic that it copies, and give the copy another Name"
     elif name in lines:
-        message = f"the topic {name!r} is defined later, in line {lines[name]}"
+        message = f"the topic {name!r} is defined later, in {at(lines[name], line)}"
         instead = f"move {name!r} above {topic.text('name')!r}"
     else:
         meant = nearest(name, [other for other in lines if other != topic.text("name")])

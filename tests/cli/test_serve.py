@@ -129,6 +129,24 @@ def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
         assert process.wait(timeout=STOP_S_MAX) == 0
 
 
+def test_a_reload_sees_what_has_changed_in_an_included_file(command, tmp_path):
+    sow = "<ConflatedTopic><Name>c</Name><MessageType>json</MessageType>"
+    sow += "<UnderlyingTopic>orders</UnderlyingTopic><Interval>{}</Interval></ConflatedTopic>"
+    including = CONFIG.replace("</SOW>", "<Include>copies.xml</Include></SOW>")
+    (tmp_path / "config.xml").write_text(including)
+    (tmp_path / "copies.xml").write_text(sow.format("1s"))
+    with started(command) as (process, _):
+        (tmp_path / "copies.xml").write_text(sow.format("2s"))
+        process.send_signal(signal.SIGHUP)
+        said = process.stderr.readline()
+        assert said == "sow: reloaded: interval of c changed\n"
+        (tmp_path / "copies.xml").unlink()
+        process.send_signal(signal.SIGHUP)
+        said = process.stderr.readline()
+        assert said.startswith("sow: not reloaded: ")
+        assert "copies.xml' cannot be read: No such file or directory" in said
+
+
 def test_it_does_not_listen_beyond_loopback_unless_that_is_meant(command, tmp_path):
     config = tmp_path / "config.xml"
     for text, options, place in (

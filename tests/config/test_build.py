@@ -14,7 +14,7 @@ from sow.definitions import Configuration, JournalSettings
 def built():
     def build_text(inside, directory=""):
         findings = Findings("c.xml")
-        node = parse_document(f"<AMPSConfig><Name>x</Name>{inside}</AMPSConfig>", findings)
+        node = parse_document(f"<AMPSConfig><Name>x</Name>{inside}</AMPSConfig>", "c.xml", findings)
         root = read_root(node, Variables("c.xml", {}, {}), findings)
         assert findings.in_order() == ()
         return build(root, directory)

@@ -1,6 +1,8 @@
 """Findings: every mistake kept, in the order of the file, in one form of words."""
 
-from sow.config.findings import Finding, Findings, Loaded, halves
+import pickle
+
+from sow.config.findings import FileLine, Finding, Findings, Loaded, at, file_of, halves
 from sow.definitions import Configuration
 
 ERROR = Finding("c.xml", 7, "Name", "error", "is too long", "write a shorter one")
@@ -51,3 +53,29 @@ def test_a_detail_is_cut_where_the_advice_begins():
         "write a shorter one; or none",
     )
     assert halves("is too long") == ("is too long", "")
+
+
+def test_a_line_knows_its_file_and_is_its_number():
+    line = FileLine(7, "a.xml").below(2)
+    assert (line, line.file, f"{line}") == (9, "a.xml", "9")
+    again = pickle.loads(pickle.dumps(line))
+    assert (again, again.file) == (9, "a.xml")
+    assert [file_of(other) for other in (line, FileLine(1), 1)] == ["a.xml", "", ""]
+
+
+def test_another_line_is_named_with_its_file_where_that_is_another_one():
+    here, there = FileLine(7, "a.xml"), FileLine(3, "b.xml")
+    assert at(FileLine(3, "a.xml"), here) == "line 3"
+    assert at(there, here) == "line 3 of b.xml"
+
+
+def test_findings_of_several_files_stand_file_by_file():
+    findings = Findings("b.xml")
+    findings.error(FileLine(9, "a.xml"), "Name", "is odd")
+    findings.error(FileLine(2, "b.xml"), "Name", "is odd")
+    findings.warning(FileLine(3, "a.xml"), "Name", "is odd")
+    assert [found.place for found in findings.in_order()] == [
+        "a.xml:3: Name",
+        "a.xml:9: Name",
+        "b.xml:2: Name",
+    ]

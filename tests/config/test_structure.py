@@ -3,7 +3,9 @@ import pytest
 from sow.config import loads
 from sow.config.elements import ROOT
 
-NOT_YET = sorted({(place, e.name) for place, e in ROOT.walk() if e.status == "not yet"}, key=str)
+NOT_YET = sorted(
+    {(place, e.name, e.about) for place, e in ROOT.walk() if e.status == "not yet"}, key=str
+)
 NO_EFFECT = [(place, e.name) for place, e in ROOT.walk() if e.status == "no effect"]
 FOREIGN = [e.name for _, e in ROOT.walk() if e.status == "foreign"]
 
@@ -49,15 +51,20 @@ def test_an_element_like_no_other_is_told_what_may_stand_there(instance, only):
     assert "Sessions may contain QueueMaxMessages, QueueMaxBytes, " in text
 
 
-@pytest.mark.parametrize(("place", "name"), NOT_YET)
-def test_what_is_not_built_yet_is_refused_by_name(instance, place, name):
+@pytest.mark.parametrize(("place", "name", "instead"), NOT_YET)
+def test_what_is_not_built_yet_is_refused_by_name(instance, place, name, instead):
     loaded = instance(inside(place, f"<{name}><Any>thing</Any></{name}>"))
-    refusal = f"config.xml:1: {name}: {name} is not available yet; remove it"
+    refusal = f"config.xml:1: {name}: {name} is not available yet; {instead}"
     assert refusal in map(str, loaded.errors)
 
 
-def test_an_include_is_refused_by_name_wherever_it_stands(sow, only):
-    assert "Include is not available yet" in only(sow("<Include>more.xml</Include>"))
+def test_what_history_is_asked_for_is_said_to_be_in_the_log(orders, only):
+    text = only(orders("<History><Window>1d</Window><Granularity>1m</Granularity></History>"))
+    assert "in the log alone, as far back as TransactionLog/RetentionAge" in text
+
+
+def test_a_misspelt_include_is_answered_with_its_name(sow, only):
+    assert only(sow("<Inclued>a.xml</Inclued>")).endswith("did you mean Include?")
 
 
 @pytest.mark.parametrize(("place", "name"), NO_EFFECT)

@@ -1,0 +1,137 @@
+"""`<Include>`: what another file holds takes its place, before any element is looked up.
+
+Each file is a document by itself, with lines of its own in findings. Its element takes the place
+of the Include; where that is the element that the Include stands in, as in a file `<SOW>` that is
+included in `<SOW>`, what it holds does. Files that cannot be read, circles and what would grow
+without bounds are refused. How a file is read is handed in: nothing here touches a disk.
+"""
+
+import os.path
+from collections.abc import Callable
+from dataclasses import replace
+
+from sow.config.document import DOCUMENT_BYTES_MAX, XmlElement, parse_document
+from sow.config.elements import INCLUDE
+from sow.config.findings import Findings, MistakeError
+from sow.config.variables import Variables
+from sow.errors import shown
+
+DEPTH_MAX = 8
+"""Files in files. Whoever divides a configuration needs two or three levels; a circle that is made
+of links, of which every name is a new one, ends here."""
+FILES_MAX = 100
+"""Files of a configuration, each as often as it is included. One for each desk is well below it;
+files that include others several times each would be read 2^DEPTH_MAX times."""
+COMMENT = "comment"
+"""AMPS's attribute: whether its `--dump-config` marks where a file begins and ends."""
+
+Reader = Callable[[str, int], bytes]
+"""The first so many bytes of the file at a path; raises OSError."""
+
+
+def include(
+    document: XmlElement, size: int, variables: Variables, findings: Findings, read: Reader
+) -> XmlElement:
+    """The `document`, which has `size` bytes itself, with what it includes."""
+    room = DOCUMENT_BYTES_MAX - size
+    return _Includer(variables, findings, read, room).whole(document, (document.line.file,))
+
+
+class _Includer:
+    def __init__(
+        self, variables: Variables, findings: Findings, read: Reader, room_bytes: int
+    ) -> None:
+        self._variables = variables
+        self._findings = findings
+        self._read = read
+        self._room_bytes = room_bytes
+        self._files = 0
+
+    def whole(self, node: XmlElement, files: tuple[str, ...]) -> XmlElement:
+        """`node` with what is included below it; `files` are those around, the outermost first."""
+        children = []
+        for child in node.children:
+            if child.tag == INCLUDE.name:
+                children += self._contents(child, node, files)
+            else:
+                children.append(self.whole(child, files))
+        return replace(node, children=children)
+
+    def _contents(
+        self, node: XmlElement, parent: XmlElement, files: tuple[str, ...]
+    ) -> list[XmlElement]:
+        """What takes the place of an Include in `parent`; nothing, with a finding, if it cannot."""
+        if self._files > FILES_MAX:
+            return []  # has been said once
+        self._comment(node)
+        try:
+            path = self._path(node, files)
+            data = self._data(path)
+        except MistakeError as mistake:
+            self._findings.error(node.line, INCLUDE.name, mistake.message, mistake.instead)
+            return []
+        root = parse_document(data, path, self._findings)
+        if root is None:
+            return []
+        inside = (*files, path)
+        if root.tag == INCLUDE.name:
+            return self._contents(root, parent, inside)
+        root = self.whole(root, inside)
+        stands_for_parent = root.tag == parent.tag and not root.attributes and not root.text.strip()
+        return root.children if stands_for_parent else [root]
+
+    def _comment(self, node: XmlElement) -> None:
+        for name in node.attributes:
+            if name == COMMENT:
+                message = f"the attribute {COMMENT} has no effect here, since no file is written"
+                self._findings.warning(node.line, INCLUDE.name, message, "it can be removed")
+            else:
+                message = f"has the unknown attribute {name!r}"
+                self._findings.error(node.line, INCLUDE.name, message, "remove it")
+
+    def _path(self, node: XmlElement, files: tuple[str, ...]) -> str:
+        """The file that is meant, by its path as the including file is called; raises
+        MistakeError."""
+        if node.children:
+            raise MistakeError("holds an element", "write the path of a file into it, and no more")
+        assert INCLUDE.kind is not None
+        text = str(INCLUDE.kind.read(self._variables.expand(node.text.strip()).strip()))
+        if not text:
+            raise MistakeError("is empty", "write the path of a file into it, or remove it")
+        path = os.path.normpath(os.path.join(os.path.dirname(files[-1]), text))
+        if path in map(os.path.normpath, files):
+            circle = " → ".join(map(shown, (*files, path)))
+            raise MistakeError(f"leads in a circle: {circle}", "remove one of these Includes")
+        if len(files) > DEPTH_MAX:
+            raise MistakeError(
+                f"{shown(path)} would be the file number {len(files) + 1} of which each is "
+                f"included in the one before, and there may be {DEPTH_MAX + 1}",
+                "include it further up",
+            )
+        return path
+
+    def _data(self, path: str) -> bytes:
+        """The file at `path`; raises MistakeError."""
+        self._files += 1
+        if self._files > FILES_MAX:
+            raise MistakeError(
+                f"{shown(path)} would be included file number {self._files}, and there may be "
+                f"{FILES_MAX}",
+                "put several into one",
+            )
+        try:
+            # One byte over the bound is enough to see that the file is over it.
+            data = self._read(path, self._room_bytes + 1)
+        except OSError as error:
+            raise MistakeError(
+                f"{shown(path)} cannot be read: {error.strerror}",
+                "write the path of a file, relative to the one that the Include stands in",
+            ) from None
+        if len(data) > self._room_bytes:
+            raise MistakeError(
+                f"with {shown(path)} the files of this configuration are larger than "
+                f"{DOCUMENT_BYTES_MAX // 1024**2} MiB together",
+                "split what it configures over several servers",
+            )
+        self._room_bytes -= len(data)
+        return data
