@@ -11,23 +11,33 @@ from sow.cli.options import json_option, variables_option
 from sow.cli.report import counted
 from sow.config import Finding, Loaded, load
 from sow.config.findings import file_of
+from sow.config.xsd import schema
 from sow.pipelines import Pipeline
 
 
 @click.command()
 @click.argument("config", default="config.xml", type=click.Path())
 @click.option("--spark", is_flag=True, help="Let Spark's parser read the SQL of pipelines too.")
+@click.option("--xsd", is_flag=True, help="Write the XML schema of CONFIG, for editors, and end.")
 @variables_option
 @json_option
 @click.pass_context
 def check(
-    ctx: click.Context, config: str, spark: bool, variables: dict[str, str], as_json: bool
+    ctx: click.Context,
+    config: str,
+    spark: bool,
+    xsd: bool,
+    variables: dict[str, str],
+    as_json: bool,
 ) -> None:
     """Validate CONFIG (config.xml) and name every mistake with its line.
 
     Each finding is one line: file, line, element, error or warning, what is wrong, what to write
     instead. The last line counts them.
     """
+    if xsd:
+        click.echo(schema(), nl=False)
+        return
     loaded = load(config, variables, os.environ).checked
     if spark and loaded.configuration is not None:
         loaded = _parsed(config, loaded, loaded.configuration.pipelines)

@@ -16,6 +16,8 @@ DOCUMENT_BYTES_MAX = 5 * 1024**2
 """Thousands of topics with everything written out; the whole tree is held while it is checked."""
 # The deepest element that means anything stands four below the root.
 DEPTH_MAX = 32
+# Attributes that name a schema to an editor; they say nothing to us.
+FOR_EDITORS = "{http://www.w3.org/2001/XMLSchema-instance}"
 # How libxml2 complains about a second element beside the first.
 EXTRA = re.compile(r"Extra content")
 # How libxml2 complains about a bare < or & in a filter.
@@ -104,7 +106,11 @@ def _to_node(root: etree._Element, file: str, findings: Findings) -> XmlElement 
             findings.error(line, str(element.tag), "is nested too deeply", "remove it")
             return None
         tails = "".join(child.tail or "" for child in element)
-        attributes = {str(name): str(value) for name, value in element.attrib.items()}
+        attributes = {
+            str(name): str(value)
+            for name, value in element.attrib.items()
+            if not str(name).startswith(FOR_EDITORS)
+        }
         node = XmlElement(str(element.tag), line, (element.text or "") + tails, attributes)
         parent.children.append(node)
         # Reversed, as the last one pushed is the first one copied.

@@ -32,10 +32,12 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of value: its name in the reference, and its reader, which raises MistakeError."""
+    """A kind of value: its name in the reference, its reader, which raises MistakeError, and the
+    words that it takes, if it takes no others."""
 
     name: str
     read: Callable[[str], object]
+    words: tuple[str, ...] = ()
 
 
 def _text(text: str) -> str:
@@ -251,7 +253,7 @@ def choice(words: object) -> Kind:
             f"did you mean {meant}?" if meant else "write one of them",
         )
 
-    return Kind(" or ".join(f"`{value}`" for value in values), read)
+    return Kind(" or ".join(f"`{value}`" for value in values), read, values)
 
 
 def duration(minimum: str = "0", maximum: str = "") -> Kind:
@@ -286,7 +288,7 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
 
 
 TEXT = Kind("text", _text)
-FLAG = Kind("`true` or `false`", _flag)
+FLAG = Kind("`true` or `false`", _flag, ("true", "false"))
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)
 PATH = Kind("path", _path)

@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
+from sow.config.xsd import schema
 
 TOPIC = "<Topic><Name>{}</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 
@@ -91,3 +92,10 @@ def test_a_file_that_is_not_there_is_a_finding(tmp_path):
     result = CliRunner().invoke(main, ["check", str(tmp_path / "config.xml")])
     assert result.exit_code == 1
     assert "cannot be read" in result.stdout
+
+
+def test_the_schema_is_written_without_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["check", "--xsd"])
+    assert result.exit_code == 0
+    assert result.stdout == schema()

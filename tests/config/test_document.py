@@ -62,6 +62,15 @@ def test_comments_and_instructions_inside_values_are_no_part_of_them():
     assert loaded.configuration.name == "ab"
 
 
+def test_what_names_a_schema_to_an_editor_is_passed_over(only):
+    space = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    name = "<Name>x</Name></SOWConfig>"
+    location = 'xsi:noNamespaceSchemaLocation="sow.xsd"'
+    assert not loads(f"<SOWConfig {space} {location}>{name}").findings
+    unknown = only(loads(f"<SOWConfig {space} noNamespaceSchemaLocation='x'>{name}"))
+    assert "unknown attribute 'noNamespaceSchemaLocation'" in unknown
+
+
 def test_lines_are_right_in_long_files(only):
     text = "<AMPSConfig><Name>x</Name>" + "\n" * 70_000 + "<Nmae>x</Nmae></AMPSConfig>"
     assert only(loads(text)).startswith("config.xml:70001: Nmae:")
