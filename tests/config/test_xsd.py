@@ -13,7 +13,10 @@ from tests.docs.blocks import fenced
 from tests.docs.test_blocks import VARIABLES, whole
 
 TOP = Path(__file__).parents[2]
-FILES = [TOP / "config.xml", TOP / "sow/cli/demo.xml", *sorted((TOP / "docs").rglob("*.xml"))]
+FOR_AMPS = TOP / "docs/guide/amps.xml"
+FILES = sorted(
+    {TOP / "config.xml", TOP / "sow/cli/demo.xml", *(TOP / "docs").rglob("*.xml")} - {FOR_AMPS}
+)
 SCHEMA = etree.XMLSchema(etree.fromstring(schema()))
 READ_ELEMENTS = [(place, e) for place, e in ROOT.walk() if place and e.status in READ]
 LEFT_OUT = [(place, e) for place, e in ROOT.walk() if e.status not in READ]
@@ -98,6 +101,13 @@ def test_attributes_and_own_text_are_taken_where_they_are_read(form):
     assert slips(inside("SOWConfig/SOW/Topic", form)) == []
     assert slips(inside("SOWConfig/SOW/Topic", form.replace("FlushInterval", "Flush")))
     assert slips(inside("SOWConfig/SOW", form))
+
+
+def test_what_a_file_for_amps_is_refused_for_is_marked():
+    refused = {error.line for error in loads(FOR_AMPS.read_text()).errors}
+    marked = {line for line, _ in slips(FOR_AMPS.read_text())}
+    assert marked
+    assert marked <= refused
 
 
 def test_text_between_elements_is_marked():
