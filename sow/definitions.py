@@ -287,7 +287,16 @@ CONSUMERS = Topic(
 )
 """How far each named reader of the log has come; what it has not read is kept for it."""
 
-SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS)
+KNOWN_COLUMNS = Topic(
+    name="/sow/columns",
+    message_type="json",
+    keys=("/topic", "/field"),
+    file_name="sow-columns.sow",
+)
+"""What the fields of topics have held, of those that were asked for in columns: a type never
+narrows, and so has to be remembered beyond the records that made it so."""
+
+SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS)
 
 
 def with_system_topics(configuration: Configuration) -> Configuration:

@@ -30,6 +30,11 @@ class SelectList:
         # Where a container holds both shown and hidden fields it has to be looked into.
         self._opened = {steps[:size] for steps in shown for size in range(len(steps))}
 
+    def may_show(self, name: str) -> bool:
+        """Whether anything of the outermost field `name` is visible in some document."""
+        here = self._shown.get((name,), self._shown.get((), True))
+        return here or any(shown and steps[:1] == (name,) for steps, shown in self._shown.items())
+
     def apply(self, document: dict[str, Any]) -> dict[str, Any]:
         """The document's visible part; arrays are looked through, element by element."""
         return self._fields(document, (), self._shown.get((), True))

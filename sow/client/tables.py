@@ -12,7 +12,7 @@ def to_arrow(records: Sequence[Any]) -> Any:
 
     Its types are those of an answer in Arrow (`sow.messages.arrow`).
     """
-    from sow.messages.arrow_values import table_of_documents
+    from sow.messages.arrow import table_of_documents
 
     return table_of_documents(
         [record if isinstance(record, dict) else {"value": record} for record in records]

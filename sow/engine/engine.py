@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from conflated_topics import Removal
-from sow.definitions import Configuration, ConflatedTopic
+from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
@@ -22,6 +22,7 @@ from sow.engine.catalog import Catalog
 from sow.engine.disk_room import DiskRoom
 from sow.engine.filters import Filters
 from sow.engine.homeless import Homeless
+from sow.engine.known_columns import KnownColumns
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.progress import Progress
@@ -88,6 +89,7 @@ class Engine:
             self.disk,
             self.undivided.let_by,
         )
+        self.columns = KnownColumns(self.catalog, self._note_columns, lambda: not self.disk.is_full)
         self._act, self._act_of_copy = self._work, self._release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
@@ -609,3 +611,9 @@ class Engine:
         """
         for topic in restore_accounts(self.catalog, self.ledger, accounts):
             self.timers.note(topic)
+        self.columns.restore()
+
+    def _note_columns(self, bodies: list[bytes]) -> None:
+        """Put documents into the account of known columns."""
+        account = self.catalog.account(KNOWN_COLUMNS)
+        self.put(account, account.records.read(bodies), self.now_us)

@@ -1,216 +1,285 @@
-"""Documents as columns of Arrow, for servers and clients alike.
+"""Messages as columns of Arrow, for servers and clients alike.
 
-A column is `string` where all values are texts, `int64` or `float64` where all are numbers and
-every one of them fits exactly, `bool` where all are true or false, `binary` where all are bytes.
-Where they are of several kinds, nested, or do not fit, it is `string` with the JSON text of each
-value, texts in quotes. So no value is changed by what other rows hold, and none is guessed to be
-something else. A field that is null or absent is null.
+The type of each column is settled before the first row is looked at: by what the topic's Schema
+declares, and for other fields by what the topic has held (`sow.messages.column_types`). So it never
+depends on which rows somebody asks for. A field that is null or absent is null.
 
-JSON texts are read by Arrow's own parser, which is quick and guesses: it takes texts for times and
-rounds integers beside fractions. What it found is therefore kept only where it cannot have erred;
-the other columns are made from the texts of their values.
+A declared field that lies within another one has a column of its own, called by its path; beside it
+the outer field is there as a whole.
+
+JSON is read by Arrow's own parser where a type leaves it nothing to guess, and value by value from
+the texts that stand in the message where it would.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
-from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, members
-from sow.messages.making import PART_ROWS, Making, made, parts, pieces
-from sow.messages.numbers import fits_double
+from sow.errors import clipped
+from sow.messages.base import MessageType
+from sow.messages.column_types import VALUE_COLUMN, ColumnType, ColumnTypes, type_of
+from sow.messages.declared import DeclaredFields
+from sow.messages.json import Json
+from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text
+from sow.messages.making import Making, made, parts, pieces
+from sow.messages.value_types import ValueType, day_of, moment_us
 from sow.untracked import untracked
 
-BLOCK_BYTES = 16 * 1024**2
-"""What pyarrow reads of JSON in one go. A field whose type changes between two blocks is an error,
-so blocks are large."""
-LONG_NUMBER = r"[0-9][0-9.]{15,}|[0-9.]*[0-9][eE][+-]?[0-9]{3,}"
-"""What a number that may not fit begins with: many digits, or few and a great exponent."""
-PLAIN = re.compile(r"\w[\w ]*", re.ASCII)
-EXACT = (pa.int64(), pa.string(), pa.bool_())
+UTC_US = pa.timestamp("us", tz="UTC")
+TYPES: Mapping[ColumnType, pa.DataType] = {
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "binary": pa.binary(),
+    "json": pa.string(),
+}
+QUICK = ("string", "int64", "float64")
+"""What Arrow's parser reads as we do, once it is told the type."""
+
+Maker = Callable[[Sequence[bytes | None], pa.DataType], pa.Array]
+"""Makes a column of a type of the JSON texts of values; None is null."""
 
 
-def table_of_json(bodies: Sequence[bytes]) -> pa.Table:
-    """JSON documents as columns of their fields, in order of first appearance."""
-    return made(making_table_of_json(bodies))
+class UnfitError(Exception):
+    """The value of row number `row` is not of the type that its field was declared to have."""
+
+    def __init__(self, row: int, column: "ArrowColumn", text: bytes) -> None:
+        value = clipped(text[:400].decode("utf-8", "replace"))
+        super().__init__(f"{column.name} is {value}, and the Schema says {column.kind}")
+        self.row = row
 
 
-def making_table_of_json(bodies: Sequence[bytes]) -> Making[pa.Table]:
-    """The same in steps."""
-    if not bodies:
-        return pa.table({})
-    lines, longest = yield from _lines(bodies)
-    reading = pyarrow.json.ReadOptions(block_size=max(BLOCK_BYTES, longest + len(b"\r\n")))
-    found = yield partial(_read, lines, reading)
-    if found is None:
-        return (yield from _table_of_texts(bodies))
-    columns: dict[str, pa.Array | pa.ChunkedArray] = dict(
-        zip(found.column_names, found.columns, strict=True)
-    )
-    kinds = {field.name: field.type for field in found.schema if field.type not in EXACT}
-    if guessed := [name for name, kind in kinds.items() if pa.types.is_temporal(kind)]:
-        wanted = pa.schema([(name, pa.string()) for name in guessed])
-        parsing = pyarrow.json.ParseOptions(wanted, unexpected_field_behavior="ignore")
-        again = yield partial(pyarrow.json.read_json, lines, reading, parsing)
-        columns |= {name: again.column(name) for name in guessed}
-    doubles = [name for name, kind in kinds.items() if kind == pa.float64()]
-    exact = {*guessed, *(yield from _exact(doubles, bodies))}
-    doubtful = [name for name in kinds if name not in exact]
-    if doubtful:
-        texts = yield from _texts_of(bodies, doubtful)
-        for name in doubtful:
-            columns[name] = yield from _column_of_texts(texts[name])
-    return pa.table(columns)
+@dataclass(frozen=True, slots=True)
+class ArrowColumn:
+    """One column: its name, its type, and whether it was declared."""
+
+    name: str
+    type: pa.DataType
+    kind: str
+    declared: ValueType | None = None
 
 
-def _lines(bodies: Sequence[bytes]) -> Making[tuple[pa.Buffer, int]]:
-    """The bodies as lines, and how long the longest is."""
-    size = longest = 0
-    for some in parts(bodies):
-        sizes = list(map(len, some))
-        size, longest = size + sum(sizes) + len(sizes), max(longest, *sizes)
-        yield None
-    # At once in its full size: what grows is copied, a gigabyte in one step.
-    lines = pa.allocate_buffer(size)
-    sink = pa.FixedSizeBufferWriter(lines)
-    for some in pieces(bodies):
-        sink.write(b"\n".join([*some, b""]))
-        yield None
-    return lines, longest
+class ArrowColumns:
+    """The columns of messages of one type, from what is declared and what is known of the rest.
+
+    `wanted` says which of the undeclared fields, and of the declared paths by their first name, are
+    wanted; None: all of them.
+    """
+
+    def __init__(
+        self,
+        message_type: MessageType,
+        types: ColumnTypes,
+        declared: DeclaredFields | None = None,
+        wanted: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._message_type = message_type
+        self._declared = declared
+        self._places: list[int] = []
+        """Which of the declared fields are columns."""
+        self.columns: list[ArrowColumn] = []
+        paths = declared.paths if declared else ()
+        outer = {path.steps[0] for path in paths if len(path.steps) == 1}
+        for at, path in enumerate(paths):
+            if wanted is None or wanted(path.steps[0]):
+                assert declared is not None
+                name = path.steps[0] if len(path.steps) == 1 else str(path)
+                while len(path.steps) > 1 and (name in types.kinds or name in outer):
+                    name = f"/{name}"  # a field is called like the path of another one
+                kind = declared.types[at]
+                self._places.append(at)
+                self.columns.append(ArrowColumn(name, arrow_type(kind), kind.name, kind))
+        self._known: dict[str, ColumnType] = {
+            name: type_of(kinds)
+            for name, kinds in types.kinds.items()
+            if name not in outer and (wanted is None or wanted(name))
+        }
+        self.columns += [ArrowColumn(name, TYPES[kind], kind) for name, kind in self._known.items()]
+        self.schema = pa.schema([(column.name, column.type) for column in self.columns])
+
+    def batch(self, bodies: Sequence[bytes]) -> pa.RecordBatch:
+        """Messages as rows."""
+        return made(self.making(bodies))
+
+    def making(self, bodies: Sequence[bytes]) -> Making[pa.RecordBatch]:
+        """The same in steps; raises UnfitError where a value is not of its column's type."""
+        found: dict[str, pa.Array] = {}
+        if self._declared is not None and self._places:
+            yield from self._making_declared(bodies, found)
+        if isinstance(self._message_type, Json):
+            yield from self._making_json(bodies, found)
+        else:
+            yield from self._making_documents(bodies, found)
+        arrays = [found[column.name] for column in self.columns]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(bodies), pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    # Declared fields.
+
+    def _making_declared(self, bodies: Sequence[bytes], found: dict[str, pa.Array]) -> Making[None]:
+        assert self._declared is not None
+        texts: list[Texts] = [untracked([]) for _ in self._places]
+        for some in pieces(bodies):
+            read = self._declared.texts(some)
+            for values, at in zip(texts, self._places, strict=True):
+                values += read[at]
+            yield None
+        for column, values in zip(self.columns, texts, strict=False):
+            assert column.declared is not None
+            yield from self._making_column(column, values, found)
+
+    def _making_column(
+        self, column: ArrowColumn, texts: Texts, found: dict[str, pa.Array]
+    ) -> Making[None]:
+        maker = MAKERS[column.kind.partition("(")[0]]
+        arrays, start = [], 0
+        for some in parts(texts):
+            values = [None if text == JSON_NULL else text for text in some]
+            if column.declared is not None:
+                _check(column, values, start)
+            arrays.append(maker(values, column.type))
+            start += len(some)
+            yield None
+        found[column.name] = pa.concat_arrays(arrays) if arrays else pa.array([], column.type)
+
+    # JSON.
+
+    def _making_json(self, bodies: Sequence[bytes], found: dict[str, pa.Array]) -> Making[None]:
+        quick = {name: kind for name, kind in self._known.items() if kind in QUICK}
+        if quick and bodies:
+            wanted = pa.schema([(name, TYPES[kind]) for name, kind in quick.items()])
+            lines = b"\n".join([*bodies, b""])
+            table = yield partial(_read, lines, wanted)
+            if table is not None and len(table) == len(bodies):
+                for name in quick:
+                    found[name] = table.column(name).combine_chunks()
+        left = [name for name in self._known if name not in found]
+        if not left:
+            return
+        read = FieldTexts(left)
+        texts: list[Texts] = [untracked([]) for _ in left]
+        for some in pieces(bodies):
+            for gathered, values in zip(texts, read(some), strict=True):
+                gathered += values
+            yield None
+        for name, values in zip(left, texts, strict=True):
+            kind = self._known[name]
+            yield from self._making_column(ArrowColumn(name, TYPES[kind], kind), values, found)
+
+    # Other types.
+
+    def _making_documents(
+        self, bodies: Sequence[bytes], found: dict[str, pa.Array]
+    ) -> Making[None]:
+        parse, structured = self._message_type.parse, self._message_type.structured
+        documents: list[Mapping[str, object]] = untracked([])
+        for some in pieces(bodies):
+            if structured:
+                documents += map(parse, some)  # type: ignore[arg-type]
+            else:
+                documents += [{VALUE_COLUMN: parse(body)} for body in some]
+            yield None
+        yield from making_columns_of_documents(documents, self._known, found)
 
 
-def _read(lines: pa.Buffer, reading: pyarrow.json.ReadOptions) -> pa.Table | None:
-    """What Arrow's parser makes of JSON lines; None for values of several kinds in a field, or
+def making_columns_of_documents(
+    documents: Sequence[Mapping[str, object]],
+    known: Mapping[str, ColumnType],
+    found: dict[str, pa.Array],
+) -> Making[None]:
+    """Fields of documents that were read already, as columns of these types."""
+    for name, kind in known.items():
+        arrays = []
+        for some in parts(documents):
+            values: list[object] = [document.get(name) for document in some]
+            if kind == "json":
+                values = [None if value is None else json_text(value) for value in values]
+            elif kind == "float64":
+                values = [None if value is None else float(value) for value in values]  # type: ignore[arg-type]
+            arrays.append(pa.array(values, TYPES[kind]))
+            yield None
+        found[name] = pa.concat_arrays(arrays) if arrays else pa.array([], TYPES[kind])
+
+
+def table_of_documents(documents: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Documents as Python has them, as columns of the types that hold all of their values."""
+    types = ColumnTypes(None)
+    types.hear_documents(documents)
+    types.check("the table")
+    known = {name: type_of(kinds) for name, kinds in types.kinds.items()}
+    found: dict[str, pa.Array] = {}
+    made(making_columns_of_documents(documents, known, found))
+    return pa.table({name: found[name] for name in known})
+
+
+def arrow_type(kind: ValueType) -> pa.DataType:
+    """The type of Arrow that a declared type is."""
+    if kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    return DECLARED[kind.name]
+
+
+def _check(column: ArrowColumn, values: Sequence[bytes | None], start: int) -> None:
+    """Raise UnfitError for a value from before the field was declared."""
+    assert column.declared is not None
+    fits = column.declared.fits
+    for at, text in enumerate(values):
+        if text is not None and not fits(text):
+            raise UnfitError(start + at, column, text)
+
+
+def _read(lines: bytes, wanted: pa.Schema) -> pa.Table | None:
+    """Some fields of JSON lines as Arrow's parser reads them; None where it cannot, as it is for
     names that come twice."""
     try:
-        return pyarrow.json.read_json(lines, reading)
+        return pyarrow.json.read_json(
+            pa.BufferReader(lines),
+            pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            pyarrow.json.ParseOptions(wanted, unexpected_field_behavior="ignore"),
+        )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 
 
-def _exact(doubles: Sequence[str], bodies: Sequence[bytes]) -> Making[set[str]]:
-    """Those of some fields all of whose numbers doubles are."""
-    if not doubles:
-        return set()
-    made_parts = []
-    for some in pieces(bodies):
-        made_parts.append(pa.array(some, pa.binary()))
-        yield None
-    documents = pa.chunked_array(made_parts)
-    long = LONG_NUMBER
-    if all(PLAIN.fullmatch(name) for name in doubles) and not (yield partial(_escapes, documents)):
-        # Only where it is the number of one of these fields: others are times, often.
-        long = rf'"(?:{"|".join(doubles)})"\s*:\s*-?(?:{LONG_NUMBER})'
-    places = yield partial(_matching, documents, long)
-    matching: list[bytes] = untracked([])
-    for start in range(0, len(places), PART_ROWS):
-        matching += [bodies[at] for at in places[start : start + PART_ROWS].to_pylist()]
-        yield None
-    texts = yield from _texts_of(matching, doubles)
-    exact = set()
-    for name in doubles:
-        if (yield from _all_fit(texts[name])):
-            exact.add(name)
-    return exact
+def _as_texts(texts: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
+    return pa.array(texts, kind)
 
 
-def _escapes(documents: pa.ChunkedArray) -> bool:
-    """Whether a name may be spelled in some other way."""
-    return bool(pc.any(pc.match_substring(documents, "\\u")).as_py())
-
-
-def _matching(documents: pa.ChunkedArray, pattern: str) -> pa.Array:
-    """The places of the documents that a pattern matches."""
-    return pc.indices_nonzero(pc.match_substring_regex(documents, pattern))
-
-
-def _all_fit(texts: Texts) -> Making[bool]:
-    for some in parts(texts):
-        if not all(map(_fits, some)):
-            return False
-        yield None
-    return True
-
-
-def _table_of_texts(bodies: Sequence[bytes]) -> Making[pa.Table]:
-    names: dict[str, None] = {}
-    for some in pieces(bodies):
-        names |= dict.fromkeys(name for document in map(members, some) for name in document)
-        yield None
-    texts = yield from _texts_of(bodies, list(names))
-    columns = {}
-    for name in names:
-        columns[name] = yield from _column_of_texts(texts.pop(name))
-    return pa.table(columns)
-
-
-def _texts_of(bodies: Sequence[bytes], names: Sequence[str]) -> Making[dict[str, Texts]]:
-    """The texts of some fields."""
-    read = FieldTexts(names)
-    texts: dict[str, Texts] = {name: untracked([]) for name in names}
-    for some in pieces(bodies):
-        for name, found in zip(names, read(some), strict=True):
-            texts[name] += found
-        yield None
-    return texts
-
-
-def _column_of_texts(texts: Texts) -> Making[pa.ChunkedArray]:
-    """The column of values whose JSON texts these are."""
-    starts: set[bytes] = set()
-    for some in parts(texts):
-        starts |= {text[:1] for text in some if text is not None and text != JSON_NULL}
-        yield None
-    make, kind = _texts_as_they_are, pa.string()
-    if starts <= {b'"'}:
-        make = _strings
-    elif starts <= {b"t", b"f"}:
-        make, kind = _truths, pa.bool_()
-    made_parts = []
-    for some in parts(texts):
-        made_parts.append(make([None if text == JSON_NULL else text for text in some]))
-        yield None
-    column = pa.chunked_array(made_parts, kind)
-    if make is _texts_as_they_are and not starts & {b'"', b"t", b"f", b"{", b"["}:
-        return (yield from _numbers(column, texts))
-    return column
-
-
-def _texts_as_they_are(texts: Sequence[bytes | None]) -> pa.Array:
-    return pa.array(texts, pa.string())
-
-
-def _strings(texts: Sequence[bytes | None]) -> pa.Array:
+def _strings(texts: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
     there = b",".join([text for text in texts if text is not None])
     values = iter(msgspec.json.decode(b"[%b]" % there, type=list[str]))
-    return pa.array([None if text is None else next(values) for text in texts], pa.string())
+    return pa.array([None if text is None else next(values) for text in texts], kind)
 
 
-def _truths(texts: Sequence[bytes | None]) -> pa.Array:
-    return pa.array([None if text is None else text == b"true" for text in texts], pa.bool_())
+def _each(read: Callable[[bytes], object]) -> Maker:
+    def maker(texts: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
+        return pa.array([None if text is None else read(text) for text in texts], kind)
+
+    return maker
 
 
-def _numbers(column: pa.ChunkedArray, texts: Texts) -> Making[pa.ChunkedArray]:
-    """Texts of numbers as numbers, if a type holds all of them."""
-    integers = yield partial(_integers, column)
-    if integers is not None:
-        return integers
-    if (yield from _all_fit(texts)):
-        return (yield partial(column.cast, pa.float64()))
-    return column
-
-
-def _integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-
-
-def _fits(text: bytes | None) -> bool:
-    """Whether a double is the number of a text."""
-    return text is None or text == JSON_NULL or fits_double(text)
+MAKERS: Mapping[str, Maker] = {
+    "string": _strings,
+    "int64": _each(int),
+    "float64": _each(float),
+    "bool": _each(lambda text: text == b"true"),
+    "decimal": _each(lambda text: Decimal(text.decode())),
+    "timestamp": _each(moment_us),
+    "date": _each(day_of),
+    "json": _as_texts,
+}
+DECLARED: Mapping[str, pa.DataType] = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "timestamp": UTC_US,
+    "date": pa.date32(),
+    "json": pa.string(),
+}

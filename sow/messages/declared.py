@@ -9,17 +9,19 @@ until they are published anew. Only a typed column has no place for such a value
 one is told which record it is (`sow.messages.arrow`).
 """
 
-import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from sow.definitions import Declared
 from sow.errors import BadMessage, clipped
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.json import Json
-from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, text_within
+from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text, text_within
 from sow.messages.value_types import ValueType, from_text, value_type
 from sow.paths import Path, parse_path
 
+SCHEMAS_MAX = 256
+"""Schemas that are kept ready, some kilobytes each."""
 TextsOf = Callable[[Sequence[bytes]], Sequence[Texts]]
 """Gives for each declared field the JSON texts of its values, one for each body."""
 
@@ -55,6 +57,12 @@ class DeclaredFields:
                 index=index,
                 field=str(path),
             )
+
+
+@lru_cache(maxsize=SCHEMAS_MAX)
+def declared_fields(kind: MessageType, declared: tuple[Declared, ...]) -> DeclaredFields:
+    """What a Schema declares, shared by the topics of a pattern."""
+    return DeclaredFields(kind, declared)
 
 
 class JsonTexts:
@@ -103,12 +111,6 @@ class DocumentTexts:
             if read is not None:
                 return read
         return json_text(value)
-
-
-def json_text(value: object) -> bytes:
-    """The JSON text of a value as Python has it."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "replace")
 
 
 class JudgingDecoder:

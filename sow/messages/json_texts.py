@@ -4,6 +4,8 @@ What decodes a number has decided on a type for it. Where that is to be seen yet
 itself is the value, fields are read as the texts that stand in the message.
 """
 
+import base64
+import json
 from collections.abc import Sequence
 
 import msgspec
@@ -60,3 +62,13 @@ def text_within(text: bytes | None, names: Sequence[str]) -> bytes | None:
         found = members(text).get(name)
         text = None if found is None else bytes(found)
     return text
+
+
+def json_text(value: object) -> bytes:
+    """The JSON text of a value as Python has it; bytes are in base64."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8", "replace")
+
+
+def _plain(value: object) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

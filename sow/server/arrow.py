@@ -9,7 +9,7 @@ their fields (`sow.messages.arrow`). What a writer sends has those of the six th
 import asyncio
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import orjson
@@ -19,20 +19,18 @@ from conflated_topics.ipc import from_ipc, to_ipc
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
-from sow.messages.arrow import making_table_of_json
+from sow.messages.arrow import ArrowColumns, UnfitError
 from sow.messages.arrow_input import read_stream
-from sow.messages.arrow_values import making_table_of_documents
-from sow.messages.making import Apart, Making, Result
+from sow.messages.making import Apart, Making, Result, pieces
 from sow.requests.staged_rows import StagedRows
 from sow.server.turns import Turns
 from sow.steps import Steps
 from sow.topic.records import Records
+from sow.topic.rendering import WHOLE, Shape
 from sow.untracked import untracked
 
 ROWS_AT_ONCE = 4_000
 """Rows of one batch: a millisecond to make, and still few batches for who reads them."""
-DOCUMENTS_AT_ONCE = 200
-"""Messages parsed in one step: a millisecond where they are long."""
 BATCH_BYTES = 1024**2
 """Bytes of bodies in one batch, about, where they are long."""
 SCHEMA = pa.schema(
@@ -159,26 +157,45 @@ def streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     yield (stream or ArrowStream()).end()
 
 
-def of_documents(snapshot: Snapshot) -> Making[list[pa.RecordBatch]]:
-    """Records as columns of their fields, in steps; those without fields as one column, `value`."""
-    kind = snapshot.topic.message_type
-    bodies: list[bytes] = untracked([])
+class UnfitRecord(ClientError):
+    """A record from before the topic's Schema has a value that no column of it can hold."""
+
+    reason = "does not fit the schema"
+    status = 409
+
+
+def of_documents(
+    snapshot: Snapshot, columns: ArrowColumns, shape: Shape = WHOLE
+) -> Making[list[pa.RecordBatch]]:
+    """Records as columns of their fields, in steps; those without fields as one column, `value`.
+    Of a field that is selected in part that part is shown.
+
+    Raises UnfitRecord where a column is declared and a value is from before that and does not fit.
+    """
+    batches = []
     for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
-        bodies += snapshot.bodies.part(start, stop)
+        bodies: Sequence[bytes] = snapshot.bodies.part(start, stop)
+        if shape.select is not None:
+            shown: list[bytes] = untracked([])
+            for some in pieces(bodies):
+                shown += snapshot.topic.renderer.shown(shape, some)
+                yield None
+            bodies = shown
+        try:
+            batches.append((yield from columns.making(bodies)))
+        except UnfitError as error:
+            raise _unfit(snapshot, start + error.row, str(error)) from None
         yield None
-    if kind.name == "json":
-        table = yield from making_table_of_json(bodies)
-    else:
-        documents: list[Mapping[str, object]] = []
-        for start in range(0, len(bodies), DOCUMENTS_AT_ONCE):
-            some = bodies[start : start + DOCUMENTS_AT_ONCE]
-            if kind.structured:
-                documents += map(snapshot.topic.renderer.document, some)
-            else:
-                documents += [{"value": kind.parse(body)} for body in some]
-            yield None
-        table = yield from making_table_of_documents(documents)
-    return table.to_batches(ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    return batches or [pa.RecordBatch.from_pylist([], schema=columns.schema)]
+
+
+def _unfit(snapshot: Snapshot, row: int, what: str) -> UnfitRecord:
+    name, stamps = snapshot.topic.name, snapshot.stamps
+    (key,) = ("",) if stamps is None else stamps.sow_keys.part(row, row + 1)
+    return UnfitRecord(
+        f"record {key} of {name} is from before its Schema: {what}. Publish it anew, leave the "
+        "field out of the Schema, or ask for JSON, which shows it as it is"
+    )
 
 
 async def in_turns(turns: Turns, name: str, making: Making[Result]) -> Result:

@@ -23,10 +23,12 @@ from sow.history.snapshot import Snapshot
 from sow.history.unread import Unread
 from sow.lists import comma_list
 from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, PLAIN_TEXT
+from sow.messages.arrow import ArrowColumns
 from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import OPERATOR, Executor
+from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
 from sow.server.describe import describe_pattern, describe_session, describe_topic
@@ -121,14 +123,19 @@ class HttpDoor:
         kind = accepted(request, FORMATS, FORMATS_LATER)
         meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
         shape = Shape(select=options.select)
-        if shape.select is not None and kind != ARROW and not explain:
+        if shape.select is not None and not explain and not (meta and kind == ARROW):
             topic.records.renderer.check_select(shape.select)
         with self._unread.answer(client_key(request)) as unread:
-            found = await self._driver.turns.take(
+            turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
+            if in_columns:
+                await turns.take("an answer in columns", self._engine.columns.making(topic))
+            found = await turns.take(
                 "a query over HTTP",
-                ask(self._engine, topic.name, query, meta, unread.admit),
+                ask(self._engine, topic.name, query, meta or in_columns, unread.admit),
             )
-            return await self._answer(request, found, kind, shape, meta=meta, explain=explain)
+            # What there is now has been heard of, and so has every value of the rows.
+            columns = self._columns(topic, shape) if in_columns else None
+            return await self._answer(request, found, kind, shape, columns, meta, explain)
 
     async def _answer(
         self,
@@ -136,7 +143,7 @@ class HttpDoor:
         found: Found,
         kind: str,
         shape: Shape,
-        *,
+        columns: ArrowColumns | None,
         meta: bool,
         explain: bool,
     ) -> web.StreamResponse:
@@ -149,7 +156,7 @@ class HttpDoor:
             return json_response(found.answer.explain, headers=headers)
         await self._settled()
         if kind == ARROW:
-            return await self._write_arrow(request, found.rows, meta, headers)
+            return await self._write_arrow(request, found.rows, columns, shape, headers)
         pieces = _pieces(found.rows.documents(meta, shape), kind == NDJSON)
         if found.rows.is_short:
             return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
@@ -169,18 +176,31 @@ class HttpDoor:
         return response
 
     async def _write_arrow(
-        self, request: web.Request, rows: Snapshot, meta: bool, headers: Mapping[str, str]
+        self,
+        request: web.Request,
+        rows: Snapshot,
+        columns: ArrowColumns | None,
+        shape: Shape,
+        headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        """Rows as an Arrow stream: a column for each field, or (`meta`) rows as those of the
-        log."""
+        """Rows as an Arrow stream: with these columns, or (None) as those of the log."""
         await warm_up()
         turns = self._driver.turns
         batches: Iterable[RecordBatch] = (
             of_snapshot(rows)
-            if meta
-            else await in_turns(turns, "an answer in columns", of_documents(rows))
+            if columns is None
+            else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
         )
         return await self._write(request, streamed(batches), ARROW, headers)
+
+    def _columns(self, topic: LiveTopic, shape: Shape) -> ArrowColumns:
+        """The columns of a topic's records, as things are now; raises TooLarge for too many."""
+        types = topic.records.types
+        assert types is not None
+        types.check(topic.name)
+        wanted = None if shape.select is None else parse_select(shape.select).may_show
+        declared = self._engine.columns.declared(topic)
+        return ArrowColumns(topic.records.message_type, types, declared, wanted)
 
     def _query(self, asked: Mapping[str, str], options: Options) -> Query:
         text = asked.get("filter")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sow.changes import Changes, Reason
-from sow.definitions import Declared, Definition, Topic
+from sow.definitions import Definition, Topic
 from sow.delta import Document, Nulls, merged
 from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
@@ -20,7 +20,8 @@ from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
-from sow.messages.declared import DeclaredFields, JudgingDecoder
+from sow.messages.column_types import ColumnTypes
+from sow.messages.declared import JudgingDecoder, declared_fields
 from sow.paths import Path, parse_path
 from sow.steps import Steps
 from sow.store.memory import Table, Usage
@@ -38,8 +39,6 @@ NOTHING_WATCHED: Counter[Path] = Counter()
 """What all records have of which no filter or index wants a field, and never added to."""
 PATHS_MAX = 1024
 """Lists of paths of definitions that are kept, some hundred bytes each."""
-SCHEMAS_MAX = 256
-"""Schemas that are kept ready, some kilobytes each."""
 
 
 class CheckedMessages(NamedTuple):
@@ -76,6 +75,7 @@ class Records:
         "retains",
         "since_seq",
         "table",
+        "types",
     )
 
     def __init__(
@@ -99,6 +99,8 @@ class Records:
         """Half of a change may be here that nobody may see half of: nothing falls due."""
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
+        self.types: ColumnTypes | None = None
+        """What its columns are, once somebody has asked for columns."""
         self.table = Table(
             sow_keys if self.keys else None,
             domain,
@@ -129,6 +131,10 @@ class Records:
     def redefine(self, definition: Definition) -> None:
         """Go on under another definition; `reindex` and `refold` do what it says of those."""
         self.definition = definition
+
+    def know_columns(self, types: ColumnTypes | None) -> None:
+        """Have `types` hear of all that is put from now on."""
+        self.types = types
 
     def refold(self) -> None:
         """Go on with the queue policy that the definition has now."""
@@ -235,7 +241,7 @@ class Records:
         declared = self.definition.schema if isinstance(self.definition, Topic) else ()
         if not declared:
             return decoder
-        return JudgingDecoder(decoder, _declared(self.message_type, declared))
+        return JudgingDecoder(decoder, declared_fields(self.message_type, declared))
 
     def _key_mistake(self) -> ClientError:
         if self.keys:
@@ -339,6 +345,8 @@ class Records:
         All sequences have one place for each record; one may come twice. `columns` are fields of
         the bodies that are known already. `expires_us` is when the records expire, 0 for never.
         """
+        if self.types is not None:
+            self.types.hear(bodies)
         if not self.retains:
             nothing = [None] * len(bodies)
             return self.batch(
@@ -436,12 +444,6 @@ class Records:
             return identity
         slot = self.table.slots.get(identity)
         return str(sow_key(self.domain, identity)) if slot is None else self.table.sow_key(slot)
-
-
-@lru_cache(maxsize=SCHEMAS_MAX)
-def _declared(kind: MessageType, declared: tuple[Declared, ...]) -> DeclaredFields:
-    """What a Schema declares, shared by the topics of a pattern."""
-    return DeclaredFields(kind, declared)
 
 
 @lru_cache(maxsize=PATHS_MAX)

@@ -1,5 +1,6 @@
 """Columns of Arrow: no value is changed by what other rows hold, however they are read."""
 
+import datetime
 import json
 from decimal import Decimal
 
@@ -8,14 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.messages import arrow, making
-from sow.messages.arrow import table_of_json
-from sow.messages.arrow_values import table_of_documents
+from sow.definitions import Declared
+from sow.messages import arrow, making, message_type
+from sow.messages.arrow import ArrowColumns, UnfitError, table_of_documents
+from sow.messages.column_types import ColumnTypes
+from sow.messages.declared import DeclaredFields
+
+JSON = message_type("json")
 
 
-def column(*texts):
+def table(bodies, heard=(), kind=JSON, schema=(), wanted=None):
+    """Messages as a table, of a topic that has held others before."""
+    types = ColumnTypes(kind)
+    types.hear([*heard, *bodies])
+    declared = DeclaredFields(kind, schema) if schema else None
+    columns = ArrowColumns(kind, types, declared, wanted)
+    return pa.Table.from_batches([columns.batch(bodies)], schema=columns.schema)
+
+
+def column(*texts, heard=()):
     """The column of a field whose values these are; an empty text is an absent value."""
-    return table_of_json([b'{"f":%b}' % text.encode() if text else b"{}" for text in texts])["f"]
+    bodies = [b'{"f":%b}' % text.encode() if text else b'{"g":0}' for text in texts]
+    return table(bodies, [b'{"f":%b}' % text.encode() for text in heard])["f"]
 
 
 COLUMNS = [
@@ -31,7 +46,7 @@ COLUMNS = [
     (['"2025-01-02"', '""'], pa.string(), ["2025-01-02", ""]),
     (['"2025-01-02T09:30:00+02:00"'], pa.string(), ["2025-01-02T09:30:00+02:00"]),
     (['"2025-01-02 09:30:00"', ""], pa.string(), ["2025-01-02 09:30:00", None]),
-    (["true", "false", ""], pa.bool_(), [True, False, None]),
+    (["true", "false", ""], pa.string(), ["true", "false", None]),
     (["true", "1"], pa.string(), ["true", "1"]),
     (['"1"', "1"], pa.string(), ['"1"', "1"]),
     (['{"a": 1}', "", "null"], pa.string(), ['{"a": 1}', None, None]),
@@ -47,24 +62,84 @@ def test_a_column_has_the_type_that_holds_all_values(texts, kind, values):
 
 
 def test_names_may_be_anything_and_come_twice():
-    odd = table_of_json([b'{"a\\"b":1.12345678901234567,"\\u0070":[1]}', b'{"p":"x","":1}'])
+    odd = table([b'{"a\\"b":1.12345678901234567,"\\u0070":[1]}', b'{"p":"x","":1}'])
     assert odd.column_names == ['a"b', "p", ""]
     assert odd.to_pylist()[0] == {'a"b': "1.12345678901234567", "p": "[1]", "": None}
-    assert table_of_json([b'{"a":1,"a":2}']).to_pylist() == [{"a": 2}]
-    assert table_of_json([]).num_columns == 0
+    assert table([b'{"a":1,"a":2}']).to_pylist() == [{"a": 2}]
+    assert table([]).num_columns == 0
+    assert table([b"{}", b"{}"]).num_rows == 2
 
 
-def test_a_number_in_an_escaped_name_is_looked_at_too():
-    found = table_of_json([b'{"\\u0070x":1.12345678901234567}', b'{"px":1.5}'])["px"]
-    assert found.to_pylist() == ["1.12345678901234567", "1.5"]
+@pytest.mark.parametrize(
+    ("heard", "kind", "value"),
+    [([], pa.int64(), 1), (["0.5"], pa.float64(), 1.0), (['"x"'], pa.string(), "1")],
+)
+def test_what_was_held_before_decides_what_a_row_looks_like(heard, kind, value):
+    found = column("1", heard=heard)
+    assert (found.type, found.to_pylist()) == (kind, [value])
 
 
-def test_blocks_agree_on_a_type(monkeypatch):
-    monkeypatch.setattr(arrow, "BLOCK_BYTES", 64)
-    texts = ["1"] * 100 + ["9007199254740993"] + ["0.5"] * 100
-    assert column(*texts).to_pylist() == texts
-    days = ['"2025-01-02"'] * 100 + ['"never"']
-    assert column(*days).to_pylist() == [json.loads(day) for day in days]
+def test_rows_have_all_columns_of_their_topic_or_those_that_are_wanted():
+    heard = [b'{"a":1,"b":"x"}']
+    assert table([b'{"a":2}'], heard).to_pylist() == [{"a": 2, "b": None}]
+    assert table([b'{"a":2}'], heard, wanted="b".__eq__).to_pylist() == [{"b": None}]
+
+
+DECLARED = [
+    ("int64", ["7", "null"], pa.int64(), [7, None]),
+    ("float64", ["7", "0.5"], pa.float64(), [7.0, 0.5]),
+    ("decimal(5,2)", ["1.5", "2e2"], pa.decimal128(5, 2), [Decimal("1.50"), Decimal("200.00")]),
+    ("string", ['"a\\u00e9"', ""], pa.string(), ["a\u00e9", None]),
+    ("bool", ["true", "false"], pa.bool_(), [True, False]),
+    ("date", ['"2025-01-31"'], pa.date32(), [datetime.date(2025, 1, 31)]),
+    (
+        "timestamp",
+        ['"2025-01-31T09:30:00.5+01:00"', "1"],
+        pa.timestamp("us", tz="UTC"),
+        [
+            datetime.datetime(2025, 1, 31, 8, 30, 0, 500_000, datetime.UTC),
+            datetime.datetime(1970, 1, 1, 0, 0, 0, 1, datetime.UTC),
+        ],
+    ),
+    ("json", ["1", '"x"', "[1]"], pa.string(), ["1", '"x"', "[1]"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "texts", "of_arrow", "values"), DECLARED)
+@pytest.mark.parametrize("path", ["/f", "/f/g"])
+def test_a_declared_field_is_a_column_of_its_type(path, kind, texts, of_arrow, values):
+    inner = "%s" if path == "/f" else '{"g":%s}'
+    bodies = [(f'{{"f":{inner % text}}}' if text else "{}").encode() for text in texts]
+    name = path.lstrip("/") if path == "/f" else path
+    found = table(bodies, schema=[Declared(path, kind)])
+    assert found.column_names == [name] if path == "/f" else [name, "f"]
+    assert (found[name].type, found[name].to_pylist()) == (of_arrow, values)
+    assert table([], schema=[Declared(path, kind)]).schema.field(name).type == of_arrow
+
+
+def test_a_field_that_is_called_like_a_declared_path_keeps_its_name():
+    found = table([b'{"/a/b":"x","a":{"b":1}}'], schema=[Declared("/a/b", "int64")])
+    assert found.to_pylist() == [{"//a/b": 1, "/a/b": "x", "a": '{"b":1}'}]
+
+
+def test_a_value_from_before_the_declaration_is_named_and_not_hidden():
+    with pytest.raises(UnfitError, match='f is "x", and the Schema says int64') as caught:
+        table([b'{"f":1}', b'{"f":"x"}'], schema=[Declared("/f", "int64")])
+    assert caught.value.row == 1
+
+
+def test_messages_of_other_types_are_columns_too():
+    fix = message_type("fix")
+    schema = [Declared("/38", "int64")]
+    found = table([b"38=7\x0155=A\x01", b"1=a\x011=b\x01"], kind=fix, schema=schema)
+    assert found.to_pylist() == [
+        {"38": 7, "55": "A", "1": None},
+        {"38": None, "55": None, "1": '["a","b"]'},
+    ]
+    assert table([b"\xff"], kind=message_type("binary")).to_pylist() == [{"value": b"\xff"}]
+    bflat = message_type("bflat")
+    made = [bflat.encode({"n": 1, "x": 0.5}), bflat.encode({"n": 2.5})]
+    assert table(made, kind=bflat).to_pylist() == [{"n": 1.0, "x": 0.5}, {"n": 2.5, "x": None}]
 
 
 numbers = st.one_of(
@@ -89,24 +164,20 @@ def test_every_value_can_be_had_back(texts):
             assert Decimal(text) in (Decimal(value), Decimal(repr(value)))
         elif found.type == pa.int64():
             assert int(text) == value
-        elif found.type == pa.bool_():
-            assert json.loads(text) is value
         else:
             assert value in (text, json.loads(text))
 
 
-@given(st.lists(values, min_size=1) | st.lists(numbers, min_size=1))
-def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts):
-    bodies = [b'{"f":%b}' % text.encode() for text in texts]
-    whole = table_of_json(bodies)
+@given(st.lists(values, min_size=1) | st.lists(numbers, min_size=1), st.lists(values))
+def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts, heard):
+    whole = column(*texts, heard=heard)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow, "PART_ROWS", 2)
         patch.setattr(making, "PART_ROWS", 2)
-        in_steps = table_of_json(bodies)
-        read = table_of_documents([{"f": json.loads(text)} for text in texts])
-    assert in_steps.schema == whole.schema
-    assert in_steps.to_pydict() == whole.to_pydict()
-    assert read.equals(table_of_documents([{"f": json.loads(text)} for text in texts]))
+        in_steps = column(*texts, heard=heard)
+        patch.setattr(arrow, "QUICK", ())
+        by_hand = column(*texts, heard=heard)
+    for found in (in_steps, by_hand):
+        assert (found.type, found.to_pylist()) == (whole.type, whole.to_pylist())
 
 
 @given(st.lists(values, min_size=1))

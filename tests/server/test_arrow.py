@@ -9,15 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sow.definitions import Topic
+from sow.definitions import Declared, Topic
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
+from sow.messages.arrow import ArrowColumns
+from sow.messages.declared import DeclaredFields
 from sow.messages.making import made
 from sow.server import arrow
 from sow.server.arrow import (
     SCHEMA,
     ArrowStream,
+    UnfitRecord,
     in_turns,
     of_documents,
     of_log,
@@ -28,6 +31,7 @@ from sow.server.arrow import (
 from sow.server.step_watch import StepWatch
 from sow.server.turns import Turns
 from sow.steps import at_once
+from sow.topic.rendering import Shape
 from tests.server.stand_ins import ORDERS, World, run
 
 NOTES = Topic("notes", "string")
@@ -91,8 +95,38 @@ def test_a_record_as_it_stands_is_the_publish_that_made_it_so(monkeypatch):
     [("orders", {"id": [2], "name": ["x"]}), ("notes", {"value": ['say "hi"']})],
 )
 def test_fields_become_columns_and_what_has_none_becomes_one(topic, columns):
-    batches = with_world(lambda world: made(of_documents(snapshot_of(world, topic))))
+    batches = with_world(lambda world: made(of_documents(*in_columns(world, topic))))
     assert pa.Table.from_batches(batches).to_pydict() == columns
+
+
+def in_columns(world, name):
+    """The records of a topic and the columns that it has."""
+    at_once(world.engine.columns.making(world.engine.topic(name)))
+    records = world.engine.topic(name).records
+    return snapshot_of(world, name), ArrowColumns(records.message_type, records.types)
+
+
+def test_of_a_field_that_is_selected_in_part_that_part_is_shown():
+    def read(world):
+        world.publish(b'{"id":3,"leg":{"a":1,"b":2}}')
+        return made(of_documents(*in_columns(world, "orders"), Shape(select=("/id", "/leg/b"))))
+
+    rows = pa.Table.from_batches(with_world(read)).to_pylist()
+    assert [row["leg"] for row in rows] == [None, '{"b":2}']
+
+
+def test_a_record_that_does_not_fit_a_later_schema_is_refused_by_its_key():
+    def read(world):
+        rows, columns = in_columns(world, "orders")
+        records = world.engine.topic("orders").records
+        schema = (Declared("/name", "date"),)
+        declared = DeclaredFields(records.message_type, schema)
+        columns = ArrowColumns(records.message_type, records.types, declared)
+        with pytest.raises(UnfitRecord) as caught:
+            made(of_documents(rows, columns))
+        assert f"record {records.sow_key_of('2')} of orders" in caught.value.detail
+
+    with_world(read)
 
 
 FIRST_ROWS = """

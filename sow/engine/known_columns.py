@@ -1,0 +1,140 @@
+"""Known columns: what a topic's fields have held, found out when somebody first asks for columns.
+
+From then on the topic hears of every value (`sow.messages.column_types`), and whatever becomes
+something else is written down in an account of the server's own, in the group of the change that
+made it so: a type never narrows, whatever becomes of the values. Of topics that nobody has asked
+for in columns nothing is known, and nothing is heard.
+
+After a restart the records are looked through once more when they are asked for: the account may be
+older than the last of them.
+"""
+
+from collections.abc import Callable
+
+import orjson
+
+from sow.definitions import KNOWN_COLUMNS, ConflatedTopic, Topic
+from sow.engine.catalog import Catalog
+from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.expressions.parser import parse_field
+from sow.messages.column_types import ColumnTypes
+from sow.messages.declared import DeclaredFields, declared_fields
+from sow.messages.making import pieces
+from sow.paths import parse_path
+from sow.steps import Steps
+from sow.topic.records import Records
+
+HEARD_AT_ONCE = 200
+"""Records that one step looks at: a millisecond with a few fields each."""
+TOPIC_ITSELF = ""
+"""The field of the account that stands for the topic: it is known, and whether it has too many
+fields. Others are called by their names after a slash."""
+
+
+class KnownColumns:
+    """The columns of one engine's topics.
+
+    `store` puts documents into the account; `has_room` says whether the disk takes them.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Callable[[list[bytes]], None],
+        has_room: Callable[[], bool],
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._has_room = has_room
+        self._kept: dict[str, dict[str, int]] = {}
+        """What the account says of topics that are not known yet in this life."""
+        self._unsaved: dict[str, dict[str, None]] = {}
+        """Fields that could not be written down while the disk was full, by topic."""
+
+    def restore(self) -> None:
+        """Go on with what the account says, now that topics and accounts are there."""
+        if KNOWN_COLUMNS.name not in self._catalog.topics:
+            return
+        table = self._catalog.account(KNOWN_COLUMNS).records.table
+        for slot in table.live().tolist():
+            noted = orjson.loads(table.bodies[slot] or b"{}")
+            self._kept.setdefault(noted["topic"], {})[noted["field"]] = noted["held"]
+        for name in list(self._kept):
+            topic = self._catalog.topics.get(name)
+            if topic is not None:
+                self._begin(topic.records)
+
+    def _begin(self, records: Records) -> ColumnTypes:
+        """Hear of what is put from now on, knowing what is known from before."""
+        kept, name = self._kept.pop(records.name, {}), records.name
+        types = ColumnTypes(
+            records.message_type,
+            {field[1:]: held for field, held in kept.items() if field != TOPIC_ITSELF},
+            lambda fields: self._note(name, fields),
+            bool(kept.get(TOPIC_ITSELF)),
+        )
+        records.know_columns(types)
+        if not kept:
+            self._note(name, [])
+        return types
+
+    def making(self, topic: LiveTopic) -> Steps[ColumnTypes]:
+        """What the columns of a topic are: all records are looked at, if they were not yet.
+
+        Given up in between, what was found is kept, and the next who asks looks again.
+        """
+        records = topic.records
+        types = records.types or self._begin(records)
+        if not types.is_whole:
+            table, slots = records.table, records.table.live()
+            for start in range(0, len(slots), HEARD_AT_ONCE):
+                some = map(table.bodies.__getitem__, slots[start : start + HEARD_AT_ONCE].tolist())
+                for bodies in pieces([body for body in some if body is not None]):
+                    types.hear(bodies)
+                    yield
+            types.complete()
+        self._save()
+        return types
+
+    def declared(self, topic: LiveTopic) -> DeclaredFields | None:
+        """The declared fields of a topic; of a copy, those of what it copies, but for fields that
+        it makes itself."""
+        made: set[str] = set()
+        definition = topic.definition
+        while isinstance(topic, CopyTopic):
+            assert isinstance(definition, ConflatedTopic)
+            made |= {parse_field(text).target.steps[0] for text in definition.enrichment}
+            topic = self._catalog.topics[topic.underlying]
+            definition = topic.definition
+        assert isinstance(definition, Topic)
+        declared = tuple(
+            one for one in definition.schema if parse_path(one.path).steps[0] not in made
+        )
+        return declared_fields(topic.records.message_type, declared) if declared else None
+
+    # The account.
+
+    def _note(self, name: str, fields: list[str]) -> None:
+        """Write down what fields of a topic have become."""
+        noted = self._unsaved.setdefault(name, {})
+        noted |= dict.fromkeys([TOPIC_ITSELF, *(f"/{field}" for field in fields)])
+        self._save()
+
+    def _save(self) -> None:
+        if (
+            not self._unsaved
+            or KNOWN_COLUMNS.name not in self._catalog.topics
+            or not self._has_room()
+        ):
+            return
+        unsaved, self._unsaved = self._unsaved, {}
+        bodies = []
+        for name, fields in unsaved.items():
+            topic = self._catalog.topics.get(name)
+            types = None if topic is None else topic.records.types
+            for field in fields if types is not None else ():
+                assert types is not None
+                held = types.kinds[field[1:]] if field else int(types.is_full)
+                bodies.append(orjson.dumps({"topic": name, "field": field, "held": held}))
+        if bodies:
+            self._store(bodies)

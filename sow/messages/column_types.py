@@ -1,0 +1,186 @@
+"""What is known of a topic's columns: which kinds of values each of its fields has held.
+
+The type of a column is a function of that and of what was declared, and of nothing else: not of the
+rows that somebody asks for. What was held once counts for ever, so types only widen:
+
+    texts only                              string
+    numbers that 64 bits hold               int64
+    numbers that doubles hold exactly       float64
+    bytes only                              binary
+    anything else                           string: the JSON text of each value, texts in quotes
+
+Kinds are bits, and what a field has held is their union, until nothing more can come of it: to hear
+of a value twice, or in another order, makes the same types.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from sow.errors import TooLarge
+from sow.messages.base import MessageType
+from sow.messages.json import Json
+from sow.messages.json_texts import JSON_NULL, members
+from sow.messages.numbers import INT64_CHARS_MAX, WHOLE_TEXT, fits_double, fits_int64
+from sow.messages.scalars import Binary, Double, Int64, String
+
+ColumnType = Literal["string", "int64", "float64", "binary", "json"]
+
+TEXT, INT64_ONLY, BOTH, DOUBLE_ONLY, LONG_NUMBER, BYTES_KIND, OTHER_KIND = (
+    1 << bit for bit in range(7)
+)
+"""Of numbers: those that 64 bits hold and doubles do not, that both hold, that only doubles hold,
+and that neither does."""
+WHOLE_DIGITS = 15
+"""Whole numbers of so many digits are held by 64 bits and by doubles."""
+INT_DIGITS_MAX = 400
+"""Python refuses to write integers of some thousand digits; no double has more than 309."""
+COLUMNS_MAX = 2_000
+"""Fields that a topic is known to have. Each is a column of every answer."""
+NAMES_CHARS_MAX = 256 * 1024
+"""Characters of all their names."""
+VALUE_COLUMN = "value"
+"""The only column of messages without fields."""
+SCALAR_KINDS: Mapping[type, int] = {
+    String: TEXT,
+    Int64: INT64_ONLY | BOTH,
+    Double: DOUBLE_ONLY | BOTH,
+    Binary: BYTES_KIND,
+}
+"""What messages without fields are, whether there are any or not."""
+
+
+def type_of(kinds: int) -> ColumnType:
+    """The type of a column that has held values of these kinds; of one that has held none, too."""
+    if not kinds & ~TEXT:
+        return "string"
+    if not kinds & ~(INT64_ONLY | BOTH):
+        return "int64"
+    if not kinds & ~(BOTH | DOUBLE_ONLY):
+        return "float64"
+    return "json" if kinds & ~BYTES_KIND else "binary"
+
+
+def kind_of_text(text: bytes) -> int:
+    """The kind of the value that a JSON text is; 0 for null."""
+    start = text[:1]
+    if start == b'"':
+        return TEXT
+    if start in b"tf{[":
+        return OTHER_KIND
+    return 0 if text == JSON_NULL else _kind_of_number(text)
+
+
+def _kind_of_number(text: bytes) -> int:
+    if len(text) <= WHOLE_DIGITS and WHOLE_TEXT.match(text):
+        return BOTH
+    is_double = fits_double(text)
+    if len(text) <= INT64_CHARS_MAX and fits_int64(text):
+        return BOTH if is_double else INT64_ONLY
+    return DOUBLE_ONLY if is_double else LONG_NUMBER
+
+
+def kind_of_value(value: object) -> int:
+    """The kind of a value as Python has it."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return TEXT
+    if isinstance(value, bool):
+        return OTHER_KIND
+    if isinstance(value, int):
+        is_long = abs(value) >= 10**INT_DIGITS_MAX
+        return LONG_NUMBER if is_long else _kind_of_number(b"%d" % value)
+    if isinstance(value, float):
+        return DOUBLE_ONLY if abs(value) < float("inf") else OTHER_KIND
+    return BYTES_KIND if isinstance(value, bytes) else OTHER_KIND
+
+
+class ColumnTypes:
+    """The fields of one topic's messages, in the order in which they were first met, and the kinds
+    of values that each has held.
+
+    `kind` is None for documents that were read elsewhere. `known` is what was known of them before.
+    `widened` is called with the fields that have become something else, by each batch that did it,
+    and with none where there are too many.
+    """
+
+    def __init__(
+        self,
+        kind: MessageType | None,
+        known: Mapping[str, int] | None = None,
+        widened: Callable[[list[str]], None] | None = None,
+        is_full: bool = False,
+    ) -> None:
+        self.kinds: dict[str, int] = dict(known or {})
+        self.is_whole = False
+        """All records that there were when it began have been heard of."""
+        self._chars = sum(map(len, self.kinds))
+        self.is_full = is_full
+        """There were more fields than are known."""
+        self._kind = kind
+        self._is_json = isinstance(kind, Json)
+        self._widened = widened
+        if kind is not None and not kind.structured:
+            self.kinds.setdefault(VALUE_COLUMN, SCALAR_KINDS.get(type(kind), 0))
+
+    def complete(self) -> None:
+        """All records have been heard of."""
+        self.is_whole = True
+
+    def check(self, name: str) -> None:
+        """Raise TooLarge if the topic `name` has had more fields than there may be columns."""
+        if self.is_full:
+            raise TooLarge(
+                f"records of {name} have had more than {COLUMNS_MAX} different fields, too many "
+                "for columns; ask for JSON, or for rows with their bodies (meta=true)"
+            )
+
+    def hear(self, bodies: Sequence[bytes]) -> None:
+        """Know of messages that were found good."""
+        assert self._kind is not None
+        was_full = self.is_full
+        if self._is_json:
+            widened = self._hear_json(bodies)
+        elif self._kind.structured:
+            widened = self.hear_documents(list(map(self._kind.parse, bodies)))
+        else:
+            widened = self.hear_documents(
+                [{VALUE_COLUMN: self._kind.parse(body)} for body in bodies]
+            )
+        if (widened or (self.is_full and not was_full)) and self._widened is not None:
+            self._widened(widened)
+
+    def _hear_json(self, bodies: Sequence[bytes]) -> list[str]:
+        known, widened = self.kinds, []
+        for body in bodies:
+            for name, text in members(body).items():
+                before = known.get(name, -1)
+                if before > 0 and before & OTHER_KIND:
+                    continue  # it cannot become anything else
+                kinds = kind_of_text(bytes(text))
+                if (before < 0 or kinds & ~before) and self._add(name, kinds):
+                    widened.append(name)
+        return widened
+
+    def hear_documents(self, documents: Sequence[object]) -> list[str]:
+        """Know of messages as Python has them; returns the fields that have become something
+        else."""
+        known, widened = self.kinds, []
+        for document in documents:
+            assert isinstance(document, dict)
+            for name, value in document.items():
+                before, kinds = known.get(name, -1), kind_of_value(value)
+                if (before < 0 or kinds & ~before) and self._add(name, kinds):
+                    widened.append(name)
+        return widened
+
+    def _add(self, name: str, kinds: int) -> bool:
+        known = self.kinds.get(name)
+        if known is None:
+            self._chars += len(name)
+            if len(self.kinds) >= COLUMNS_MAX or self._chars > NAMES_CHARS_MAX:
+                self._chars -= len(name)
+                self.is_full = True
+                return False
+        self.kinds[name] = (known or 0) | kinds
+        return True

@@ -1,0 +1,72 @@
+"""Columns over HTTP: the same whatever rows are asked for, before and after a restart."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from tests.edge.arrow import ARROW, table
+from tests.edge.serving import Running, configuration, records
+
+SCHEMA = """<Schema><Field type="decimal(9,2)">/px</Field><Field type="bool">/order/open</Field>
+</Schema>"""
+TOPICS = f"""<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>trades</Name><MessageType>json</MessageType><Key>/id</Key>{SCHEMA}</Topic>
+<ConflatedTopic><Name>trades-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>trades</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    server = Running(configuration(TOPICS), tmp_path)
+    yield server
+    server.close()
+    assert server.errors == []
+
+
+def asked(server, topic="plain", **parameters):
+    return table(server.get(records(topic, **parameters), ARROW))
+
+
+def types(server, **parameters):
+    found = asked(server, **parameters)
+    return dict(zip(found.column_names, map(str, found.schema.types), strict=True))
+
+
+def test_types_are_those_of_the_topic_and_never_of_the_rows(place):
+    place.publish("plain", {"id": 1, "v": 1, "w": True}, {"id": 2, "v": 0.5})
+    every = {"id": "int64", "v": "double", "w": "string"}
+    assert types(place) == every
+    assert types(place, filter="/id = 1") == every
+    assert types(place, filter="/id = 7") == every
+    assert types(place, select="/v") == {"v": "double"}
+    assert asked(place, filter="/id = 1").to_pylist() == [{"id": 1, "v": 1.0, "w": "true"}]
+
+
+def test_a_type_never_narrows_also_after_restarts(place):
+    place.publish("plain", {"id": 1, "v": 1})
+    assert types(place)["v"] == "int64"
+    place.publish("plain", {"id": 1, "v": "x"})
+    place.publish("plain", {"id": 1, "v": 2})
+    for _ in range(2):
+        place.stop()
+        place.start()
+        assert types(place) == {"id": "int64", "v": "string"}
+        assert asked(place).to_pylist() == [{"id": 1, "v": "2"}]
+    place.publish("plain", {"id": 2, "v": 'say "hi"'})
+    assert asked(place)["v"].to_pylist() == ["2", json.dumps('say "hi"')]
+
+
+def test_declared_fields_have_their_types_in_copies_too(place):
+    place.publish("trades", {"id": 1, "px": 1.5, "order": {"open": True, "by": "me"}})
+    schema = pa.schema(
+        [
+            ("px", pa.decimal128(9, 2)),
+            ("/order/open", pa.bool_()),
+            ("id", pa.int64()),
+            ("order", pa.string()),
+        ]
+    )
+    assert asked(place, "trades").schema == schema
+    copy = asked(place, "trades-C").schema
+    assert [copy.field(name).type for name in ("px", "/order/open")] == schema.types[:2]

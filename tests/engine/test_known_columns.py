@@ -1,0 +1,140 @@
+"""What is known of columns: from the first question on, beyond the records and beyond a restart."""
+
+import json
+
+import pytest
+
+from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, Declared, Topic
+from sow.engine import known_columns
+from sow.engine.engine import Engine
+from sow.messages.column_types import type_of
+from sow.steps import at_once
+
+SCHEMA = (Declared("/px", "decimal(9,2)"), Declared("/leg/day", "date"), Declared("/n", "int64"))
+ORDERS = Topic("orders", "json", keys=("/id",), schema=SCHEMA)
+PLAIN = Topic("plain", "json", keys=("/id",))
+PASSING = Topic("passing", "json", keys=("/id",), retain=False)
+COPY = ConflatedTopic("copy", "json", "orders", enrichment=("/n + 1 AS /n", "1 AS /leg/x"))
+COPY_OF_COPY = ConflatedTopic("copy2", "json", "copy")
+
+
+def engine_of(*topics, **more):
+    return Engine(Configuration("test", (*topics, KNOWN_COLUMNS)), **more)
+
+
+def publish(engine, name, *documents):
+    engine.publish(name, [json.dumps(document).encode() for document in documents], 1)
+
+
+def known(engine, name="plain"):
+    types = at_once(engine.columns.making(engine.topic(name)))
+    return {field: type_of(kinds) for field, kinds in types.kinds.items()}
+
+
+def noted(engine):
+    """What stands in the account, as log entries of it would have it."""
+    table = engine.catalog.account(KNOWN_COLUMNS).records.table
+    return [json.loads(table.bodies[slot]) for slot in table.live().tolist()]
+
+
+def again(engine, *topics):
+    """An engine of another life, which knows of the first one what its account says."""
+    other = engine_of(*topics)
+    account = other.catalog.account(KNOWN_COLUMNS)
+    for document in noted(engine):
+        publish_account(other, account, document)
+    other.columns.restore()
+    return other
+
+
+def publish_account(engine, account, document):
+    body = json.dumps(document).encode()
+    engine.put(account, account.records.read([body]), 1)
+
+
+def test_nothing_is_heard_before_somebody_asks():
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 1, "v": 2})
+    assert engine.topic("plain").records.types is None
+    assert noted(engine) == []
+    assert known(engine) == {"id": "int64", "v": "int64"}
+
+
+def test_what_was_held_once_counts_for_ever_though_it_is_gone():
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": 2})
+    assert known(engine)["v"] == "int64"
+    publish(engine, "plain", {"id": 1, "v": "x"})
+    publish(engine, "plain", {"id": 1, "v": 2})
+    assert known(engine)["v"] == "json"
+    other = again(engine, PLAIN)
+    assert known(other) == {"id": "int64", "v": "json"}
+    publish(other, "plain", {"id": 1, "w": 0.5})
+    assert known(other)["w"] == "float64"
+
+
+def test_a_topic_that_is_not_there_after_a_restart_goes_on_when_it_comes():
+    desks = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
+    engine = engine_of(desks)
+    publish(engine, "/desk/1", {"id": "a"})
+    assert known(engine, "/desk/1") == {"id": "string"}
+    other = again(engine, desks)
+    publish(other, "/desk/1", {"id": 1})
+    assert known(other, "/desk/1") == {"id": "json"}
+
+
+def test_only_what_has_become_something_else_is_written_down():
+    engine = engine_of(PLAIN)
+    known(engine)
+    publish(engine, "plain", *({"id": number} for number in range(100)))
+    before = engine.catalog.account(KNOWN_COLUMNS).updates
+    publish(engine, "plain", *({"id": number} for number in range(100)))
+    assert engine.catalog.account(KNOWN_COLUMNS).updates == before
+    fields = {document["field"] for document in noted(engine)}
+    assert fields == {known_columns.TOPIC_ITSELF, "/id"}
+
+
+def test_looking_at_records_may_be_given_up_and_begun_again(monkeypatch):
+    monkeypatch.setattr(known_columns, "HEARD_AT_ONCE", 1)
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "a": 1}, {"id": 2, "b": 1})
+    steps = engine.columns.making(engine.topic("plain"))
+    next(steps)
+    steps.close()
+    publish(engine, "plain", {"id": 3, "c": 1})
+    assert known(engine) == dict.fromkeys(["id", "a", "c", "b"], "int64")
+
+
+def test_what_is_not_retained_is_heard_all_the_same():
+    engine = engine_of(PASSING)
+    known(engine, "passing")
+    publish(engine, "passing", {"id": 1})
+    assert known(engine, "passing") == {"id": "int64"}
+
+
+def test_a_full_disk_keeps_nobody_from_asking_and_nothing_is_forgotten():
+    room = [False]
+    engine = engine_of(PLAIN, has_room=lambda: room[0], takes=lambda _size_bytes: True)
+    room[0] = True
+    publish(engine, "plain", {"id": 1})
+    room[0] = False
+    assert known(engine) == {"id": "int64"}
+    assert noted(engine) == []
+    room[0] = True
+    assert known(engine) == {"id": "int64"}
+    assert {document["field"] for document in noted(engine)} == {"", "/id"}
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [("orders", ["/px", "/leg/day", "/n"]), ("copy", ["/px"]), ("copy2", ["/px"])],
+)
+def test_a_copy_has_the_declared_fields_that_it_does_not_make_itself(name, paths):
+    engine = engine_of(ORDERS, COPY, COPY_OF_COPY)
+    declared = engine.columns.declared(engine.topic(name))
+    assert list(map(str, declared.paths)) == paths
+
+
+def test_what_declares_nothing_has_no_declared_fields():
+    engine = engine_of(PLAIN)
+    assert engine.columns.declared(engine.topic("plain")) is None
