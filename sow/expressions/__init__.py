@@ -22,7 +22,7 @@ from sow.expressions.filters import (
     equalities_of,
     paths_in,
 )
-from sow.expressions.functions import described_functions
+from sow.expressions.functions import FUNCTIONS, described_functions
 from sow.expressions.nodes import (
     Affix,
     And,
@@ -41,13 +41,16 @@ from sow.expressions.nodes import (
     Or,
     walk,
 )
+from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
 from sow.expressions.parser import parse
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.text_cache import TextCache
 
 __all__ = [
+    "FUNCTIONS",
     "MIRRORED",
+    "NUMERIC_FUNCTIONS",
     "Access",
     "AccessTerm",
     "Affix",

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MEMO_COLUMNS_MAX = 64
-"""Columns of one topic. Each takes some 13 bytes a record, and what it notes of every change;
+"""Columns of one topic. Each takes some 14 bytes a record, and what it notes of every change;
 beyond it the one used longest ago makes room."""
 STEP_NOTES_MAX = 1000
 """Notes that one step works off: about a millisecond of work."""
@@ -281,7 +281,7 @@ class Indexes:
             mask[mask] = self.passing(condition, slots[mask])
             return mask
 
-        return Truths(read, len(condition.paths))
+        return Truths(read, max(1, len(condition.paths)))
 
     def sort_keys(self, term: OrderTerm) -> SortKeys:
         """What to sort by for a term, whatever the values are, for a query that holds it."""

@@ -2,13 +2,15 @@
 
 A condition is asked where it is *true*, or, below a NOT, where it is *false*; unknown is neither.
 AND, OR and NOT pass the question down to tests of a single field, each answered from its column:
-numbers by numpy, texts once per distinct text by the compiled test itself. A column admits where
+numbers by numpy, texts once per distinct text by the compiled test itself. A test that calculates,
+or reads several fields, is worked out by numpy where all of them are numbers (`calculations`), and
+for other records by the compiled test over the values that the columns hold. A column admits where
 it cannot tell (`unsure`); those records, unless the answer no longer depends on them, are
 left to be judged by their bodies. So the answer is always that of the filter.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import (
+    FUNCTIONS,
     MIRRORED,
     Affix,
     And,
     Between,
+    Call,
     Compare,
     Filter,
     Identifier,
@@ -37,6 +41,7 @@ from sow.expressions import (
     paths_in,
     walk,
 )
+from sow.indexes.calculations import Calculation, can_calculate, cost_of
 from sow.indexes.equal_values import number_forms
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
 from sow.indexes.sorted_numbers import Interval
@@ -63,10 +68,10 @@ class Unanswerable(Exception):
     """A column cannot answer this test for its numbers."""
 
 
-Judged = Callable[[MemoColumn, object, Judge, int], Mask]
+Judged = Callable[[MemoColumn, tuple[Node, bool], Judge, int], Mask]
 
 
-def judged_at_once(column: MemoColumn, test: object, judge: Judge, cost: int) -> Mask:
+def judged_at_once(column: MemoColumn, test: tuple[Node, bool], judge: Judge, cost: int) -> Mask:
     """By code, which texts of a column pass a test."""
     return column.verdicts(test, judge, cost).of_all()
 
@@ -75,11 +80,36 @@ def _of_each(matches: Callable[..., list[bool]], texts: list[str]) -> list[bool]
     return matches([texts], len(texts))
 
 
+class ReadyTests:
+    """The tests of one condition, each made ready once.
+
+    A test is known by what it is, not by what it says: to compare two takes longer than they do.
+    """
+
+    def __init__(self) -> None:
+        self._filters: dict[tuple[int, bool], Filter] = {}
+        self._calculations: dict[int, Calculation | None] = {}
+
+    def filter(self, test: Node, wanted: bool) -> Filter:
+        """A filter that is true where the outcome of `test` is `wanted`."""
+        found = self._filters.get((id(test), wanted))
+        if found is None:
+            found = self._filters[id(test), wanted] = compiled(test, wanted)
+        return found
+
+    def calculation(self, test: Node) -> Calculation | None:
+        """How numpy works a test out; None if it does not."""
+        if id(test) not in self._calculations:
+            self._calculations[id(test)] = Calculation(test) if can_calculate(test) else None
+        return self._calculations[id(test)]
+
+
 class Masks:
     """Answers for `slots`, or for all `size` slots when None, and keeps its doubts.
 
     `columns` has one, up to date, for each path of the conditions it is asked about. `judged`
-    says which texts of a column pass a test, or raises.
+    says which texts of a column pass a test, or raises. `tests` are those of a condition that is
+    asked of some records after others: then only what a column does not hold is in doubt.
     """
 
     def __init__(
@@ -88,11 +118,13 @@ class Masks:
         slots: Slots | None,
         size: int,
         judged: Judged = judged_at_once,
+        tests: ReadyTests | None = None,
     ) -> None:
         self._columns = columns
         self._size = size
         self._slots = slots
         self._judged = judged
+        self._tests = tests
         self.unsure: Mask | None = None
         """Where some test could not be answered; it was then taken as unknown."""
 
@@ -108,8 +140,10 @@ class Masks:
                 mask: Mask = join.reduce(masks)
                 return mask
         if paths := paths_in(node):
-            return self._test(node, self._columns[paths[0]], wanted)
-        return self._constant(compiled(node, wanted).matches([], 1)[0])
+            if is_plain(node):
+                return self._test(node, self._columns[paths[0]], wanted)
+            return self._test_of_values(node, paths, wanted)
+        return self._constant(self._filter(node, wanted).matches([], 1)[0])
 
     def _constant(self, outcome: bool) -> Mask:
         """The same outcome for every record there is."""
@@ -134,7 +168,10 @@ class Masks:
         try:
             return number_mask(node, numbers, wanted)
         except Unanswerable:
-            self._doubt(self._at(column.kinds) == NUMBER)
+            are_numbers: Mask = self._at(column.kinds) == NUMBER
+            if self._tests is not None:
+                return self._of_values(node, [column], wanted, are_numbers)
+            self._doubt(are_numbers)
             return np.zeros(len(numbers), np.bool_)
 
     def _of_texts(self, node: Node, column: MemoColumn, wanted: bool) -> Mask:
@@ -143,13 +180,61 @@ class Masks:
             code = column.text_code(text)
             same: Mask = codes == (len(column.texts) if code is None else code)
             return same
-        condition = compiled(node, wanted)
+        condition = self._filter(node, wanted)
         matches, cost = condition.matches, condition.search_cost
         judge = partial(_of_each, matches)
         passing = self._judged(column, (node, wanted), judge, cost)
-        # One place more, for the code -1 of what is no text.
-        mask: Mask = np.append(passing, False)[codes]
+        # The code of what is no text is -1.
+        mask: Mask = passing[codes] & (codes >= 0)
         return mask
+
+    def _test_of_values(self, node: Node, paths: Sequence[Path], wanted: bool) -> Mask:
+        """A test of several fields, or of what is calculated."""
+        columns = [self._columns[path] for path in paths]
+        slots = np.arange(self._size) if self._slots is None else self._slots
+        left: Mask = columns[0].kinds[slots] != ABSENT
+        for column in columns:
+            if column.counts[OTHER]:
+                left &= column.kinds[slots] != OTHER
+                self._doubt(column.kinds[slots] == OTHER)
+        passing = np.zeros(len(slots), np.bool_)
+        tests = self._tests or ReadyTests()
+        if (calculation := tests.calculation(node)) is not None:
+            true, false, unsure = calculation.outcome(self._columns, slots)
+            passing = (true if wanted else false) & left
+            left &= unsure
+        if len(columns) == 1:
+            left = self._of_single(node, columns[0], wanted, left, passing)
+        return passing | self._of_values(node, columns, wanted, left)
+
+    def _of_values(
+        self, node: Node, columns: Sequence[MemoColumn], wanted: bool, where: Mask
+    ) -> Mask:
+        """A test of these records, by the values that the columns hold."""
+        passing = np.zeros(len(where), np.bool_)
+        if len(rows := np.flatnonzero(where)):
+            slots = rows if self._slots is None else self._slots[rows]
+            values = [column.values(slots) for column in columns]
+            passing[rows] = self._filter(node, wanted).matches(values, len(rows))
+        return passing
+
+    def _filter(self, node: Node, wanted: bool) -> Filter:
+        return compiled(node, wanted) if self._tests is None else self._tests.filter(node, wanted)
+
+    def _of_single(
+        self, node: Node, column: MemoColumn, wanted: bool, left: Mask, passing: Mask
+    ) -> Mask:
+        """Add to `passing` where a test of one field holds that has a text, or none; returns what
+        is left to be asked."""
+        if column.texts:
+            is_text = left & (self._at(column.codes) >= 0)
+            passing |= is_text & self._of_texts(node, column, wanted)
+            left = left & ~is_text
+        nulls: Mask = left & (self._at(column.kinds) == NULL)
+        if nulls.any():
+            passing |= nulls & self._filter(node, wanted).matches([[None]], 1)[0]
+        rest: Mask = left & ~nulls
+        return rest
 
     def _at(self, values: NDArray[Any]) -> NDArray[Any]:
         return values[: self._size] if self._slots is None else values[self._slots]
@@ -170,15 +255,51 @@ def tests(node: Node) -> Iterator[Node]:
 
 
 def is_columnar(node: Node) -> bool:
-    """Whether masks can be made of a condition: it reads fields, each test at most one and as it
-    is, since what is calculated of a field may have a value where the field has none."""
-    plain = (Identifier, Literal)
-    for test in tests(node):
-        if isinstance(test, IsNan) or not all(isinstance(part, plain) for part in test.children):
-            return False
-        if _may_hold_of_none(test):
-            return False
-    return max(len(paths_in(test)) for test in tests(node)) == 1
+    """Whether masks can be made of a condition: it reads fields, and depends on nothing else."""
+    return all(map(_is_of_fields, walk(node))) and bool(paths_in(node))
+
+
+def _is_of_fields(node: Node) -> bool:
+    """Whether a part is the same for records whose fields are; a function of nothing may not be."""
+    return not isinstance(node, Call) or (node.name in FUNCTIONS and bool(node.arguments))
+
+
+def is_plain(test: Node) -> bool:
+    """Whether a test is of one field as it is: what is calculated of a field may have a value where
+    the field has none."""
+    if isinstance(test, IsNan) or len(paths_in(test)) > 1 or _may_hold_of_none(test):
+        return False
+    return all(isinstance(part, Identifier | Literal) for part in test.children)
+
+
+ROW_COST = 64
+"""What it costs to ask a record by its values, in operations of numpy on one of very many."""
+PART_COST = 16
+"""The same for each part of the test."""
+
+
+def is_quick(node: Node) -> bool:
+    """Whether a condition is asked of a million records in some milliseconds: it has few tests, and
+    these are plain."""
+    asked = list(tests(node))
+    return len(asked) <= QUICK_TESTS_MAX and all(map(is_plain, asked))
+
+
+QUICK_TESTS_MAX = 8
+"""Tests of a column that are asked of all records in one step: a millisecond each of a million."""
+
+
+def cost_of_masks(node: Node, columns: Columns) -> int:
+    """What it costs a record to be asked, in operations of numpy on one of very many."""
+    return sum(_cost(test, [columns[path] for path in paths_in(test)]) for test in tests(node))
+
+
+def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
+    if is_plain(test) and not (isinstance(test, Like | Affix) and columns[0].counts[NUMBER]):
+        return 2
+    if can_calculate(test) and all(column.is_numeric for column in columns):
+        return cost_of(test)
+    return ROW_COST + PART_COST * sum(1 for _ in walk(test))
 
 
 def _may_hold_of_none(test: Node) -> bool:

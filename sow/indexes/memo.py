@@ -2,8 +2,9 @@
 
 Made when a query first needs the field. A publish only notes which slots it touched
 (`sow.indexes.notes`); the next query, or the server when idle, reads those records' bodies. By
-slot there are a kind, a number (NaN unless the kind is NUMBER) and the code of a text (-1 unless
-it is TEXT), so that a test is one numpy operation over numbers and one look per distinct text.
+slot there are a kind, a number (NaN unless the kind is NUMBER), whether it is an integer, and the
+code of a text (-1 unless it is TEXT), so that a test is one numpy operation over numbers and one
+look per distinct text.
 What cannot be held exactly (lists, integers that no double equals) is OTHER: those records are
 judged by their bodies. `sow.indexes.masks` runs tests; this module only keeps the values.
 """
@@ -19,7 +20,7 @@ from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.text_order import TextOrder
 from sow.indexes.verdicts import Judge, Verdicts
 from sow.messages.base import Column, Decoder
-from sow.paths import Path, Value
+from sow.paths import Path, Scalar, Value
 
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
@@ -30,7 +31,11 @@ VERDICTS_MAX = 16
 """Tests whose outcome is remembered for each text of the column, a byte a text: those of the
 filters that are asked over and over."""
 
+EXACT_WHOLE_MAX = 2**53
+"""Integers up to here are doubles too."""
+
 Bodies = Sequence[bytes | None]
+Mask = NDArray[np.bool_]
 
 
 class MemoColumn:
@@ -47,6 +52,8 @@ class MemoColumn:
         self._notes = Notes()
         self.kinds = np.zeros(0, np.uint8)
         self.numbers = np.zeros(0, np.float64)
+        self.whole = np.zeros(0, np.bool_)
+        """Which of the numbers are integers; of what is none it says nothing."""
         self.codes = np.zeros(0, np.int32)
         self.texts: list[str] = []
         self.counts = np.zeros(len(KINDS), np.int64)
@@ -102,12 +109,27 @@ class MemoColumn:
             if slot not in noted:
                 assert self._value(slot) == fresh._value(slot), f"slot {slot} has another value"
 
-    def _value(self, slot: int) -> tuple[int, float | str | None]:
+    def values(self, slots: NDArray[np.int64]) -> list[Scalar]:
+        """What these records have, the same as their bodies say; None for what is OTHER."""
+        kinds = self.kinds[slots]
+        whole = (kinds == NUMBER) & self.whole[slots]
+        parts: list[tuple[Mask, list[Scalar]]] = [
+            (whole, list(map(int, self.numbers[slots[whole]].tolist()))),
+            ((double := (kinds == NUMBER) & ~whole), self.numbers[slots[double]].tolist()),
+            ((text := kinds == TEXT), [self.texts[at] for at in self.codes[slots[text]].tolist()]),
+        ]
+        values: list[Scalar] = [None] * len(slots)
+        for where, those in parts:
+            if len(those) == len(slots):
+                return those
+            for at, value in zip(np.flatnonzero(where).tolist(), those, strict=True):
+                values[at] = value
+        return values
+
+    def _value(self, slot: int) -> tuple[int, str]:
         """What is held of a record, to compare it."""
         kind = int(self.kinds[slot]) if slot < len(self.kinds) else ABSENT
-        if kind == NUMBER:
-            return kind, float(self.numbers[slot])
-        return kind, self.texts[self.codes[slot]] if kind == TEXT else None
+        return kind, repr(self.values(np.array([slot]))[0]) if kind else ""
 
     def _reserve(self, count: int) -> None:
         more = count - len(self.kinds)
@@ -115,6 +137,7 @@ class MemoColumn:
             more = max(more, len(self.kinds) // 2)
             self.kinds = np.concatenate([self.kinds, np.zeros(more, np.uint8)])
             self.numbers = np.concatenate([self.numbers, np.full(more, np.nan)])
+            self.whole = np.concatenate([self.whole, np.zeros(more, np.bool_)])
             self.codes = np.concatenate([self.codes, np.full(more, NO_TEXT, np.int32)])
 
     def _read(self, slots: list[int]) -> None:
@@ -159,6 +182,12 @@ class MemoColumn:
         if types == {float} and isfinite(sum(values)):  # type: ignore[arg-type]
             self.kinds[where] = NUMBER
             self.numbers[where] = values
+            self.whole[where] = False
+            return
+        if types == {int} and min(values) >= -EXACT_WHOLE_MAX and max(values) <= EXACT_WHOLE_MAX:  # type: ignore[type-var, operator]
+            self.kinds[where] = NUMBER
+            self.numbers[where] = values
+            self.whole[where] = True
             return
         if types == {str} and "" not in values:
             self.kinds[where] = TEXT
@@ -168,6 +197,7 @@ class MemoColumn:
         self.kinds[where] = kinds
         numbers = np.flatnonzero(kinds == NUMBER)
         self.numbers[where[numbers]] = [float(values[at]) for at in numbers]  # type: ignore[arg-type]
+        self.whole[where[numbers]] = [not isinstance(values[at], float) for at in numbers]
         texts = np.flatnonzero(kinds == TEXT)
         self.codes[where[texts]] = [self._code(values[at]) for at in texts]  # type: ignore[arg-type]
 

@@ -1,8 +1,9 @@
-"""Truths: of which records a condition is true, as their bodies say.
+"""Truths: of which records a condition is true, found out a few at a time.
 
-For what no column can answer, such as `/bid > /ask`: each record's body has to be read. A query
-makes one for itself, has it told which records it wants to know of, and has those read a few at a
-time. A record that changes meanwhile is forgotten, so that what is known is always true.
+For what cannot be asked of all records in one step: a condition that calculates, or one that no
+column can answer, for which each record's body has to be read. A query makes one for itself, has it
+told which records it wants to know of, and has those asked in steps. A record that changes
+meanwhile is forgotten, so that what is known is always true.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +18,15 @@ Mask = NDArray[np.bool_]
 
 
 class Truths:
-    """By slot, whether a condition is true; `read` says it of some slots by their bodies.
+    """By slot, whether a condition is true; `read` says it of some slots.
 
-    `fields` is how many fields that reads: with more of them it gets fewer slots at a time.
+    `cost` is what a slot takes, as a multiple of reading one field of a body: so many fewer slots,
+    or more, are asked at a time.
     """
 
-    def __init__(self, read: Callable[[Slots], Mask], fields: int = 1) -> None:
+    def __init__(self, read: Callable[[Slots], Mask], cost: float = 1) -> None:
         self._read = read
-        self._fields = max(1, fields)
+        self._cost = cost
         self._known = np.zeros(0, np.bool_)
         self._true = np.zeros(0, np.bool_)
         self._wanted = np.zeros(0, np.int64)
@@ -43,12 +45,12 @@ class Truths:
 
     @property
     def dirty_count(self) -> int:
-        """How many wanted records wait to be read."""
+        """How many wanted records wait to be asked."""
         return len(self._wanted)
 
     def refresh(self, limit: int | None = None) -> int:
-        """Read wanted records: all, or as many as cost what `limit` of one field do."""
-        count = len(self._wanted) if limit is None else max(1, limit // self._fields)
+        """Ask of wanted records: all, or as many as cost what reading `limit` of one field does."""
+        count = len(self._wanted) if limit is None else max(1, int(limit / self._cost))
         slots, self._wanted = self._wanted[:count], self._wanted[count:]
         for start in range(0, len(slots), CHUNK_ROWS):
             chunk = slots[start : start + CHUNK_ROWS]
@@ -57,6 +59,6 @@ class Truths:
         return len(slots)
 
     def of(self, slots: Slots) -> Mask:
-        """Which of these records, all wanted and read, the condition is true of."""
+        """Which of these records, all wanted and asked, the condition is true of."""
         mask: Mask = self._true[slots]
         return mask

@@ -28,6 +28,7 @@ class Verdicts:
         self._chars_at_once = CHARS_AT_ONCE // max(1, cost)
         self._texts = texts_of()
         self._passing = bytearray()
+        self._mask = np.zeros(0, np.bool_)
 
     def _left(self) -> int:
         texts = self._texts_of()
@@ -62,5 +63,6 @@ class Verdicts:
 
     def of_all(self) -> Mask:
         """By code, which texts pass; those that were not asked yet are."""
-        self.refresh()
-        return np.array(self._passing, np.bool_)
+        if self.refresh() or len(self._mask) != len(self._passing):
+            self._mask = np.array(self._passing, np.bool_)
+        return self._mask

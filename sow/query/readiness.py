@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Filter, OrderTerm
+from sow.expressions import Filter, Node, OrderTerm
 from sow.indexes import Deferred, Indexes, MemoColumn, SortedNumbers, Truths
+from sow.indexes.masks import Columns, Masks, ReadyTests, cost_of_masks
 from sow.indexes.verdicts import Judge, Verdicts
 from sow.paths import Path
 from sow.query.arrangement import Arrangement, Ranking
@@ -23,7 +24,11 @@ STEPS_SPARE = 2
 """Times as much work as there was when it began: under very many updates a column never has few
 notes, and the query is answered all the same."""
 
+OPERATIONS_A_NOTE = 256
+"""What a note is worth of what columns are asked, in operations of numpy on one of very many."""
+
 Slots = NDArray[np.int64]
+NOTHING: Slots = np.zeros(0, np.int64)
 Mask = NDArray[np.bool_]
 
 
@@ -48,6 +53,7 @@ class Readiness:
         self._sort_keys: dict[OrderTerm, MemoColumn] = {}
         self._arrangement: Arrangement | None = None
         self._verdicts: dict[tuple[MemoColumn, object], Verdicts] = {}
+        self._by_columns: dict[Node, Truths] = {}
 
     def close(self) -> None:
         """Let go of what was needed."""
@@ -70,7 +76,7 @@ class Readiness:
         self.need(*columns)
         return columns
 
-    def judged(self, column: MemoColumn, test: object, judge: Judge, cost: int) -> Mask:
+    def judged(self, column: MemoColumn, test: tuple[Node, bool], judge: Judge, cost: int) -> Mask:
         """By code, which texts of a column pass a test; raises Unready."""
         # Kept here too: a column forgets the tests of a query that has very many.
         verdicts = self._verdicts.get((column, test))
@@ -78,6 +84,38 @@ class Readiness:
             verdicts = self._verdicts[column, test] = column.verdicts(test, judge, cost)
         self.need(verdicts)
         return verdicts.of_all()
+
+    def holding(self, term: Node, columns: Columns, slots: Slots) -> Mask:
+        """Which of these records a term certainly holds for, by `columns`, which are up to date;
+        raises Unready."""
+        # The texts first: until they are known no record is asked.
+        Masks(columns, NOTHING, 0, self.judged).where(term)
+        truths = self._by_columns.get(term)
+        if truths is None:
+            truths = self._by_columns[term] = self._asking(term, columns)
+        truths.want(slots)
+        self.need(truths)
+        return truths.of(slots)
+
+    def _asking(self, term: Node, columns: Columns) -> Truths:
+        """What asks the columns of a term, in steps between which records change."""
+        tests = ReadyTests()
+
+        known: dict[tuple[int, int, bool], Verdicts] = {}
+
+        def judged(column: MemoColumn, test: tuple[Node, bool], *_: object) -> Mask:
+            node, wanted = test
+            at = id(column), id(node), wanted
+            if at not in known:
+                known[at] = self._verdicts[column, test]
+            return known[at].of_all()
+
+        def read(slots: Slots) -> Mask:
+            for column in columns.values():
+                column.refresh()
+            return Masks(columns, slots, len(slots), judged, tests).where(term)
+
+        return Truths(read, cost_of_masks(term, columns) / OPERATIONS_A_NOTE)
 
     def in_order(self, column: MemoColumn) -> SortedNumbers:
         """The order of a column's numbers, fit to be used; raises Unready."""

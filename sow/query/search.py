@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from sow.expressions import Node, paths_in
 from sow.indexes import MEMO_COLUMNS_MAX
-from sow.indexes.masks import Masks, compiled, is_columnar
+from sow.indexes.masks import Columns, Masks, compiled, is_columnar, is_quick
+from sow.indexes.memo import OTHER
 from sow.paths import Path
 from sow.query.candidates import Candidates
 from sow.query.query import SCAN, PlanStep, Query
@@ -28,6 +29,7 @@ ADVISE_ROWS = 1_000
 """A smaller topic is answered in about a millisecond, whatever the way."""
 
 Slots = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 NOTHING: Slots = np.zeros(0, np.int64)
 
 
@@ -131,7 +133,7 @@ class Search:
     # Narrowing down.
 
     def _by_columns(self) -> None:
-        for term in list(self._terms):
+        for term in sorted(self._terms, key=is_quick, reverse=True):
             if is_columnar(term) and self._columns_pay(term):
                 self._judge(term)
 
@@ -146,14 +148,32 @@ class Search:
         paths = paths_in(term)
         columns = self._ready.columns(paths)
         self._advise_on_made(paths)
-        size = len(self._indexes.table.bodies)
-        judge = Masks(columns, self._left.listed, size, self._ready.judged)
-        true = judge.where(term)
-        if judge.unsure is not None:
-            doubtful = self._left.picked(judge.unsure & ~true)
+        true, unsure = (self._at_once if is_quick(term) else self._in_steps)(term, columns)
+        if unsure is not None:
+            doubtful = self._left.picked(unsure & ~true)
             self._doubtful = np.concatenate([self._doubtful, doubtful])
         self._left.keep(true)
         self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
+
+    def _at_once(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
+        """Where a term holds among what is left, and where that is not sure."""
+        size = len(self._indexes.table.bodies)
+        judge = Masks(columns, self._left.listed, size, self._ready.judged)
+        return judge.where(term), judge.unsure
+
+    def _in_steps(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
+        """The same of a term that is asked of some records in each step; raises Unready."""
+        slots = self._left.slots()
+        holds = self._ready.holding(term, columns, slots)
+        unsure: Mask = np.zeros(len(slots), np.bool_)
+        for column in columns.values():
+            if column.counts[OTHER]:
+                unsure |= column.kinds[slots] == OTHER
+        if self._left.listed is not None:
+            return holds, unsure
+        masks = np.zeros((2, len(self._indexes.table.bodies)), np.bool_)
+        masks[0, slots], masks[1, slots] = holds, unsure
+        return masks[0], masks[1]
 
     def _advise_on_made(self, paths: tuple[Path, ...]) -> None:
         made = [str(path) for path in paths if path in self._ready.made]

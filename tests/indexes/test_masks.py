@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from sow.expressions import compile_filter
 from sow.indexes import MemoColumn
-from sow.indexes.masks import Masks, is_columnar
+from sow.indexes.masks import (
+    QUICK_TESTS_MAX,
+    Masks,
+    ReadyTests,
+    cost_of_masks,
+    is_columnar,
+    is_quick,
+)
 from sow.messages import message_type
 from sow.paths import parse_path
 from tests.query.test_laws import FILTERS, VALUES
@@ -63,17 +70,64 @@ def test_a_doubt_does_not_matter_where_another_test_is_sure() -> None:
     assert judged("/a = 1 OR /b = 2", [{"a": [1], "b": 2}])[0] == [True]
 
 
-def test_a_test_of_two_fields_is_not_for_columns() -> None:
-    assert not is_columnar(compile_filter("/a = 1 AND /a = /b").expression)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/a = /b",
+        "/a + /b > 3",
+        "LENGTH(/a) = 1",
+        "CONCAT(/a, /b) = 'x5'",
+        "COALESCE(/a, 7) = 7",
+        "2 IN (2, /a)",
+        "2 NOT BETWEEN 5 AND /a",
+        "'ab' BEGINS WITH ('a', /a)",
+        "IF(/a = 'x', /b, 3) IN (3, 5)",
+    ],
+)
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_is_calculated_of_plain_values_leaves_no_doubt(text: str, wanted: bool) -> None:
+    values = (1, 2.5, "x", "5", "05", None, True, "", 2**53)
+    records = [{"a": a, "b": b} for a in values for b in values] + [{}]
+    sure, unsure, truth = judged(text, records, wanted)
+    assert (sure, any(unsure)) == (truth, False)
+
+
+def test_a_test_of_no_field_beside_others_holds_for_all() -> None:
+    assert judged("/a = 1 OR 1 = 1", [{"a": 1}, {}])[0] == [True, True]
 
 
 @pytest.mark.parametrize(
-    "text", ["2 IN (2, /a)", "2 NOT BETWEEN 5 AND /a", "'ab' BEGINS WITH ('a', /a)"]
+    ("text", "is_so"),
+    [
+        ("/a = 1", True),
+        ("/a = 1 AND NOT /b LIKE 'x'", True),
+        ("/a = /b", False),
+        ("-/a = 1", False),
+    ],
 )
-def test_what_is_true_of_a_field_without_a_value_is_not_for_columns(text: str) -> None:
-    filter_ = compile_filter(text)
-    assert filter_.holds([None])
-    assert not is_columnar(filter_.expression)
+def test_few_plain_tests_are_quick(text: str, is_so: bool) -> None:
+    assert is_quick(compile_filter(text).expression) is is_so
+    many = " OR ".join([text] * (QUICK_TESTS_MAX + 1))
+    assert not is_quick(compile_filter(many).expression)
+
+
+def test_what_is_asked_by_values_costs_more() -> None:
+    assert cost("/a + 1 > 2", "x") > 10 * cost("/a + 1 > 2", 5)
+    assert cost("SIN(/a) > 2", 5) > 10 * cost("/a + 1 > 2", 5) > cost("/a > 2", 5)
+
+
+def cost(text: str, value: object) -> int:
+    condition, bodies = compile_filter(text), [json.dumps({"a": value}).encode()]
+    column = MemoColumn(condition.paths[0], JSON.decoder(condition.paths), bodies)
+    column.refresh()
+    return cost_of_masks(condition.expression, {condition.paths[0]: column})
+
+
+def test_a_test_is_made_ready_once() -> None:
+    tests, test = ReadyTests(), compile_filter("-/a > 1").expression
+    assert tests.calculation(test) is tests.calculation(test) is not None
+    assert tests.filter(test, False) is tests.filter(test, False)
+    assert tests.calculation(compile_filter("LENGTH(/a) > 1").expression) is None
 
 
 def test_a_test_of_no_field_alone_is_not_for_columns() -> None:

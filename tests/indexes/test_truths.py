@@ -57,10 +57,10 @@ def test_reading_goes_in_steps() -> None:
 
 
 def test_a_condition_of_many_fields_reads_fewer_records_in_a_step() -> None:
-    known = Truths(Evens(*range(10)), fields=4)
+    known = Truths(Evens(*range(10)), cost=4)
     known.want(np.arange(10))
     assert known.refresh(8) == 2
-    known = Truths(Evens(*range(10)), fields=400)
+    known = Truths(Evens(*range(10)), cost=400)
     known.want(np.arange(10))
     assert known.refresh(8) == 1
 

@@ -154,6 +154,7 @@ CHANGES = st.lists(
 def _short_steps(monkeypatch) -> None:
     """Every record that has to be read is a step."""
     monkeypatch.setattr(readiness, "NOTES_FEW", 1)
+    monkeypatch.setattr(readiness, "OPERATIONS_A_NOTE", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
     monkeypatch.setattr(search, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
@@ -208,11 +209,15 @@ def test_an_answer_in_steps_is_that_of_its_last_moment(
 
 
 @pytest.mark.usefixtures("_short_steps")
-@pytest.mark.parametrize(("deaf", "filter_"), [(Notes, "/a > 1"), (Truths, "/a > /b")])
-def test_an_index_that_does_not_hear_of_changes_is_found_out(deaf, filter_, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("deaf", "filter_", "steps_before"), [(Notes, "/a > 1", 0), (Truths, "/a > /b", 7)]
+)
+def test_an_index_that_does_not_hear_of_changes_is_found_out(
+    deaf, filter_, steps_before, monkeypatch
+) -> None:
+    between = [["none"]] * steps_before + [[{"id": 0, "a": 0, "b": 1}], ["1"]]
     topic = Topic()
     topic.put(*({"id": at, "a": 2, "b": 1} for at in range(4)))
-    between = [[{"id": 0, "a": 0, "b": 1}], ["1"]]
     answered(topic, query(filter_), between)
     monkeypatch.setattr(deaf, "touch", lambda *_: None)
     topic = Topic()

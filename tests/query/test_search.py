@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sow.indexes import MEMO_COLUMNS_MAX
 from sow.query import QueryAnswer, search
 from tests.query.topic import Topic
 
@@ -64,8 +65,18 @@ def test_other_fields_are_served_by_memo_columns_made_on_first_use() -> None:
     assert topic.ask("/px > 3 AND /id != 5").index == "memo(/px), memo(/id)"
 
 
-def test_a_comparison_of_two_fields_is_scanned() -> None:
-    assert orders().ask("/px > /id").index == "scan"
+def test_a_comparison_of_two_fields_asks_both_columns() -> None:
+    assert orders().ask("/px > /id").index == "memo(/px), memo(/id)"
+
+
+def test_what_names_more_fields_than_there_are_columns_is_scanned() -> None:
+    many = " + ".join(f"/f{at}" for at in range(MEMO_COLUMNS_MAX + 1))
+    assert orders().ask(f"{many} > 1").index == "scan"
+
+
+def test_plain_tests_are_asked_before_those_that_calculate() -> None:
+    asked = orders().ask("/px * 2 > 1 AND /px > 0")
+    assert [step.expression for step in asked.steps] == ["/px > 0", "(/px * 2) > 1"]
 
 
 def test_all_records_are_a_scan() -> None:
