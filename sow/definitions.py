@@ -64,6 +64,8 @@ class Topic(BackPressure):
     a regular expression, the definition stands for every topic whose name it matches. Without
     `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
     delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
+    `preprocessing` and `enrichment` hold field constructions, ``expression AS /path``, applied to
+    each message that is published: before its key is read, and before it becomes the record.
     What is published fits `schema`.
     """
 
@@ -83,6 +85,8 @@ class Topic(BackPressure):
     delta_null: DeltaNull = "ignore"
     records_max: int | None = None
     schema: tuple[Declared, ...] = ()
+    preprocessing: tuple[str, ...] = ()
+    enrichment: tuple[str, ...] = ()
     line: int = 0
 
     @property

@@ -99,12 +99,17 @@ def _filter(text: str) -> str:
     return text
 
 
-def _field(text: str) -> str:
-    try:
-        compile_fields([text])
-    except ClientError as error:
-        raise _mistake(error) from None
-    return text
+def field(*states: str) -> Kind:
+    """A field construction, which may ask for these states of the record."""
+
+    def read(text: str) -> str:
+        try:
+            compile_fields([text], states)
+        except ClientError as error:
+            raise _mistake(error) from None
+        return text
+
+    return Kind("expression `AS` path", read)
 
 
 def _mistake(error: ClientError) -> MistakeError:
@@ -298,7 +303,6 @@ VALUE_TYPE = Kind(
     _value_type,
 )
 FILTER = Kind("filter", _filter)
-FIELD = Kind("expression `AS` path", _field)
 FILE = Kind("file", _file)
 DIRECTORY = Kind("directory", _text)
 EXPIRATION = Kind("`disabled`, `enabled` or an interval", _expiration)

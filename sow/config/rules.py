@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from sow.budget import SHARE
 from sow.config.conflation_rules import check_conflation
 from sow.config.copy_names import check_copy_names
+from sow.config.field_rules import check_fields
 from sow.config.files import check_files
 from sow.config.findings import Findings, at, halves
 from sow.config.logged import check_logged_topics
@@ -30,6 +31,7 @@ def check(root: Section, findings: Findings) -> None:
         _pattern_like_name(topic, findings)
         _message_type(topic, variants, findings)
         _repeated_paths(topic, findings)
+        check_fields(topic, variants, findings)
         if topic.element.name == "Topic":
             _key_domain(topic, findings)
             _transient(topic, findings)
@@ -116,7 +118,10 @@ def _message_type(
         return
     if structured:
         return
-    for element in ("Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Field", "Schema"):
+    for element in (
+        "Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Schema",
+        "Preprocessing", "Enrichment",
+    ):  # fmt: skip
         if element in topic.lines:
             findings.error(
                 topic.line_of(element),

@@ -17,6 +17,7 @@ from sow.definitions import (
     Schedule,
     Topic,
 )
+from sow.expressions import STATES
 
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -25,6 +26,31 @@ def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
 
 def _schema(schema: tuple[Declared, ...]) -> tuple[Declared, ...]:
     return schema
+
+
+def _fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return fields
+
+
+def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -> Element:
+    """A section of field constructions, which may ask for these states of the record."""
+    return Element(
+        name=name,
+        fields=(name.lower(),),
+        make=_fields,
+        about=about,
+        children=(
+            Element(
+                name="Field",
+                kind=kinds.field(*states),
+                required=True,
+                repeated=True,
+                fields=("fields",),
+                about=f"{example}; `HINT OPTIONAL` leaves a NULL result out, `HINT SET_CURRENT` "
+                "lets the fields after it see it.",
+            ),
+        ),
+    )
 
 
 NAME = Element(
@@ -261,11 +287,24 @@ TOPIC = Element(
         SCHEMA,
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
         *unused("ExpectedKeyCountHint"),
+        _made_fields(
+            "Preprocessing",
+            (),
+            "Fields that are computed of each message before its key is read, in order.",
+            "`CONCAT(/customer, '-', /order) AS /id`",
+        ),
+        _made_fields(
+            "Enrichment",
+            STATES,
+            "Fields that are computed of each message before it is merged and stored, in order.",
+            "`COALESCE(/n OF PREVIOUS, 0) + 1 AS /n`, of what the record was before; `OF CURRENT`, "
+            "like nothing, means the message",
+        ),
         *later(
             History="remove it: a topic keeps what holds now, and what held before is in the log "
             "alone, as far back as TransactionLog/RetentionAge says (as_of of POST /v1/snapshots)"
         ),
-        *later("Preprocessing", "Enrichment", "KeyGenerator"),
+        *later("KeyGenerator"),
         *later("RecoveryPoint"),
         *BACK_PRESSURE_ELEMENTS,
     ),
@@ -325,20 +364,11 @@ CONFLATED_TOPIC = Element(
             about="What conflates: the server, or Spark in a process of its own that reads the log "
             "of the underlying topic (intervals of at least 1s).",
         ),
-        Element(
-            name="Enrichment",
-            about="Fields that are computed for each message that enters the copy, in order.",
-            children=(
-                Element(
-                    name="Field",
-                    kind=kinds.FIELD,
-                    required=True,
-                    repeated=True,
-                    fields=("enrichment",),
-                    about="`/price * /qty AS /value`; `HINT OPTIONAL` leaves a NULL result out, "
-                    "`HINT SET_CURRENT` lets the fields after it see it.",
-                ),
-            ),
+        _made_fields(
+            "Enrichment",
+            ("CURRENT",),
+            "Fields that are computed for each message that enters the copy, in order.",
+            "`/price * /qty AS /value`",
         ),
         *BACK_PRESSURE_ELEMENTS,
     ),

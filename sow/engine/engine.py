@@ -82,7 +82,7 @@ class Engine:
         )
         self.publications = Publications(
             self.publishable,
-            self.merged,
+            self.finished,
             self.put,
             self.check_sizes,
             self.capacity,
@@ -187,13 +187,23 @@ class Engine:
         """Check bodies for `publications.carry_out`, with their `keys` where they have none in
         them; changes nothing. Raises what `publish` does of them."""
         self.check_sizes(bodies)
-        return topic.records.read(bodies, keys)
+        messages = topic.records.read(bodies, keys)
+        if topic.definition.preprocessing:
+            self.check_sizes(messages.bodies)
+        return messages
 
-    def merged(self, topic: SourceTopic, messages: CheckedMessages, now_us: int) -> CheckedMessages:
-        """What the records become when these deltas are merged into them; only what was being
-        removed already is changed."""
+    def finished(
+        self,
+        topic: SourceTopic,
+        messages: CheckedMessages,
+        now_us: int,
+        delta: bool,
+        fitted: bool = False,
+    ) -> CheckedMessages:
+        """What records become of these messages, as `SourceTopic.finished` says; only what was
+        being removed already is changed."""
         self.removals.make_way(topic, messages.identities, now_us)
-        return topic.merged(messages)
+        return topic.finished(messages, delta, fitted=fitted)
 
     def put(
         self, topic: SourceTopic, messages: CheckedMessages, now_us: int, expires_us: int = 0

@@ -109,7 +109,7 @@ class LiveTopicBase:
 class SourceTopic(LiveTopicBase):
     """A topic that clients publish to. Its changes are written into `ledger`."""
 
-    __slots__ = ("_is_stored", "_ledger", "expirations")
+    __slots__ = ("_is_stored", "_ledger", "expirations", "makes_records")
 
     definition: Topic
     kind = "topic"
@@ -125,8 +125,16 @@ class SourceTopic(LiveTopicBase):
     ) -> None:
         super().__init__(records, definition, pattern, definition.expires, followers)
         self.expirations = Expirations(records.table) if definition.expires else None
+        self.makes_records = bool(definition.enrichment)
+        """What is published has to be `finished` to be a record, deltas or not."""
         self._is_stored = is_persistent(definition)
         self._ledger = ledger
+
+    def remake(self, definition: Topic) -> None:
+        """Go on with the Preprocessing and Enrichment of another definition, for what comes."""
+        self.redefine(definition)
+        self.records.remake()
+        self.makes_records = bool(definition.enrichment)
 
     # Changes.
 
@@ -148,18 +156,25 @@ class SourceTopic(LiveTopicBase):
             raise ClientError(f"expiration is {expires_s}; it must be seconds, above 0 up to 1e9")
         return now_us + int(expires_s * 1e6)
 
-    def merged(
-        self, messages: CheckedMessages, held: Mapping[str, bytes | None] | None = None
+    def finished(
+        self,
+        messages: CheckedMessages,
+        delta: bool,
+        held: Mapping[str, bytes | None] | None = None,
+        fitted: bool = False,
     ) -> CheckedMessages:
-        """What the records become when these deltas are merged into them; changes nothing.
+        """What records become of these messages, which are deltas or not; changes nothing.
 
-        `held` are the bodies that some records are to be taken for.
+        Messages that are no deltas need it only where `makes_records`. `held` are the bodies that
+        some records are to be taken for. What is made fits, or raises BadMessage; if `fitted`, what
+        does not fit is NULL.
         """
-        if not self.records.retains:
+        records = self.records
+        merges = delta and records.retains
+        if not merges and not self.makes_records:
             return messages
-        bodies = self.records.merge_deltas(
-            messages.identities, messages.bodies, self.definition.delta_null, held
-        )
+        nulls = self.definition.delta_null if merges else None
+        bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted)
         return CheckedMessages(bodies, messages.identities, {})
 
     def put(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Batch:

@@ -100,16 +100,17 @@ class Publications:
     """The publishes of one engine.
 
     `publishable` gives the topic of a name, or raises what speaks against publishing to it.
-    `merged` says what deltas make of records that they are about to change at a time
-    (microseconds); `put` stores messages at a time, to expire at another (0: never), and returns
-    the bookmark of the last. `check_sizes` raises TooLarge for a message that is too long;
+    `finished` says what records become of messages that are about to change them at a time
+    (microseconds), whether they are deltas, and whether they have been found to fit; `put`
+    stores messages at a time, to expire at another (0: never), and returns the bookmark of the
+    last. `check_sizes` raises TooLarge for a message that is too long;
     `let_by` takes the steps that are left of an undivided change of a topic.
     """
 
     def __init__(
         self,
         publishable: Callable[[str], SourceTopic],
-        merged: Callable[[SourceTopic, CheckedMessages, int], CheckedMessages],
+        finished: Callable[[SourceTopic, CheckedMessages, int, bool, bool], CheckedMessages],
         put: Callable[[SourceTopic, CheckedMessages, int, int], int],
         check_sizes: Callable[[Sequence[bytes]], None],
         capacity: Capacity,
@@ -118,7 +119,7 @@ class Publications:
     ) -> None:
         self._publishable = publishable
         self._let_by = let_by
-        self._merged = merged
+        self._finished = finished
         self._put = put
         self._check_sizes = check_sizes
         self._capacity = capacity
@@ -172,8 +173,8 @@ class Publications:
         delta: bool = False,
     ) -> int:
         """Store a publish that is one slice, and return its bookmark; `expires_us` 0 is never."""
-        if delta:
-            messages = self._merged(topic, messages, now_us)
+        if delta or topic.makes_records:
+            messages = self._finished(topic, messages, now_us, delta, False)
             self._check_sizes(messages.bodies)
         if self._capacity.bounds(topic):
             at_once(self._capacity.check(topic, [_deed(messages)]))
@@ -200,8 +201,10 @@ class Publications:
             raise
 
         def put(messages: CheckedMessages) -> int:
-            merged = self._merged(topic, messages, now_us) if delta else messages
-            return self._put(topic, merged, now_us, expires_us)
+            if delta or topic.makes_records:
+                # What has become of the records meanwhile is no reason to refuse what has begun.
+                messages = self._finished(topic, messages, now_us, delta, True)
+            return self._put(topic, messages, now_us, expires_us)
 
         publication = Publication(topic.name, read, put, room)
         read.clear()
@@ -217,16 +220,21 @@ class Publications:
     def _deeds(
         self, topic: SourceTopic, read: Sequence[CheckedMessages], delta: bool
     ) -> Steps[list[Deed]]:
-        """What a publish comes to, with all deltas merged as things are now; raises TooLarge."""
+        """What a publish comes to, all records made as things are now; raises TooLarge."""
         deeds: list[Deed] = []
         held: dict[str, bytes] = {}
+        finishes, count = delta or topic.makes_records, 0
         for messages in read:
-            if delta:
-                messages = topic.merged(messages, held)
+            if finishes:
+                try:
+                    messages = topic.finished(messages, delta, held)
+                except BadMessage as error:
+                    raise error.moved(count) from None
                 self._check_sizes(messages.bodies)
                 held.update(zip(messages.identities, messages.bodies, strict=True))
             deeds.append(_deed(messages))
-            if delta or len(deeds) % MEASURED_AT_ONCE == 0:
+            count += len(messages.bodies)
+            if finishes or len(deeds) % MEASURED_AT_ONCE == 0:
                 yield
         return deeds
 

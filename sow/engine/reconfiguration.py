@@ -10,6 +10,7 @@ so do the names that new topics will have, so that what was found possible stays
 
     conflated topics    added, removed; another interval, schedule or filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
+    topics              other Preprocessing and Enrichment, for what comes
     Sessions, Limits    for sessions that begin from now on
     Security            for requests that come from now on
 """
@@ -18,9 +19,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition
+from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic
 from sow.engine.engine import Engine
-from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import ConfigError
 from sow.steps import Steps
 
@@ -29,7 +30,9 @@ BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(Back
 PACE_FIELDS = frozenset({"interval_us", "schedule"})
 FILTER_FIELDS = frozenset({"filter"})
 ROOM_FIELDS = frozenset({"records_max"})
+MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
+CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 REFUSALS_MAX = 5
 """So many topics that would lose records are named."""
@@ -184,8 +187,9 @@ class Reconfiguration:
             if field.name != "line"
             and (type(old) is not type(new) or getattr(old, field.name) != getattr(new, field.name))
         }
-        is_own_copy = isinstance(new, ConflatedTopic) and new.engine == "embedded"
-        allowed = CHANGEABLE_IN_COPIES if is_own_copy else CHANGEABLE
+        allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
+        if isinstance(new, ConflatedTopic) and new.engine == "embedded":
+            allowed = CHANGEABLE_IN_COPIES
         for name in sorted(fields - allowed):
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
@@ -196,6 +200,7 @@ class Reconfiguration:
             (PACE_FIELDS, "interval", self._retime),
             (FILTER_FIELDS, "filter", self._refocus),
             (ROOM_FIELDS, "MaxRecords", self._resize),
+            (MADE_FIELDS, "fields", self._remake),
         ):
             if fields & part:
                 yield ReconfigurationStep(
@@ -229,6 +234,12 @@ class Reconfiguration:
     @staticmethod
     def _resize(topic: LiveTopic, definition: Definition) -> None:
         topic.redefine(definition)
+
+    @staticmethod
+    def _remake(topic: LiveTopic, definition: Definition) -> None:
+        assert isinstance(topic, SourceTopic)
+        assert isinstance(definition, Topic)
+        topic.remake(definition)
 
     def _refold(self, topic: LiveTopic, definition: Definition) -> None:
         if isinstance(topic, CopyTopic):

@@ -14,7 +14,7 @@ from sow.expressions.access import (
     find_access,
 )
 from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
-from sow.expressions.fields import Fields, compile_fields
+from sow.expressions.fields import Fields, compile_fields, nested
 from sow.expressions.filters import (
     Filter,
     compile_filter,
@@ -43,7 +43,7 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
-from sow.expressions.parser import parse
+from sow.expressions.parser import STATES, parse
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.text_cache import TextCache
 
@@ -51,6 +51,7 @@ __all__ = [
     "FUNCTIONS",
     "MIRRORED",
     "NUMERIC_FUNCTIONS",
+    "STATES",
     "Access",
     "AccessTerm",
     "Affix",
@@ -86,6 +87,7 @@ __all__ = [
     "elements",
     "equalities_of",
     "find_access",
+    "nested",
     "parse",
     "parse_order_by",
     "paths_in",

@@ -6,6 +6,7 @@ sign becomes one literal, and a value that stands where a condition should, such
 """
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 from lark import Token, Transformer
@@ -156,6 +157,13 @@ class Builder(Transformer[Token, Node | Construction]):
     def jsonpath(self, parts: tuple[Token]) -> Node:
         """`$.a.b`, `$['odd name'][0]`."""
         return Identifier(_json_path(parts[0]), position=_start(parts[0]))
+
+    def of_state(self, parts: tuple[Node, Token]) -> Node:
+        """`/a OF PREVIOUS`, `/a OF CURRENT`."""
+        name, words = parts
+        assert isinstance(name, Identifier)
+        state = words.split()[1].upper()
+        return replace(name, of=state, of_position=_start(words))
 
     def call(self, parts: list[Token | Node | None]) -> Node:
         """`NAME(arguments)`."""

@@ -72,20 +72,23 @@ _GUARDS = {
 class SourceText:
     """The source of conditions and values over the values of `paths`, and the names that it uses.
 
-    The value of `paths[i]` is the variable ``v{i}``. `names` is what the source needs around it.
+    The value of `paths[i]` is the variable ``v{i}``; those of `before`, paths of the state that
+    there was before, follow. `names` is what the source needs around it.
     `tests` is about how many tests there will be: the source of many is kept short.
     """
 
-    def __init__(self, paths: Iterable[Path], tests: int = 1) -> None:
-        self._variables = {path: f"v{i}" for i, path in enumerate(paths)}
-        self.variables = ", ".join(self._variables.values())
-        self.count = len(self._variables)
+    def __init__(self, paths: Sequence[Path], tests: int = 1, before: Sequence[Path] = ()) -> None:
+        self.count = len(paths) + len(before)
+        variables = [f"v{i}" for i in range(self.count)]
+        self._variables = dict(zip(paths, variables, strict=False))
+        self._before = dict(zip(before, variables[len(paths) :], strict=True))
+        self.variables = ", ".join(variables)
         self.names: dict[str, object] = {"str": str, "int": int, "float": float, "bool": bool}
         self._functions: list[str] = []
         self._runs: dict[Callable[..., object], str] = {}
         self._values: dict[int, str] = {}
         self._heights: dict[int, int] = {}
-        self._reads: dict[int, dict[Path, None]] = {}
+        self._reads: dict[int, dict[str, None]] = {}
         self._temporaries = self._prepared = 0
         self._patterns = Patterns()
         self._in_place = tests <= TESTS_IN_PLACE_MAX
@@ -227,22 +230,25 @@ class SourceText:
             if id(node) in outcomes and not written:
                 self._write(node, self._outcome(node))
 
-    def _read_by(self, node: Node) -> dict[Path, None]:
-        """The paths that a node reads, of whose parts they are known."""
+    def _read_by(self, node: Node) -> dict[str, None]:
+        """The variables that a node reads, of whose parts they are known."""
         if isinstance(node, Identifier):
-            return {node.path: None}
-        found: dict[Path, None] = {}
+            return {self._variable(node): None}
+        found: dict[str, None] = {}
         for part in node.children:
             found.update(self._reads[id(part)])
         return found
 
     def _value(self, node: Node) -> str:
         match node:
-            case Identifier(path):
-                return self._variables[path]
+            case Identifier():
+                return self._variable(node)
             case Literal(value):
                 return self._name(value)
         return self._values[id(node)]
+
+    def _variable(self, node: Identifier) -> str:
+        return (self._before if node.of == "PREVIOUS" else self._variables)[node.path]
 
     def _write(self, node: Node, source: str) -> None:
         if self._heights[id(node)] >= _LEVELS_PER_FUNCTION:
@@ -329,8 +335,7 @@ class SourceText:
     def _define(self, node: Node, lines: Iterable[str]) -> str:
         """The call of a function that consists of `lines`, which compute something of `node`."""
         # Only what it reads is handed on: all variables to all functions would be a square of both.
-        paths = self._reads[id(node)]
-        variables = ", ".join([self._variables[path] for path in paths])
+        variables = ", ".join(self._reads[id(node)])
         name = f"part{len(self._functions)}"
         body = "".join([f"    {line}\n" for line in lines])
         self._functions.append(f"def {name}({variables}):\n{body}")

@@ -2,21 +2,24 @@
 
 The expression reads the message's fields; what it gives is put at the path after AS, and the rest
 of the message stays as it is. NULL is written as null, or with ``HINT OPTIONAL`` takes the field
-away. With ``HINT SET_CURRENT`` the fields that follow see the result.
+away. With ``HINT SET_CURRENT`` the fields that follow see the result. ``/qty OF PREVIOUS`` is the
+value that the field had before the message came, NULL where there was none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sow.delta import merged
 from sow.expressions.builder import Construction
 from sow.expressions.filters import compile_value, paths_in
-from sow.expressions.parser import parse_field
+from sow.expressions.parser import STATES, parse_field
 from sow.paths import Path, Value, value_at
 
 Document = dict[str, Any]
-Evaluate = Callable[[Document], Value]
+Evaluate = Callable[[Document, Document | None], Value]
+Holds = Callable[[Document], bool]
+"""Whether a document of one field can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Field:
     target: Path
     optional: bool
     set_current: bool
+    of_previous: bool
 
 
 class Fields:
@@ -35,39 +39,68 @@ class Fields:
     def __init__(self, fields: Sequence[Field]) -> None:
         self._fields = tuple(fields)
 
-    def apply(self, document: Document) -> Document:
-        """The document with all fields made; it is not changed itself."""
+    @property
+    def targets(self) -> tuple[Path, ...]:
+        """Where what is made goes, in order."""
+        return tuple(field.target for field in self._fields)
+
+    @property
+    def of_previous(self) -> bool:
+        """Whether any of them asks for what there was before."""
+        return any(field.of_previous for field in self._fields)
+
+    def apply(
+        self, document: Document, previous: Document | None = None, holds: Holds | None = None
+    ) -> Document:
+        """The document with all fields made; it is not changed itself, and returned where nothing
+        is to be. `previous` is what there was before. A result that `holds` denies is NULL.
+        """
         seen = result = document
         for field in self._fields:
-            value = field.evaluate(seen)
+            value = field.evaluate(seen, previous)
+            if holds is not None and not holds(nested(field.target, value)):
+                value = None
             result = _with(result, field, value)
             if field.set_current:
                 seen = _with(seen, field, value)
         return result
 
 
-def compile_fields(texts: Sequence[str]) -> Fields:
+def compile_fields(texts: Sequence[str], states: Collection[str] = STATES) -> Fields:
     """The constructions that the texts state; raises what `parse_field` does."""
-    return Fields([_compile(parse_field(text)) for text in texts])
+    return Fields([_compile(parse_field(text, states)) for text in texts])
+
+
+def nested(target: Path, value: Value) -> Document:
+    """The document whose only field is `target`."""
+    document: Any = value
+    for step in reversed(target.steps):
+        document = {step: document}
+    made: Document = document
+    return made
 
 
 def _compile(made: Construction) -> Field:
-    paths, value = paths_in(made.value), compile_value(made.value)
+    value = compile_value(made.value)
+    paths, before = paths_in(made.value), paths_in(made.value, of_previous=True)
+
+    def evaluate(document: Document, previous: Document | None) -> Value:
+        values = [value_at(document, path) for path in paths]
+        return value(values + [value_at(previous, path) for path in before])
+
     return Field(
-        lambda document: value([value_at(document, path) for path in paths]),
+        evaluate,
         made.target,
         "OPTIONAL" in made.hints,
         "SET_CURRENT" in made.hints,
+        bool(before),
     )
 
 
 def _with(document: Document, field: Field, value: Value) -> Document:
     if value is None and field.optional:
         return _without(document, field.target.steps)
-    nested: Any = value
-    for step in reversed(field.target.steps):
-        nested = {step: nested}
-    return merged(document, nested)
+    return merged(document, nested(field.target, value))
 
 
 def _without(document: Document, steps: tuple[str, ...]) -> Document:

@@ -154,14 +154,17 @@ def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
     return tuple(dict.fromkeys(v if isinstance(v, str) else v + 0 for v in values))
 
 
-def paths_in(node: Node) -> tuple[Path, ...]:
-    """The distinct paths that a condition reads, in the order of the text."""
-    return tuple(dict.fromkeys(part.path for part in walk(node) if isinstance(part, Identifier)))
+def paths_in(node: Node, of_previous: bool = False) -> tuple[Path, ...]:
+    """The distinct paths that an expression reads, in the order of the text: of the record, or of
+    what there was before it."""
+    read = [part for part in walk(node) if isinstance(part, Identifier)]
+    return tuple(dict.fromkeys(p.path for p in read if (p.of == "PREVIOUS") is of_previous))
 
 
 def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
-    """What gives the value of `node`, given the value of each of `paths_in(node)`."""
-    source = SourceText(paths_in(node))
+    """What gives the value of `node`, given those of the paths that it reads: of the record, then
+    of what there was before it."""
+    source = SourceText(paths_in(node), before=paths_in(node, of_previous=True))
     value = source.value(node)
     text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
     function: Callable[[Sequence[Value]], Value] = _run(source, text)

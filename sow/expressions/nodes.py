@@ -33,11 +33,21 @@ class Node:
 
 @dataclass(frozen=True)
 class Identifier(Node):
-    """The value of a field of the record."""
+    """The value of a field of the record.
+
+    Where a field is made, `of` says of which state of the record: PREVIOUS is what there was before
+    the message came, CURRENT, like nothing, the message. It stands at `of_position`.
+    """
 
     path: Path
+    of: str = ""
+    of_position: int = field(default=0, compare=False, repr=False, kw_only=True)
 
     def __str__(self) -> str:
+        return f"{self._name} OF {self.of}" if self.of else self._name
+
+    @property
+    def _name(self) -> str:
         if any("/" in step or "]" in step for step in self.path.steps):
             # Only JSONPath can say such a name.
             quoted = [f'["{s}"]' if "'" in s else f"['{s}']" for s in self.path.steps]

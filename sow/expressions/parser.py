@@ -6,13 +6,14 @@ first, errors put into words after. Says nothing about what nodes mean.
 """
 
 import re
+from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, cast
 
 from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from sow.errors import TooLarge
+from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Builder, Construction
 from sow.expressions.nodes import Identifier, Node, as_condition, below, walk
 from sow.expressions.syntax_errors import syntax_error
@@ -27,6 +28,9 @@ FIELD_BYTES_MAX = 4096
 """Of a field construction. One is written by an operator, and runs for every message."""
 FIELD_DEPTH_MAX = 100
 """Levels of a field construction."""
+STATES = ("CURRENT", "PREVIOUS")
+"""States of a record that a field can be made of: the message that has come, and what there was
+before it."""
 FIELDS_MAX = 256
 """Distinct fields of an expression: each is read of every message, at the cost of whoever
 publishes."""
@@ -53,11 +57,14 @@ def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = EXPRESSION_
     return node
 
 
-def parse_field(text: str) -> Construction:
-    """The field construction that `text` states; raises what `parse` does."""
+def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
+    """The field construction that `text` states; raises what `parse` does.
+
+    `states` are those of the record that it may ask for with OF.
+    """
     limits = _Limits("field", FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
     construction = cast(Construction, _read(text, "field", limits))
-    limits.check(construction.value)
+    limits.check(construction.value, states)
     return construction
 
 
@@ -92,11 +99,11 @@ class _Limits(NamedTuple):
             if level > self.depth_max:
                 raise self._too_deep(found.start())
 
-    def check(self, node: Node) -> None:
-        """Refuse what nests too deeply, or reads too much."""
+    def check(self, node: Node, states: Collection[str] = ()) -> None:
+        """Refuse what nests too deeply, reads too much, or asks for another of the `states`."""
         if (deepest := below(node, self.depth_max)) is not None:
             raise self._too_deep(deepest.position)
-        _check_fields(node, self.what)
+        _check_fields(node, self.what, states)
 
     def _too_deep(self, position: int) -> TooLarge:
         return TooLarge(
@@ -106,10 +113,12 @@ class _Limits(NamedTuple):
         )
 
 
-def _check_fields(node: Node, what: str) -> None:
+def _check_fields(node: Node, what: str, states: Collection[str]) -> None:
     paths = set()
     for part in walk(node):
         if isinstance(part, Identifier):
+            if part.of and part.of not in states:
+                raise _no_place(part, what)
             paths.add(part.path)
             if len(paths) > FIELDS_MAX:
                 raise TooLarge(
@@ -117,6 +126,16 @@ def _check_fields(node: Node, what: str) -> None:
                     position=part.position,
                     expected=f"at most {FIELDS_MAX} different fields",
                 )
+
+
+def _no_place(part: Identifier, what: str) -> BadFilter:
+    return BadFilter(
+        f"OF {part.of} at position {part.of_position} has no place in this {what}: only in the "
+        "Enrichment of a topic that is published to has a record several states; write the path "
+        "alone",
+        position=part.of_position,
+        expected=f"a path without OF, or the end of the {what}",
+    )
 
 
 def position_of(error: UnexpectedInput, text: str) -> int:

@@ -10,10 +10,7 @@ from collections.abc import Set
 
 from sow.errors import BadFilter, ClientError, NotAvailable, clipped, shown
 
-_NOT_BUILT = (
-    (re.compile(r"OF\s+(?:CURRENT|PREVIOUS)\b", re.I), "{}"),
-    (re.compile(r"\[(?!/)[^\]]*\]"), "the topic qualifier {}"),
-)
+_NOT_BUILT = ((re.compile(r"\[(?!/)[^\]]*\]"), "the topic qualifier {}"),)
 
 _SLIPS = (
     (re.compile(r"&&?"), "write AND"),

@@ -1,8 +1,9 @@
 """The plan of a commit: what a staged batch does to a topic, worked out before any of it is done.
 
-Deltas are merged, and it is found out which of the records to delete there are, as if what comes
-before in the batch had been done. So what the log will hold is known as a whole, and so is the
-room that it takes. Nobody else changes the topic meanwhile (`sow.engine.undivided`).
+Messages are enriched, deltas are merged, and it is found out which of the records to delete there
+are, as if what comes before in the batch had been done. So what the log will hold is known as a
+whole, and so is the room that it takes. Nobody else changes the topic meanwhile
+(`sow.engine.undivided`).
 
 Nothing is changed here, but for records that are being removed already and are changed by the
 batch: these go first.
@@ -77,7 +78,10 @@ class Plan:
         self._steps = steps
         self._now_us = now_us
         self._replaces = replaces
-        self._follows_states = any(step.operation != "publish" for step in steps)
+        # What a record was before matters to whatever does not simply replace it.
+        self._follows_states = topic.makes_records or any(
+            step.operation != "publish" for step in steps
+        )
         self._states: dict[str, bytes | None] = {}
         """What the batch has made of records so far; None: removed."""
         self._by_sow_key: dict[str, str] = {}
@@ -125,9 +129,8 @@ class Plan:
         return found
 
     def _stored(self, step: CommitStep) -> Piece:
-        messages = step.messages
-        if step.operation == "delta":
-            messages = self._topic.merged(messages, self._states)
+        is_delta = step.operation == "delta"
+        messages = self._topic.finished(step.messages, is_delta, self._states)
         if self._follows_states:
             self._note(messages)
         return Piece(messages, False)

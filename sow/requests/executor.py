@@ -450,7 +450,7 @@ def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Steps[list[str]]:
     names: list[str] = []
     for start in range(0, len(bodies), NAMED_AT_ONCE):
         try:
-            names += topic.records.identities_of(bodies[start : start + NAMED_AT_ONCE])
+            names += topic.records.identities_of_sent(bodies[start : start + NAMED_AT_ONCE])
         except BadMessage as error:
             raise error.moved(start) from None
         yield

@@ -99,7 +99,7 @@ def _deletion(records: Records, run: StagedRows) -> CommitStep:
     """By the bodies' key fields where there are bodies, else by SowKey."""
     bodies = [body for body in run.bodies if body is not None]
     if records.keys and len(bodies) == len(run):
-        names = records.identities_of(records.from_line(bodies))
+        names = records.identities_of_sent(records.from_line(bodies))
         return CommitStep(run.operations[0], CheckedMessages([], names, {}), rows=run)
     return CommitStep(run.operations[0], CheckedMessages([], [], {}), _keys(run), run)
 

@@ -109,7 +109,9 @@ class StagedWrites:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
         if isinstance(topic, CopyTopic) and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
-        return read(topic.records, run)
+        step = read(topic.records, run)
+        self._engine.check_sizes(step.messages.bodies)
+        return step
 
     def _bad(self, topic: LiveTopic, run: StagedRows, start: int) -> Iterator[Rejected]:
         for at in range(len(run)):

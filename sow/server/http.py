@@ -295,7 +295,7 @@ class HttpDoor:
         identities: dict[str, None] = {}
 
         def take(some: Sequence[bytes]) -> None:
-            identities.update(dict.fromkeys(topic.records.identities_of(some)))
+            identities.update(dict.fromkeys(topic.records.identities_of_sent(some)))
 
         steps = take_messages(topic.records, request, body, take)
         await self._driver.turns.take("reading messages", steps)

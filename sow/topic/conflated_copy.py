@@ -17,9 +17,10 @@ from itertools import compress, islice
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow import definitions
 from sow.changes import Reason
-from sow.expressions import Fields, Filter, compile_fields
+from sow.expressions import Filter
 from sow.steps import Steps
 from sow.topic.batch import Batch
+from sow.topic.made_fields import made_fields
 from sow.topic.records import Columns, Records
 
 # A pending update: body, sequence number and time of the underlying change.
@@ -60,7 +61,8 @@ class ConflatedCopy:
         self.copies: tuple[Records, ...] = (copy,)
         self.underlying = underlying
         self.condition = condition
-        self.enrichment = compile_fields(definition.enrichment) if definition.enrichment else None
+        texts = definition.enrichment
+        self.enrichment = made_fields(copy.message_type, texts) if texts else None
         self.conflation: FocusedConflator[str, CopyUpdate] = FocusedConflator(
             self._schedule(definition), copy.table.__contains__, self._merge_or_none()
         )
@@ -293,14 +295,7 @@ class ConflatedCopy:
 
     def _as_held(self, body: bytes) -> bytes:
         """A message as it stands in the copy."""
-        return body if self.enrichment is None else self._enriched(body, self.enrichment)
-
-    def _enriched(self, body: bytes, enrichment: Fields) -> bytes:
-        """The message with the fields that are computed for it."""
-        kind = self.copy.message_type
-        document = kind.parse(body)
-        assert isinstance(document, dict)
-        return kind.encode(enrichment.apply(document))
+        return body if self.enrichment is None else self.enrichment.body(body)
 
     def _drop(self, leaving: Sequence[Removal[str, CopyUpdate]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sow.changes import Changes, Reason
 from sow.definitions import Definition, Topic
-from sow.delta import Document, Nulls, merged
+from sow.delta import Nulls
 from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
 from sow.expressions import Filter
 from sow.indexes import Indexes
@@ -21,12 +21,13 @@ from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.column_types import ColumnTypes
-from sow.messages.declared import JudgingDecoder, declared_fields
+from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
 from sow.paths import Path, parse_path
 from sow.steps import Steps
 from sow.store.memory import Table, Usage
 from sow.store.protocols import LogEntry
 from sow.topic.batch import Batch
+from sow.topic.made_fields import MadeFields, PreprocessingDecoder, made_fields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
 
@@ -60,6 +61,9 @@ class Records:
 
     __slots__ = (
         "_coming",
+        "_declared",
+        "_enrichment",
+        "_preprocessing",
         "_read_paths",
         "_reader",
         "_watched",
@@ -94,6 +98,12 @@ class Records:
         self.domain = domain
         self.renderer = Renderer(self.name, message_type, self.keys)
         self.folding = queue_policy(definition, message_type)
+        self._reader: tuple[tuple[Path, ...], Decoder] | None
+        """The decoder of the fields that are read, found again without looking at each of them."""
+        self._declared: DeclaredFields | None
+        self._preprocessing: MadeFields | None
+        self._enrichment: MadeFields | None
+        self.remake()
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.is_changing = False
         """Half of a change may be here that nobody may see half of: nothing falls due."""
@@ -116,8 +126,6 @@ class Records:
         self._read_paths = self._wanted_paths()
         """The fields of every message that are wanted; their decoder is made when one has come. A
         thread may be reading, so they are replaced, never changed."""
-        self._reader: tuple[tuple[Path, ...], Decoder] | None = None
-        """The decoder of those fields, found again without looking at each of them."""
 
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(
@@ -139,6 +147,20 @@ class Records:
     def refold(self) -> None:
         """Go on with the queue policy that the definition has now."""
         self.folding = queue_policy(self.definition, self.message_type)
+
+    def remake(self) -> None:
+        """Make the fields of messages that come from now on as the definition says now; those of a
+        copy are made by whoever puts them there."""
+        definition, kind = self.definition, self.message_type
+        self._declared = self._preprocessing = self._enrichment = None
+        if isinstance(definition, Topic):
+            if definition.schema:
+                self._declared = declared_fields(kind, definition.schema)
+            if definition.preprocessing:
+                self._preprocessing = made_fields(kind, definition.preprocessing)
+            if definition.enrichment:
+                self._enrichment = made_fields(kind, definition.enrichment)
+        self._reader = None
 
     def set_changing(self, is_changing: bool) -> None:
         """Know whether half of an undivided change may be here."""
@@ -174,6 +196,18 @@ class Records:
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
         """A decoder of these paths, made once."""
         return decoder_of(self.message_type, paths)
+
+    def _arriving(self, paths: tuple[Path, ...]) -> Decoder:
+        """The decoder of what is published: with a Schema it takes only what fits."""
+        decoder, declared = self._decoder_of_sent(paths), self._declared
+        return decoder if declared is None else JudgingDecoder(decoder, declared)
+
+    def _decoder_of_sent(self, paths: tuple[Path, ...]) -> Decoder:
+        """A decoder of these paths for messages as clients send them."""
+        decoder, fields = self.decoder(paths), self._preprocessing
+        if fields is None:
+            return decoder
+        return PreprocessingDecoder(self.message_type, fields, decoder)
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Read these fields of every message as it comes in, because a filter needs them."""
@@ -222,8 +256,7 @@ class Records:
             raise self._key_mistake()
         reader = self._reader
         if reader is None or reader[0] is not self._read_paths:
-            paths = self._read_paths
-            reader = self._reader = paths, self._arriving(paths)
+            reader = self._make_reader(self._read_paths)
         paths, decoder = reader
         stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
@@ -235,13 +268,12 @@ class Records:
             found = [check_explicit_key(key) for key in explicit_keys]
         return CheckedMessages(stored, found, columns)
 
-    def _arriving(self, paths: tuple[Path, ...]) -> Decoder:
-        """The decoder of what is published: with a Schema it takes only what fits."""
-        decoder = self.decoder(paths)
-        declared = self.definition.schema if isinstance(self.definition, Topic) else ()
-        if not declared:
-            return decoder
-        return JudgingDecoder(decoder, declared_fields(self.message_type, declared))
+    def _make_reader(self, paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], Decoder]:
+        fields = self._preprocessing
+        reader = self._reader = paths, self._arriving(paths)
+        if fields is not self._preprocessing:
+            self._reader = None  # this is a thread, and they have been remade meanwhile
+        return reader
 
     def _key_mistake(self) -> ClientError:
         if self.keys:
@@ -263,14 +295,20 @@ class Records:
             )
 
     def identities_of(self, bodies: Sequence[bytes]) -> list[str]:
-        """Whose records these bodies are, by their key fields alone."""
+        """Whose records these bodies are, as they are stored, by their key fields alone."""
+        return self._identities(bodies, self.decoder(self.keys))
+
+    def identities_of_sent(self, bodies: Sequence[bytes]) -> list[str]:
+        """Whose records messages would be that a client sends."""
+        return self._identities(bodies, self._decoder_of_sent(self.keys))
+
+    def _identities(self, bodies: Sequence[bytes], decoder: Decoder) -> list[str]:
         if not self.keys:
             raise ClientError(
                 f"topic {self.name} has no Key; name the records by keys or k",
                 reason="bad sow key",
             )
-        _, columns = self.decoder(self.keys).read(bodies)
-        return identities(self.keys, columns)
+        return identities(self.keys, decoder.read(bodies)[1])
 
     def from_line(self, bodies: Sequence[bytes]) -> list[bytes]:
         """Bodies from the JSON texts that stand for them in a client's lines."""
@@ -285,49 +323,49 @@ class Records:
                 raise
         return read
 
-    def merge_deltas(
+    def finished(
         self,
         identities: Sequence[str],
-        deltas: Sequence[bytes],
-        nulls: Nulls,
+        bodies: Sequence[bytes],
+        nulls: Nulls | None,
         held: Mapping[str, bytes | None] | None = None,
+        fitted: bool = False,
     ) -> list[bytes]:
-        """What records become when deltas are merged into them, one after the other.
+        """What records become of messages that were read, one after the other: enriched, and
+        deltas, in which an explicit null means `nulls`, merged.
 
         A record that is not there is merged into as if it were empty: what a null means does not
-        depend on what was there. For types without fields the delta is the record. `held` are the
+        depend on what was there. For types without fields the message is the record. `held` are the
         bodies that some records are to be taken for, whatever the table has; None: for not there.
+        Raises BadMessage with the index of the first one of which something is made that does not
+        fit the Schema; if `fitted`, that is NULL.
         """
         kind = self.message_type
         if not kind.structured:
-            return list(deltas)
-        bodies: list[bytes] = []
-        newest: dict[str, Document] = {}
-        for identity, delta in zip(identities, deltas, strict=True):
+            return list(bodies)
+        fields = self._enrichment or made_fields(kind, ())
+        held = held if self.retains else None
+        found: list[bytes] = []
+        newest: dict[str, bytes] = {}
+        for index, (identity, body) in enumerate(zip(identities, bodies, strict=True)):
             if identity in newest:
-                document: Document | None = newest[identity]
+                before: bytes | None = newest[identity]
             else:
                 before = held[identity] if held and identity in held else self._body(identity)
-                document = self._document(before)
-            parsed = kind.parse(delta)
-            assert isinstance(parsed, dict)
-            result = newest[identity] = merged(document or {}, parsed, nulls)
-            # Where the delta is the whole record, the bytes that came are the record.
-            bodies.append(delta if document is None and result == parsed else kind.encode(result))
-        return bodies
+            try:
+                record = fields.body(body, before, nulls, self._declared, fitted)
+            except BadMessage as error:
+                raise error.moved(index) from None
+            found.append(record)
+            if self.retains:
+                newest[identity] = record
+        return found
 
     def _body(self, identity: str) -> bytes | None:
         slot = self.table.slots.get(identity)
         if slot is None:
             return None
         return self.table.bodies[slot] or b""
-
-    def _document(self, body: bytes | None) -> Document | None:
-        if body is None:
-            return None
-        document = self.message_type.parse(body)
-        assert isinstance(document, dict)
-        return document
 
     # Changing the records.
 

@@ -52,6 +52,7 @@ def whole(text):
     wanted = re.findall(r"<UnderlyingTopic>(.*?)<|<Topic>([\w-]+)<", text)
     topics = "".join(TOPICS.format(name) for name in dict.fromkeys(map("".join, wanted)))
     around = {
+        "Topic": "<Name>t</Name><MessageType>json</MessageType>",
         "ConflatedTopic": ("<Name>c</Name><MessageType>json</MessageType>"
                            "<UnderlyingTopic>made</UnderlyingTopic>"),
         "Pipeline": ("<Name>p</Name><Source><Format>rate</Format></Source>"
@@ -123,6 +124,7 @@ def test_commands_of_the_shell_are_there(place, words):
 
 
 def test_a_fragment_is_put_where_it_belongs():
-    assert section_of("Enrichment") == ["SOW", "ConflatedTopic"]
+    assert section_of("Enrichment") == ["SOW", "Topic"]
+    assert section_of("Schedule") == ["SOW", "ConflatedTopic"]
     assert not loads(whole("<Sessions><QueueMaxBytes>1MB</QueueMaxBytes></Sessions>")).findings
     assert loads(whole("<Sessions><QueueMaxByts>1MB</QueueMaxByts></Sessions>")).findings

@@ -111,7 +111,7 @@ def test_a_lifetime_that_is_none_is_refused(definition, asked_s, said):
 def test_deltas_are_merged_into_what_is_there_and_change_nothing():
     topic, ledger = source(ORDERS)
     put(topic, {"id": 1, "px": 1})
-    merged = topic.merged(topic.records.read([b'{"id":1,"q":2}']))
+    merged = topic.finished(topic.records.read([b'{"id":1,"q":2}']), True)
     assert merged.bodies == [b'{"id":1,"px":1,"q":2}']
     assert (documents(topic.records), ledger.seq) == ([{"id": 1, "px": 1}], 1)
 
@@ -119,7 +119,7 @@ def test_deltas_are_merged_into_what_is_there_and_change_nothing():
 def test_a_topic_that_retains_nothing_takes_deltas_as_they_are():
     topic, _ = source(replace(ORDERS, retain=False))
     messages = topic.records.read([b'{"id":1}'])
-    assert topic.merged(messages) is messages
+    assert topic.finished(messages, True) is messages
 
 
 def test_a_copy_releases_what_it_has_heard_when_it_falls_due():
@@ -179,3 +179,17 @@ def test_the_kinds_are_told_apart():
         (SourceTopic, "topic"),
         (CopyTopic, "conflated"),
     ]
+
+
+def test_only_where_fields_are_made_do_messages_have_to_be_finished_that_are_no_deltas():
+    topic, ledger = source(ORDERS)
+    messages = topic.records.read([b'{"id":1}'])
+    assert not topic.makes_records
+    assert topic.finished(messages, False) is messages
+    topic.remake(replace(ORDERS, enrichment=("1 AS /one",)))
+    assert topic.makes_records
+    topic.put(topic.finished(messages, False), 0, 0)
+    assert documents(topic.records) == [{"id": 1, "one": 1}]
+    assert logged(ledger) == [("publish", 1, None, [b'{"id":1,"one":1}'])]
+    topic.remake(ORDERS)
+    assert not topic.makes_records

@@ -274,3 +274,17 @@ def test_a_second_life_has_what_was_stored_of_a_publish_and_can_be_sent_it_again
     begin_and_end(again, 1, 2, 3, 4, 5, 6)
     assert ids(again) == ["1", "2", "3", "4", "5", "6"]
     again.check()
+
+
+def test_each_slice_is_enriched_by_what_has_become_of_the_records_meanwhile():
+    counting = replace(ORDERS, enrichment=("COALESCE(/n OF PREVIOUS, 0) + 1 AS /n",))
+    world = World(counting)
+    steps = begin(world, 1, 2, 3, 4, 1)
+    while not world.records("orders"):
+        next(steps)
+    for _ in range(9):
+        world.publish("orders", {"id": 4})
+    at_once(steps)
+    counted = {record["id"]: record["n"] for record in world.records("orders")}
+    assert counted == {1: 2, 2: 1, 3: 1, 4: 10}
+    world.check()

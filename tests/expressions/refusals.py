@@ -23,6 +23,7 @@ REFUSED = {
     "a pattern that is no text": ("REGEXP_REPLACE(/a, /b, 'x') = 'y'", 19),
     "a format that is none": ("STRFTIME('%Q', /a) = 'y'", 9),
     "OF PREVIOUS": ("/a OF PREVIOUS = 1", 3),
+    "OF CURRENT": ("/b = 1 AND LENGTH([/a OF CURRENT] OF CURRENT) = 1", 34),
     "AS": ("/a AS /b", 3),
     "a topic qualifier": ("/b = 1 AND [orders]./a = 1", 11),
     "too many parentheses": ("/b = 1 AND " + "(" * 300 + "/a" + ")" * 300, 211),

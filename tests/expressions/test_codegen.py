@@ -21,6 +21,13 @@ A = Identifier(Path(("a",)))
 VALUES = [5, 5.0, 4, 6.5, "5", "5.0", "x", "A", True, False, None, "", float("nan"), [1, 5], [None]]
 
 
+def test_what_there_was_before_stands_behind_what_there_is():
+    before = Identifier(A.path, "PREVIOUS")
+    source = SourceText([A.path], before=[A.path])
+    assert (source.count, source.variables) == (2, "v0, v1")
+    assert source.value(Compare("=", A, before)).endswith("(v0, v1)")
+
+
 @pytest.mark.parametrize("levels", [39, 40, 41, 80, 99])
 def test_deep_conditions_are_compiled(levels):
     text = "/a = 1 AND (/b = 2 OR (" * levels + "/c = 3" + "))" * levels

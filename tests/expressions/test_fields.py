@@ -93,12 +93,73 @@ def test_a_mistake_is_told(text, why):
     ("text", "kind", "why"),
     [
         ("x" * 5000, TooLarge, "the limit is 4096"),
-        ("/a OF PREVIOUS AS /b", NotAvailable, "OF PREVIOUS is not available yet"),
+        ("1 OF PREVIOUS AS /b", BadFilter, "'OF' at position 2 is not understood"),
+        ("/a AS /b OF PREVIOUS", BadFilter, "'OF' at position 9 is not understood"),
+        ("/a OF LATER AS /b", BadFilter, "'OF' at position 3 is not understood"),
     ],
 )
 def test_what_cannot_be_made_is_refused(text, kind, why):
     with pytest.raises(kind, match=why):
         compile_fields([text])
+
+
+RECORDS = {"qty": 5}, {"qty": 2, "list": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("/qty OF PREVIOUS", 2),
+        ("/qty OF CURRENT", 5),
+        ("/qty of current - /qty  Of  Previous", 3),
+        ("/list OF PREVIOUS", [1, 2]),
+        ("/list[1] OF PREVIOUS", 2),
+        ("$.qty OF PREVIOUS", 2),
+        ("[/qty] OF PREVIOUS", 2),
+        ("/none OF PREVIOUS", None),
+        ("/qty OF PREVIOUS = 2 AND /qty > /qty OF PREVIOUS", True),
+        ("/list OF PREVIOUS = /qty OF PREVIOUS", True),
+        ("COALESCE(/none, /qty OF PREVIOUS)", 2),
+    ],
+)
+def test_a_field_is_made_of_what_there_was_before(expression, result):
+    made = compile_fields([f"{expression} AS /out"])
+    assert made.apply(*RECORDS)["out"] == result
+    assert made.of_previous == ("PREVIOUS" in expression.upper())
+
+
+def test_of_what_was_not_there_there_was_nothing():
+    made = compile_fields(["/qty OF PREVIOUS AS /was", "/qty OF PREVIOUS IS NULL AS /new"])
+    assert made.apply({"qty": 5}) == {"qty": 5, "was": None, "new": True}
+
+
+def test_what_was_before_stays_what_it_was_though_fields_are_set_current():
+    made = compile_fields(["7 AS /qty HINT SET_CURRENT", "/qty - /qty OF PREVIOUS AS /up"])
+    assert made.apply(*RECORDS) == {"qty": 7, "up": 5}
+
+
+@pytest.mark.parametrize(
+    ("states", "text", "position"),
+    [
+        ((), "/a OF CURRENT AS /b", 3),
+        ((), "1 + [/a] OF PREVIOUS AS /b", 9),
+        (("CURRENT",), "/a OF CURRENT + /a OF PREVIOUS AS /b", 19),
+    ],
+)
+def test_states_that_a_field_does_not_have_are_refused_where_they_stand(states, text, position):
+    with pytest.raises(BadFilter, match="has no place in this field") as refused:
+        compile_fields([text], states)
+    assert (refused.value.position, bool(refused.value.expected)) == (position, True)
+
+
+def test_a_result_that_cannot_be_held_is_null():
+    made = compile_fields(["'x' AS /a/b HINT SET_CURRENT", "/a/b IS NULL AS /c"])
+    assert made.apply({}, None, lambda field: "c" in field) == {"a": {"b": None}, "c": True}
+
+
+def test_it_is_told_where_fields_go():
+    made = compile_fields(["1 AS /a/b", "2 AS /c HINT OPTIONAL"])
+    assert [str(path) for path in made.targets] == ["/a/b", "/c"]
 
 
 def test_a_function_that_is_not_built_is_refused_by_name():

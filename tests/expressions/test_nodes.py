@@ -30,6 +30,7 @@ A1, B1 = Compare("=", A, ONE), Compare("=", B, ONE)
     ("node", "text"),
     [
         (Identifier(Path(("a b", "c"), 2)), "[/a b/c][2]"),
+        (Identifier(Path(("a b",)), "PREVIOUS"), "[/a b] OF PREVIOUS"),
         (Literal("it's\\"), r"'it\'s\\'"),
         (Literal(float("-inf")), "-1e999"),
         (Literal(False), "FALSE_VALUE()"),

@@ -12,12 +12,15 @@ from sow.steps import at_once
 from tests.core.harness import ORDERS, World
 
 KEYLESS = Topic("blobs", "json")
+COUNTED = Topic(
+    "counted", "json", keys=("/id",), enrichment=("COALESCE(/n OF PREVIOUS, 0) + 1 AS /n",)
+)
 THROUGH = Topic("through", "json", keys=("/id",), retain=False)
 
 
 @pytest.fixture
 def world():
-    return World(ORDERS, KEYLESS, THROUGH, WRITES, WRITES_BEFORE)
+    return World(ORDERS, KEYLESS, COUNTED, THROUGH, WRITES, WRITES_BEFORE)
 
 
 def sow_key(world, number):
@@ -106,3 +109,20 @@ def test_the_room_it_takes_is_that_of_what_is_stored(world):
     put, gone = at_once(Plan(world.engine, topic, steps, world.now).pieces())
     assert (put.deed.sizes, gone.deed.sizes) == ([8], None)
     assert (len(put), len(gone)) == (1, 1)
+
+
+def test_each_message_is_enriched_by_what_the_batch_has_made_of_its_record(world):
+    world.publish("counted", {"id": 1}, {"id": 1})
+    rows = [
+        ("publish", {"id": 1}),
+        ("delta", {"id": 1, "b": 2}),
+        ("delete", {"id": 1}),
+        ("publish", {"id": 1}),
+        ("publish", {"id": 2}),
+    ]
+    assert planned(world, *rows, topic="counted") == [
+        ("put", [{"id": 1, "n": 3}]),
+        ("put", [{"id": 1, "n": 4, "b": 2}]),
+        ("removed", ["1"]),
+        ("put", [{"id": 1, "n": 1}, {"id": 2, "n": 1}]),
+    ]

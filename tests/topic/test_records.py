@@ -163,7 +163,7 @@ def test_deltas_are_merged_one_after_the_other(stored, deltas):
     put(target, {"id": 1, **stored})
     name = put(target, {"id": 1, **stored}, seq=2).changes.identities[0]
     bodies = [body(id=1, **delta) for delta in deltas]
-    merged = target.merge_deltas([name] * len(bodies), bodies, "set")
+    merged = target.finished([name] * len(bodies), bodies, "set")
     wanted = {"id": 1, **stored}
     for delta, found in zip(deltas, merged, strict=True):
         wanted |= delta
@@ -172,9 +172,9 @@ def test_deltas_are_merged_one_after_the_other(stored, deltas):
 
 def test_a_delta_of_nobody_is_the_record_byte_for_byte():
     delta = b'{"id" : 1, "v":1.50}'
-    assert records().merge_deltas(["x"], [delta], "ignore") == [delta]
+    assert records().finished(["x"], [delta], "ignore") == [delta]
     null = b'{"id":1,"v":null}'
-    assert json.loads(records().merge_deltas(["x"], [null], "ignore")[0]) == {"id": 1}
+    assert json.loads(records().finished(["x"], [null], "ignore")[0]) == {"id": 1}
 
 
 def test_a_copy_has_the_keys_of_what_it_copies():
@@ -191,3 +191,49 @@ def test_bodies_of_lines_are_read_as_their_type_says():
     with pytest.raises(BadMessage) as caught:
         records(Topic("texts", "string")).from_line([b'"a"', b"1"])
     assert caught.value.index == 1
+
+
+MADE = replace(
+    ORDERS, preprocessing=("UPPER(/sym) AS /id",), enrichment=("/n OF PREVIOUS + 1 AS /n",)
+)
+
+
+def test_messages_that_are_sent_are_preprocessed_and_stored_ones_are_not():
+    target = records(MADE)
+    bodies, names, columns = target.read([body(sym="a")])
+    assert (json.loads(bodies[0]), names) == ({"sym": "a", "id": "A"}, ["A"])
+    assert columns[parse_path("/id")] == ["A"]
+    assert target.identities_of_sent([body(sym="a", id="b")]) == ["A"]
+    assert target.identities_of([body(sym="a", id="b")]) == ["b"]
+
+
+def test_a_copy_reads_nothing_but_what_it_is_sent():
+    definition = ConflatedTopic("c", "json", "orders", enrichment=("1 AS /one",))
+    target = records(definition, keys=("/id",))
+    sent = body(id=1)
+    assert target.read([sent]).bodies == target.finished(["1"], [sent], None) == [sent]
+
+
+def test_records_are_finished_by_what_they_are_taken_for():
+    target = records(MADE)
+    put(target, {"sym": "a", "n": 5})
+    sent = [body(id="A"), body(id="B"), body(id="B")]
+    found = target.finished(["A", "B", "B"], sent, None, {"B": body(n=1)})
+    assert [json.loads(one)["n"] for one in found] == [6, 2, 3]
+    gone = target.finished(["A"], sent[:1], None, {"A": None})
+    assert json.loads(gone[0])["n"] is None
+
+
+def test_what_was_read_by_a_thread_while_fields_were_remade_is_not_read_so_again():
+    target = records(MADE)
+    plain = replace(ORDERS, hash_indexes=())
+
+    class Late:
+        def body(self, text):
+            target.redefine(plain)
+            target.remake()
+            return text
+
+    target._preprocessing = Late()
+    target.read([body(id=1)])
+    assert target.read([body(id=2, sym="a")]).bodies == [body(id=2, sym="a")]

@@ -1,0 +1,82 @@
+"""The rules of fields that are made: where the result of a `Field` may go."""
+
+from collections.abc import Mapping
+
+from sow.config.findings import Findings
+from sow.config.structure import Section
+from sow.definitions import MessageTypeOptions
+from sow.errors import BadMessage, ClientError
+from sow.expressions import Fields, compile_fields, nested
+from sow.messages import message_type
+from sow.messages.base import MessageType
+from sow.paths import Path, parse_path
+
+
+def check_fields(
+    topic: Section, variants: Mapping[str, MessageTypeOptions], findings: Findings
+) -> None:
+    """Check the Preprocessing and Enrichment of a topic, as far as they could be read."""
+    for element in ("Preprocessing", "Enrichment"):
+        section = topic.values.get(element.lower())
+        if not isinstance(section, Section):
+            continue
+        fields = compile_fields(section.texts("fields"))
+        _can_be_written(topic, section, fields, variants, findings)
+        if element == "Enrichment" and topic.element.name == "Topic":
+            _leaves_keys(topic, section, fields, findings)
+            _has_a_past(topic, section, fields, findings)
+
+
+def _can_be_written(
+    topic: Section,
+    section: Section,
+    fields: Fields,
+    variants: Mapping[str, MessageTypeOptions],
+    findings: Findings,
+) -> None:
+    try:
+        kind = message_type(topic.text("message_type"), variants)
+    except ClientError:
+        return  # said where it is
+    for target in fields.targets if kind.structured else ():
+        if not _has_place(kind, target):
+            findings.error(
+                section.line,
+                section.tag,
+                f"a message of the type {kind.name} has no place for {target}",
+                "write a path of one name, without the characters that separate fields"
+                if len(target.steps) > 1
+                else "write another name",
+            )
+
+
+def _has_place(kind: MessageType, target: Path) -> bool:
+    try:
+        kind.encode(nested(target, "x"))
+    except BadMessage:
+        return False
+    return True
+
+
+def _leaves_keys(topic: Section, section: Section, fields: Fields, findings: Findings) -> None:
+    """The key was read before a message is enriched, and the log tells it by the key fields."""
+    keys = [parse_path(text) for text in topic.texts("keys")]
+    for target in fields.targets:
+        for key in keys:
+            if all(one == other for one, other in zip(target.steps, key.steps, strict=False)):
+                findings.error(
+                    section.line,
+                    section.tag,
+                    f"makes {target}, and the key {key} has been read before a message is enriched",
+                    "make it in Preprocessing",
+                )
+
+
+def _has_a_past(topic: Section, section: Section, fields: Fields, findings: Findings) -> None:
+    if fields.of_previous and not topic.values.get("retain", True):
+        findings.error(
+            section.line,
+            section.tag,
+            "asks for what a record was before, and with Retain false no record is stored",
+            "remove OF PREVIOUS or Retain",
+        )
