@@ -109,6 +109,19 @@ class Lines:
         line = head + batch.tail(kind, self.shape, at)
         return self.encoding.records("oof" if kind == "oof" else "p", [line], [update.seq])
 
+    # Lines of many records.
+
+    def stand(self, columns: LineColumns) -> list[bytes]:
+        """The lines of records as they stand, told whole."""
+        lines = self.topic.renderer.lines("p", self.shape, columns, self._publish_head)
+        return self.encoding.records("p", lines, columns.seqs)
+
+    def left(self, columns: LineColumns) -> list[bytes]:
+        """The lines of records that are there and out of focus."""
+        head = self._oof_head_of("match")
+        lines = self.topic.renderer.lines("oof", self.shape, columns, head)
+        return self.encoding.records("oof", lines, columns.seqs)
+
     # Lines of single updates.
 
     def line(self, update: Update) -> bytes | None:
@@ -146,7 +159,9 @@ class Lines:
         return self._line("oof", self._oof_head(update), update, update.last)
 
     def _oof_head(self, update: Update) -> bytes:
-        reason = update.reason or "match"
+        return self._oof_head_of(update.reason or "match")
+
+    def _oof_head_of(self, reason: Reason) -> bytes:
         head = self._oof_heads.get(reason)
         if head is None:
             head = self.topic.renderer.head("oof", self.name, reason=reason)

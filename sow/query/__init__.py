@@ -3,17 +3,17 @@
 `answering` narrows the topic down with its indexes (`search`), then sorts and pages what is left
 (`order`). Whatever has to be made for that, such as the column of a field, is made first, in steps
 (`readiness`). It answers with slots, valid until the table changes next; whoever asked takes the
-bodies.
+bodies. Several queries whose answers are to be of one moment are asked `Together`.
 """
 
 from sow.indexes import Indexes
-from sow.query.order import arrange
+from sow.query.answer import answer
 from sow.query.query import PlanStep, Query, QueryAnswer
 from sow.query.readiness import Readiness, Unready
-from sow.query.search import Search
+from sow.query.together import Together
 from sow.steps import Steps
 
-__all__ = ["PlanStep", "Query", "QueryAnswer", "answering"]
+__all__ = ["PlanStep", "Query", "QueryAnswer", "Together", "answering"]
 
 
 def answering(indexes: Indexes, query: Query) -> Steps[QueryAnswer]:
@@ -26,18 +26,9 @@ def answering(indexes: Indexes, query: Query) -> Steps[QueryAnswer]:
     try:
         while True:
             try:
-                return _answer(ready, query)
+                return answer(ready, query)
             except Unready as unready:
                 lacking = unready.lacking
             yield from ready.steps(lacking)
     finally:
         ready.close()
-
-
-def _answer(ready: Readiness, query: Query) -> QueryAnswer:
-    search = Search(ready, query)
-    found = search.run()
-    matches = len(ready.indexes.table) if found is None else len(found)
-    page, step = arrange(ready, found, query)
-    steps = (*search.steps, *([step] if step else []))
-    return QueryAnswer(page, matches, steps, search.read, search.advice)

@@ -5,7 +5,9 @@ anything is done. An answer is taken at one moment, and said between two marks. 
 followed: `sow.requests.following` and those beside it build on this.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -146,24 +148,43 @@ class Questions:
         search = topic_search(command.topic)
         self._check_watch(command)
         catalog = self._engine.catalog
-        looked_at = dict.fromkeys(catalog)
-        found: dict[LiveTopic, None] = {}
+        found = yield from self.found(partial(self.is_asked_for, search=search, command=command))
+        if not found and (command.name == "sow" or not catalog.patterns):
+            raise UnknownTopic(f"no topic matches the pattern {shown(command.topic)}")
+        return TopicsAsked(found, search)
+
+    def found(self, is_wanted: Callable[[LiveTopic], bool]) -> Steps[list[LiveTopic]]:
+        """The topics that are wanted, as of the last step; some are looked at in each."""
+        looked_at = dict.fromkeys(self._engine.catalog)
+        found: list[LiveTopic] = []
         with self._engine.noting() as noted:
             for at, topic in enumerate(looked_at):
                 if at % MATCHED_AT_ONCE == MATCHED_AT_ONCE - 1:
                     yield
-                if self._is_asked_for(topic, search, command):
-                    found[topic] = None
-            for topic in noted:
-                if catalog.topics.get(topic.name) is not topic:
-                    found.pop(topic, None)
-                elif topic not in looked_at and self._is_asked_for(topic, search, command):
-                    found[topic] = None
-        if not found and (command.name == "sow" or not catalog.patterns):
-            raise UnknownTopic(f"no topic matches the pattern {shown(command.topic)}")
-        return TopicsAsked([*found], search)
+                if is_wanted(topic):
+                    found.append(topic)
+            there = self._engine.topics
+            other = [t for t in noted if t not in looked_at or there.get(t.name) is not t]
+            return self.still(found, other, is_wanted)
 
-    def _is_asked_for(self, topic: LiveTopic, search: Search, command: Command) -> bool:
+    def still(
+        self,
+        found: Sequence[LiveTopic],
+        noted: Iterable[LiveTopic],
+        is_wanted: Callable[[LiveTopic], bool],
+    ) -> list[LiveTopic]:
+        """The same without those that have gone, and with those that have come since they were
+        found; all of these are among `noted`."""
+        left = dict.fromkeys(found)
+        for topic in noted:
+            if self._engine.topics.get(topic.name) is not topic:
+                left.pop(topic, None)
+            elif topic not in left and is_wanted(topic):
+                left[topic] = None
+        return [*left]
+
+    def is_asked_for(self, topic: LiveTopic, search: Search, command: Command) -> bool:
+        """Whether a command's pattern names a topic; raises what speaks against it."""
         if topic.is_system or not search(topic.name):
             return False
         self.check_fields(topic, command)
@@ -229,7 +250,7 @@ class Questions:
             taken.drop(topic)
             return False
         if topic not in taken and (
-            asked.pattern is None or not self._is_asked_for(topic, asked.pattern, command)
+            asked.pattern is None or not self.is_asked_for(topic, asked.pattern, command)
         ):
             return False
         answer = self._engine.query(topic.name, self.query(command))

@@ -1,12 +1,15 @@
 """Replacing: a subscription goes on under its name with another filter, at once.
 
-There is neither gap nor repeat. What its session holds is worked out first: all that it was told,
-and what waits to be told. The subscription ends, another begins under its name, and of each record
-is said what differs: that it has left the focus, how it stands now, or nothing.
+There is neither gap nor repeat. What has to be known is made ready in steps, while the subscription
+goes on; then, in one step, it is worked out what its session holds: all that it was told, and what
+waits to be told. The subscription ends, another begins under its name, and of each record is said
+what differs (`sow.requests.difference`): that it has left the focus, how it stands now, or nothing.
+Many lines are made as the client takes them, before all that is said of later changes.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +23,24 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import TooLarge
 from sow.expressions import Filter
-from sow.history.snapshot import Snapshot
-from sow.query import Query
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.query import Query, QueryAnswer, Together
+from sow.query.together import Question
+from sow.requests.difference import (
+    NONE,
+    NOTHING_HELD,
+    Difference,
+    Held,
+    NewFocus,
+    Told,
+    all_lost,
+    difference,
+    unstored_difference,
+)
 from sow.requests.ending import Ending
 from sow.requests.following import Following
 from sow.requests.questions import (
+    MATCHED_AT_ONCE,
     Questions,
     TopicsAsked,
     acknowledge,
@@ -34,22 +50,52 @@ from sow.requests.questions import (
 )
 from sow.requests.subscription import Subscription
 from sow.requests.taken import TakenAnswer
+from sow.steps import Steps
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
 TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""
 
+Answers = Mapping[Question, QueryAnswer]
 
-class Held(NamedTuple):
-    """Records of a topic that a session was told of: all of them, and those as they stand now.
 
-    `waiting` are updates that it was not told yet.
+class Replacement(NamedTuple):
+    """What is to take the place of `old`, as a `command` asks for it.
+
+    `topics` are those that it names, and `followed` those that `old` may have told of. `condition`
+    is its filter, `whole` what its answer would be without a page.
     """
 
-    known: set[str]
-    current: set[str]
-    waiting: dict[str, Update]
+    old: Subscription
+    command: Command
+    with_snapshot: bool
+    topics: list[LiveTopic]
+    followed: list[LiveTopic]
+    condition: Filter | None
+    whole: Query
+
+    def focus_of(self, topic: LiveTopic) -> Question:
+        """Which records are in the new focus."""
+        return topic.records.indexes, Query(filter=self.condition)
+
+    def rows_of(self, topic: LiveTopic) -> Question:
+        """Which records belong to the answer."""
+        return topic.records.indexes, self.whole
+
+    def held_of(self, records: Records) -> Question:
+        """Which records are held by a session that was given all in the old focus."""
+        return records.indexes, Query(filter=self.old.condition)
+
+    def questions(self) -> Iterator[Question]:
+        """All that has to be known."""
+        for topic in self.topics:
+            yield self.focus_of(topic)
+            if self.with_snapshot:
+                yield self.rows_of(topic)
+        if self.old.complete:
+            for topic in self.followed:
+                yield self.held_of(topic.records)
 
 
 class Replacing:
@@ -67,200 +113,220 @@ class Replacing:
         self,
         session: Session,
         command: Command,
-        old: Subscription,
-        asked: TopicsAsked,
         with_snapshot: bool,
-    ) -> None:
-        """Change what a subscription follows to what was asked for and found possible, at once and
-        without gap or repeat."""
-        shape = shape_of(command)
-        condition = self._questions.condition(command)
-        # Whatever is wrong is found before anything is changed.
+        old_of: Callable[[], Subscription],
+    ) -> Steps[None]:
+        """Change what a subscription follows to what was asked for, without gap or repeat.
+
+        `old_of` finds the subscription, which may have ended between two steps, or raises. Whatever
+        is wrong is raised before anything is changed.
+        """
+        questions, undivided = self._questions, self._engine.undivided
+        old = old_of()
+        with self._engine.noting() as noted, Together() as together:
+            asked = yield from questions.check(command, session.encoding)
+            followed = yield from self._followed(old)
+            condition = questions.condition(command)
+            whole = dataclasses.replace(questions.query(command), top_n=None, skip_n=0)
+            replacement = Replacement(
+                old, command, with_snapshot, asked.topics, followed, condition, whole
+            )
+            answers: Answers | None = None
+            while answers is None:
+                _check_many(replacement)
+                yield from together.make_ready(replacement.questions())
+                replacement = yield from self._catch_up(replacement, asked, noted)
+                # Of what it has followed so far nothing is to be half told, either.
+                yield from undivided.let_all_by()
+                old = old_of()
+                replacement = self._as_of_now(replacement._replace(old=old), asked, noted)
+                noted.clear()
+                answers = together.answers(replacement.questions())
+            _check_many(replacement)
+            told, taken = self._change(session, asked, replacement, answers)
+        yield from told.settle()
+        yield from taken.settle()
+
+    def _followed(self, old: Subscription) -> Steps[list[LiveTopic]]:
+        """The topics that a subscription may have told of."""
+        if old.pattern is None:
+            return [self._engine.topic(old.topic)]
+        return [*(yield from self._questions.found(_is_followed_by(old)))]
+
+    def _catch_up(
+        self, replacement: Replacement, asked: TopicsAsked, noted: dict[LiveTopic, None]
+    ) -> Steps[Replacement]:
+        """Know of the topics that have come or gone, until few may be left."""
+        while len(noted) > MATCHED_AT_ONCE:
+            some = [noted.popitem()[0] for _ in range(MATCHED_AT_ONCE)]
+            replacement = self._as_of_now(replacement, asked, some)
+            yield
+        return replacement
+
+    def _as_of_now(
+        self, replacement: Replacement, asked: TopicsAsked, noted: Iterable[LiveTopic]
+    ) -> Replacement:
+        """The same with the topics that have come meanwhile, and without those that have gone."""
+        questions, old, command = self._questions, replacement.old, replacement.command
+        topics, followed = replacement.topics, replacement.followed
+        if asked.pattern is None:
+            topics = [self._engine.topic(command.topic)]
+        else:
+            is_asked_for = partial(questions.is_asked_for, search=asked.pattern, command=command)
+            topics = questions.still(topics, noted, is_asked_for)
+        if old.pattern is None:
+            followed = [self._engine.topic(old.topic)]
+        else:
+            followed = questions.still(followed, noted, _is_followed_by(old))
+        return replacement._replace(topics=topics, followed=followed)
+
+    def _change(
+        self, session: Session, asked: TopicsAsked, replacement: Replacement, answers: Answers
+    ) -> tuple[Told, TakenAnswer]:
+        """Take the step in which one subscription ends and the other begins; returns what was taken
+        hold of, to be settled."""
+        old, command, with_snapshot = replacement[:3]
         self._following.check_filters(session, command, old)
-        self._meet_all(old, asked)
-        held = self._all_held(old)
-        gone = self._waiting_of_gone(old)
+        held, gone = self._all_held(replacement, answers), _waiting_of_gone(old)
         waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]
         oldest = min(waiting, default=self._engine.seq)
+        found = {
+            topic: self._difference(
+                topic, replacement, answers, held.pop(topic.records, NOTHING_HELD)
+            )
+            for topic in replacement.topics
+        }
+        lines = sum(differs.line_count(command.options.oof) for differs in found.values())
+        if lines > ANSWER_CHUNK_ROWS:
+            self._questions.unread.check(session.id, lines)
         self._ending.end(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
         new = self._following.begin(session, command, asked, complete, name=old.name)
-        same_shape = old.key.shape == new.key.shape
-        acknowledge(session, command, "processed", s=new.name)
+        told = Told(session.encoding, oldest if with_snapshot else None)
         for records, update in gone:
-            line = Lines(records, new.name, session.encoding, new.key).line(update)
-            session.say_lines([line] if line else [])
+            told.take_update(_lines(new, records), update)
         taken = TakenAnswer()
-        late: list[tuple[Lines, Update]] = []
-        for topic in asked.topics:
-            had = held.pop(topic.name, None) or Held(set(), set(), {})
-            current = had.current if same_shape else set()
-            focus = self._focus(topic, condition, had)
-            rows: set[str] = set()
+        for topic, differs in found.items():
             if with_snapshot:
-                snapshot, matches = self._not_held(topic, command, current)
-                taken.take(topic, snapshot, matches)
-                rows.update(snapshot.identities())
-            outdated = [
-                identity
-                for identity in focus
-                if identity not in rows and _is_outdated(identity, had, current, new.key.delta)
-            ]
-            # Of records that are not stored nothing is known but who was told of them.
-            lost = had.known.difference(focus) if topic.records.retains else set()
-            new.was_told({topic.name: [*((had.known - lost) | rows.union(outdated))]})
+                rows = Snapshot.take(topic.records, differs.rows)
+                taken.take(topic, rows, differs.matches)
             new.follow(topic.router)
             feed = new.feeds[topic.name]
-            self._say_lost(session, feed.lines, had, lost)
-            late += [(feed.lines, _late(feed.topic, had, identity)) for identity in outdated]
-        for name, had in held.items():
-            records = self._engine.topic(name).records
-            lines = Lines(records, new.name, session.encoding, new.key)
-            self._say_lost(session, lines, had, had.known if records.retains else ())
+            if feed.told is not None:
+                feed.keep_account_of(differs.identities(topic.records))
+            told.take(feed.lines, differs)
+        for records, had in held.items():
+            told.take(_lines(new, records), all_lost(records, had))
         self._following.join(new)
-        if with_snapshot:
-            # The rest of what waited is in the answer, which who goes on from here has not got yet.
-            late = [
-                (lines, update._replace(first_seq=min(update.first_seq, oldest)))
-                for lines, update in late
-            ]
-        late.sort(key=lambda one: one[1].first_seq)
-        session.say_lines([line for lines, update in late if (line := lines.line(update))])
-        if with_snapshot:
-            self._questions.say_answer(session, taken, new.name, shape)
+        self._say(session, replacement, new, told, taken)
+        return told, taken
+
+    def _say(
+        self,
+        session: Session,
+        replacement: Replacement,
+        new: Subscription,
+        told: Told,
+        taken: TakenAnswer,
+    ) -> None:
+        """Say what differs: little at once, much as the client takes it."""
+        command = replacement.command
+        acknowledge(session, command, "processed", s=new.name)
+        if told.is_short:
+            for some in told.lines():
+                session.say_lines(some)
+        else:
+            frames = self._questions.unread.hold(session.id, told.weight, told.frames())
+            session.stream(frames, self._engine.group, self._engine.now_us)
+        if replacement.with_snapshot:
+            self._questions.say_answer(session, taken, new.name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
-    def _meet_all(self, old: Subscription, asked: TopicsAsked) -> None:
-        """Let all topics of the old one's pattern know of it: what it holds of each matters now.
-        Raises TooLarge where there are too many."""
-        if old.pattern is None and asked.pattern is None:
-            return
-        met = [topic for topic in self._engine.catalog.listed() if old.follows(topic.records)]
-        most = max(len(met), len(asked.topics))
-        if most > TOPICS_MAX:
-            raise TooLarge(
-                f"the pattern names {most} topics, and {TOPICS_MAX} are the most of a subscription "
-                "that is replaced; unsubscribe, and subscribe anew"
-            )
-        for topic in met:
-            old.follow(topic.router)
-
-    def _all_held(self, subscription: Subscription) -> dict[str, Held]:
+    def _all_held(self, replacement: Replacement, answers: Answers) -> dict[Records, Held]:
         """What the session holds of each topic, having been told what has gathered."""
-        strand = subscription.strand
+        old = replacement.old
+        if old.pattern is not None:
+            # What it holds of topics matters now that have had nothing to tell.
+            for topic in replacement.followed:
+                old.follow(topic.router)
+        strand = old.strand
         self._engine.flush_strand(strand)
         pending: dict[Lines, list[Update]] = {}
         if isinstance(strand, ConflatedStrand):
-            pending = strand.pending_for(subscription.session)
+            pending = strand.pending_for(old.session)
         return {
-            name: self._held(subscription, feed, pending.get(feed.lines, ()))
-            for name, feed in subscription.feeds.items()
+            feed.topic: _held(feed, replacement, answers, pending.get(feed.lines, ()))
+            for feed in old.feeds.values()
         }
 
     @staticmethod
-    def _waiting_of_gone(subscription: Subscription) -> list[tuple[Records, Update]]:
-        """What waits to be said of topics that are not there any more: that their records left."""
-        strand = subscription.strand
-        if not isinstance(strand, ConflatedStrand):
-            return []
-        there = {feed.lines for feed in subscription.feeds.values()}
-        return [
-            (lines.topic, update)
-            for lines, updates in strand.pending_for(subscription.session).items()
-            if lines not in there
-            for update in updates
-        ]
-
-    def _held(self, subscription: Subscription, feed: Feed, pending: Iterable[Update]) -> Held:
-        """What the session holds of a topic, while some of it waits to be said."""
-        waiting = {update.identity: update for update in pending}
-        if feed.told is not None:
-            known = set(feed.told)
-        elif subscription.complete:
-            known = set(self._identities(feed.topic, subscription.condition))
-        else:
-            return Held(set(), set(), waiting)
-        if not feed.knows_what_is_held:
-            return Held(known, set(), waiting)
-        for update in waiting.values():
-            if update.told:
-                known.add(update.identity)
-            else:
-                known.discard(update.identity)
-        return Held(known, known - waiting.keys(), waiting)
-
-    def _identities(self, topic: Records, condition: Filter | None) -> list[str]:
-        """The records of a topic that pass a filter."""
-        slots = self._engine.query(topic.name, Query(filter=condition)).slots.tolist()
-        return [topic.table.identities[slot] or "" for slot in slots]
-
-    def _focus(self, topic: LiveTopic, condition: Filter | None, had: Held) -> list[str]:
-        """The records in focus; where none are stored, those of the updates that wait."""
-        records = topic.records
-        if records.retains:
-            return self._identities(records, condition)
-        waiting = [(identity, one.new) for identity, one in had.waiting.items() if one.new]
-        if condition is None:
-            return [identity for identity, _ in waiting]
-        columns = records.decoder(condition.paths).columns([body for _, body in waiting])
-        inside = condition.matches(columns, len(waiting))
-        return [identity for (identity, _), hit in zip(waiting, inside, strict=True) if hit]
-
-    def _not_held(
-        self, topic: LiveTopic, command: Command, current: set[str]
-    ) -> tuple[Snapshot, int]:
-        """The part of a snapshot that the session does not hold as it stands."""
-        options = command.options
-        whole = dataclasses.replace(self._questions.query(command), top_n=None, skip_n=0)
-        slots = self._engine.query(topic.name, whole).slots
-        if current:
-            identities = topic.records.table.identities
-            new = [identities[slot] not in current for slot in slots.tolist()]
-            slots = slots[np.array(new, np.bool_)]
+    def _difference(
+        topic: LiveTopic, replacement: Replacement, answers: Answers, held: Held
+    ) -> Difference:
+        """What differs of a topic that goes on being followed, or begins to be."""
+        records, command = topic.records, replacement.command
+        if not records.retains:
+            return unstored_difference(records, held, replacement.condition)
+        rows, options = None, command.options
+        if replacement.with_snapshot:
+            rows = answers[replacement.rows_of(topic)].slots
         first = options.skip_n or 0
         last = None if options.top_n is None else first + options.top_n
-        return Snapshot.take(topic.records, slots[first:last]), len(slots)
-
-    @staticmethod
-    def _say_lost(session: Session, lines: Lines, held: Held, gone: Iterable[str]) -> None:
-        """Say of records that they are out of focus now, because the focus has changed."""
-        if not lines.key.oof:
-            return
-        for identity in sorted(gone):
-            update = _standing(lines.topic, identity)
-            if update is not None:
-                update = update._replace(new=None, reason="match", parting=update.new)
-            else:
-                # It has left the topic, and the oof that says so was still waiting.
-                update = held.waiting[identity]
-            line = lines.line(update)
-            assert line is not None
-            session.say_lines([line])
+        focus = answers[replacement.focus_of(topic)].slots
+        return difference(
+            records,
+            held,
+            NewFocus(focus, rows, slice(first, last)),
+            same_shape=replacement.old.key.shape == shape_of(command),
+            by_deltas=command.kind.is_delta,
+        )
 
 
-def _is_outdated(identity: str, held: Held, current: set[str], by_deltas: bool) -> bool:
-    """Whether a session has to be told of a record in focus that it does not hold as it stands:
-    an update waited for it, or deltas could not be merged into what it holds."""
-    update = held.waiting.get(identity)
-    if update is not None and update.new is not None:
-        return True
-    return identity in held.known - current and (update is not None or by_deltas)
+def _check_many(replacement: Replacement) -> None:
+    """Raise TooLarge where there are too many topics of a pattern."""
+    most = max(len(replacement.followed), len(replacement.topics))
+    if most > TOPICS_MAX:
+        raise TooLarge(
+            f"the pattern names {most} topics, and {TOPICS_MAX} are the most of a subscription "
+            "that is replaced; unsubscribe, and subscribe anew"
+        )
 
 
-def _standing(topic: Records, identity: str) -> Update | None:
-    """A record as it stands, as an update of what a session holds; None if it is not there."""
-    table = topic.table
-    slot = table.slots.get(identity)
-    if slot is None:
-        return None
-    body, seq, ts_us = table.bodies[slot] or b"", int(table.seqs[slot]), int(table.ts_us[slot])
-    return Update(identity, True, body, seq, ts_us, seq, ts_us)
+def _is_followed_by(subscription: Subscription) -> Callable[[LiveTopic], bool]:
+    return lambda topic: not topic.is_system and subscription.follows(topic.records)
 
 
-def _late(topic: Records, held: Held, identity: str) -> Update:
-    """A record in focus as it stands, to be told whole in the place of what waited for it."""
-    standing, update = _standing(topic, identity), held.waiting.get(identity)
-    if standing is None or update is None:
-        return standing or held.waiting[identity]._replace(delta=None)
-    return standing._replace(first_seq=update.first_seq, first_ts_us=update.first_ts_us)
+def _lines(new: Subscription, records: Records) -> Lines:
+    return Lines(records, new.name, new.session.encoding, new.key)
+
+
+def _held(
+    feed: Feed, replacement: Replacement, answers: Answers, pending: Iterable[Update]
+) -> Held:
+    """What the session holds of a topic, while some of it waits to be said."""
+    records, waiting = feed.topic, {update.identity: update for update in pending}
+    if feed.told is not None and not records.retains:
+        return Held(NONE, frozenset(feed.told), waiting, False)
+    if feed.told is not None:
+        slots = records.table.slots
+        told = np.fromiter((slots[identity] for identity in feed.told), np.int64, len(feed.told))
+        return Held(told, frozenset(), waiting, feed.knows_what_is_held)
+    if replacement.old.complete:
+        told = answers[replacement.held_of(records)].slots
+        return Held(told, frozenset(), waiting, feed.knows_what_is_held)
+    return Held(NONE, frozenset(), waiting, False)
+
+
+def _waiting_of_gone(subscription: Subscription) -> list[tuple[Records, Update]]:
+    """What waits to be said of topics that are not there any more: that their records left."""
+    strand = subscription.strand
+    if not isinstance(strand, ConflatedStrand):
+        return []
+    there = {feed.lines for feed in subscription.feeds.values()}
+    return [
+        (lines.topic, update)
+        for lines, updates in strand.pending_for(subscription.session).items()
+        if lines not in there
+        for update in updates
+    ]

@@ -10,6 +10,7 @@ Each idea has a module: asking once (`questions`), following, beginning at a boo
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from sow.commands import ACKS, Command
 from sow.delivery.sessions import Session
@@ -112,15 +113,9 @@ class Subscriptions:
         yield from taken.settle()
 
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Steps[None]:
-        name, undivided = command.subscription or "", self._engine.undivided
-        self._subscription(session, name)
-        asked = yield from self.questions.check(command, session.encoding)
-        # Of what it has followed so far nothing is to be half told, either.
-        while undivided.topic is not None:
-            yield from undivided.let_all_by()
-            asked = yield from self.questions.check(command, session.encoding)
-        old = self._subscription(session, name)
-        self._replacing.replace(session, command, old, asked, with_snapshot)
+        name = command.subscription or ""
+        find = partial(self._subscription, session, name)
+        yield from self._replacing.replace(session, command, with_snapshot, find)
 
     def unsubscribe(self, session: Session, command: Command) -> Steps[None]:
         """`unsubscribe`: some subscriptions by name, or all; acknowledged when all have ended."""

@@ -310,6 +310,15 @@ class Client:
         self.session = self.session.successor or self.session
         self.world.settle()
 
+    def say_in_steps(self, meanwhile, **header):
+        """The same as `say`, with something else happening between two steps of it."""
+        frame = json.dumps(header).encode()
+        commands = read_frames([frame])
+        for _ in self.world.executor.carry_out(self.session, commands, lambda: self.world.now):
+            meanwhile()
+        self.world.settle()
+        return self.lines()
+
     def raw(self):
         """Frames that may leave, without their WebSocket heads."""
         frames = []

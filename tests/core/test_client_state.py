@@ -1,8 +1,8 @@
 """What a client makes of its lines, whatever it asked for: in the end what a query would answer.
 
 A naive client takes sows and whole updates as they are, merges deltas and drops what an oof names.
-With random options, traffic, replacements and reading, its records are compared with those of the
-same filter and select list.
+With random options, traffic, reading, and replacements between whose steps there is traffic, its
+records are compared with those of the same filter and select list.
 """
 
 from dataclasses import dataclass, field
@@ -103,11 +103,16 @@ class Holder:
     def begin(self):
         self._ask(self.asked)
 
-    def replace(self, asked):
-        self._ask(asked)
+    def replace(self, asked, meanwhile):
+        self._ask(asked, meanwhile)
 
-    def _ask(self, asked):
-        for line in self.client.say(**asked.command(self.name or None)):
+    def _ask(self, asked, meanwhile=None):
+        command = asked.command(self.name or None)
+        for line in (
+            self.client.say(**command)
+            if meanwhile is None
+            else self.client.say_in_steps(meanwhile, **command)
+        ):
             # What comes before the ack was said to what was asked before.
             if line["c"] == "ack":
                 assert line["status"] == "success", line
@@ -219,7 +224,10 @@ class Run:
         if following:
             holder = random.choice(following)
             oof = random.choice((True, True, None)) if holder.asked.oof else None
-            holder.replace(Asked.at_random(random, holder.asked.topic, oof))
+            asked = Asked.at_random(random, holder.asked.topic, oof)
+            acts = (self._publish, self._publish, self._delete, self._pass)
+            meanwhile = random.choice((None, lambda: random.choice(acts)(random)))
+            holder.replace(asked, meanwhile)
 
     def finish(self):
         for _ in range(4):
@@ -232,7 +240,16 @@ class Run:
                 holder.check(self.world)
 
 
+@pytest.fixture(params=["short", "streamed"])
+def _size(request, monkeypatch):
+    """Answers, and what a replacement says, are written at once, or a line or two at a time."""
+    if request.param == "streamed":
+        for module in ("history.snapshot", "requests.difference", "requests.taken"):
+            monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.usefixtures("_size")
 def test_a_client_ends_with_what_a_query_answers(seed):
     run = Run(seed)
     for _ in range(100):

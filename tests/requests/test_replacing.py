@@ -1,8 +1,13 @@
 """Replacing: what is said is what differs from what the session holds."""
 
+import json
+
 import pytest
 
 from sow.definitions import Topic
+from sow.publishes import read_frames
+from sow.steps import at_once
+from sow.topic.rendering import Renderer
 from tests.core.harness import SECOND, World, short
 
 
@@ -79,3 +84,92 @@ def test_a_pattern_of_very_many_topics_is_not_replaced(monkeypatch):
     assert (ack["reason"], list(client.subscriptions)) == ("too large", [name])
     assert "unsubscribe, and subscribe anew" in ack["detail"]
     world.check()
+
+
+def begun(client, **command):
+    """The steps of a command that has been taken up to its first one."""
+    steps = client.world.executor.carry_out(
+        client.session, read_frames([json.dumps(command).encode()]), lambda: client.world.now
+    )
+    next(steps)
+    return steps
+
+
+def test_a_replacement_that_its_client_gives_up_changes_nothing(world):
+    client = world.client()
+    client.say(c="subscribe", t="orders", filter="/px < 2")
+    (name,) = client.subscriptions
+    steps = begun(client, c="subscribe", t="orders", filter="/px > 2", s=name, opts="replace")
+    steps.close()
+    world.publish("orders", {"id": 1, "px": 1, "n": 1})
+    assert client.data() == [("p", {"id": 1, "px": 1, "n": 1})]
+    world.check()
+
+
+def test_a_subscription_that_ends_meanwhile_is_not_replaced(world):
+    client = world.client()
+    client.say(c="subscribe", t="orders")
+    (name,) = client.subscriptions
+    steps = begun(client, c="subscribe", t="orders", s=name, opts="replace", cid="1")
+    world.executor.subscriptions.give_up(client.session, name)
+    at_once(steps)
+    world.settle()
+    assert client.lines()[-1]["reason"] == "subscription does not exist"
+    world.check()
+
+
+def test_topics_that_come_and_go_meanwhile_are_those_of_the_moment():
+    world = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
+    world.publish("/desk/1", {"id": 1, "px": 1})
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="^/desk/", opts="oof")
+    (name,) = client.subscriptions
+    command = {"c": "sow_and_subscribe", "t": "^/desk/", "s": name, "filter": "/px > 1"}
+    steps = begun(client, **command, opts="oof,replace")
+    world.publish("/desk/2", {"id": 1, "px": 2})
+    at_once(steps)
+    world.settle()
+    told = [(line["c"], line["t"]) for line in client.lines() if "d" in line]
+    # The new topic was told of before the moment, by the subscription that was there.
+    assert told == [("p", "/desk/2"), ("oof", "/desk/1")]
+    world.publish("/desk/2", {"id": 1, "px": 1})
+    assert [(line["c"], line["t"]) for line in client.lines()] == [("oof", "/desk/2")]
+    world.check()
+
+
+def test_no_step_words_many_records(world, monkeypatch):
+    monkeypatch.setattr("sow.requests.replacing.ANSWER_CHUNK_ROWS", 10)
+    for module in ("difference", "taken"):
+        monkeypatch.setattr(f"sow.requests.{module}.ANSWER_CHUNK_ROWS", 10)
+    monkeypatch.setattr("sow.history.snapshot.ANSWER_CHUNK_ROWS", 10)
+    worded = []
+    lines = Renderer.lines
+    monkeypatch.setattr(
+        Renderer, "lines", lambda self, kind, shape, columns, head=b"": (
+            worded.append(len(columns.bodies)) or lines(self, kind, shape, columns, head)
+        )
+    )  # fmt: skip
+    world.publish("orders", *({"id": number, "px": number} for number in range(100, 400)))
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders", filter="/px < 300", opts="oof")
+    (name,) = client.subscriptions
+    worded.clear()
+    frame = {"c": "sow_and_subscribe", "t": "orders", "filter": "/px > 200", "s": name}
+    client.execute(json.dumps({**frame, "opts": "oof,replace"}).encode())
+    assert worded == []  # nothing before the client takes it
+    said = [line["c"] for line in client.lines()]
+    assert (said.count("oof"), said.count("sow")) == (105, 100)
+    assert max(worded) <= 10
+
+
+def test_an_answer_that_nobody_would_read_is_refused_before_anything_is_changed(world, monkeypatch):
+    monkeypatch.setattr("sow.requests.replacing.ANSWER_CHUNK_ROWS", 0)
+    client = world.client()
+    client.say(c="subscribe", t="orders", filter="/px < 2")
+    (name,) = client.subscriptions
+    world.executor.subscriptions.questions.unread.count(client.session.id, 4_000_000)
+    frame = {"c": "sow_and_subscribe", "t": "orders", "s": name, "opts": "replace", "cid": "1"}
+    (refused,) = client.say(**frame)
+    assert refused["status"] == "failure"
+    world.publish("orders", {"id": 1, "px": 0})
+    assert client.data() == [("p", {"id": 1, "px": 0})]

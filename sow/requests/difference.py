@@ -1,0 +1,264 @@
+"""The difference: what of one topic a session has to be told when it goes on with another filter.
+
+Records are told apart by where they stand, all of them at once: a record costs some bytes of masks
+and no step of its own, so a million take milliseconds. Only what waits in windows is looked at one
+by one, in half a microsecond each. What is to be said is held as of that moment
+(`sow.history.snapshot`) and worded later, a chunk at a time.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.delivery.lines import Lines
+from sow.encodings import Encoding, Frames
+from sow.expressions import Filter
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps
+from sow.steps import Steps
+from sow.store.memory import Slots
+from sow.topic.records import Records
+from sow.topic.updates import Update
+
+NONE: Slots = np.zeros(0, np.int64)
+Mask = NDArray[np.bool_]
+
+
+class Held(NamedTuple):
+    """What a session was told of a topic, while some of it waits to be said.
+
+    `told` are the slots of the records that it was told of when what waits has been said; of a
+    topic that stores nothing, `unstored` are their identities. `tells`: an update that waits says
+    whether the session was told of its record before.
+    """
+
+    told: Slots
+    unstored: frozenset[str]
+    waiting: dict[str, Update]
+    tells: bool
+
+
+NOTHING_HELD = Held(NONE, frozenset(), {}, True)
+
+
+class NewFocus(NamedTuple):
+    """What it goes on with: the records in `focus`, and those of its answer, in order and whole, if
+    it wants one; of these `page` is what is told."""
+
+    focus: Slots
+    rows: Slots | None
+    page: slice
+
+
+@dataclass(slots=True)
+class Difference:
+    """Slots of records: `lost` have left the focus, `late` are to be told as they stand, in the
+    place of changes with the numbers and times of `late_stamps`, and `rows` are told by an answer
+    to which `matches` records belong. All of a session's records are `known` then.
+
+    `parted` and `late_updates` are updates of records that stand nowhere.
+    """
+
+    lost: Slots
+    late: Slots
+    late_stamps: tuple[NDArray[np.int64], NDArray[np.int64]]
+    rows: Slots
+    matches: int
+    known: Slots
+    unstored: frozenset[str] = frozenset()
+    parted: Sequence[Update] = ()
+    late_updates: Sequence[Update] = ()
+
+    def line_count(self, oof: bool) -> int:
+        """How many lines say it; `oof`: whoever hears it wants to know what has left."""
+        left = len(self.lost) + len(self.parted) if oof else 0
+        return left + len(self.late) + len(self.late_updates) + len(self.rows)
+
+    def identities(self, records: Records) -> Collection[str]:
+        """The records that the session knows of then."""
+        if not records.retains:
+            return self.unstored
+        identities: list[str] = records.table.identities  # type: ignore[assignment]
+        return list(map(identities.__getitem__, self.known.tolist()))
+
+
+def difference(
+    records: Records, held: Held, asked: NewFocus, *, same_shape: bool, by_deltas: bool
+) -> Difference:
+    """What differs between what a session holds of stored records and what it asks for.
+
+    `same_shape`: it goes on seeing the same of each record. `by_deltas`: what it holds has to be
+    the record, or deltas could not be merged into it.
+    """
+    table = records.table
+    size = len(table.bodies)
+    told, waits, to_come, focus = (np.zeros(size, np.bool_) for _ in range(4))
+    told[held.told] = focus[asked.focus] = True
+    first_seqs, first_ts_us = table.seqs[:size], table.ts_us[:size]
+    parted: list[Update] = []
+    if held.waiting:
+        updates, count = [*held.waiting.values()], len(held.waiting)
+        found = np.fromiter((table.slots.get(name, -1) for name in held.waiting), np.int64, count)
+        there, was_told = found >= 0, _flags([update.told for update in updates])
+        slots = found[there]
+        waits[slots] = True
+        to_come[slots] = _flags([update.new is not None for update in updates])[there]
+        if held.tells:
+            told[slots] = was_told[there]
+            parted = [updates[at] for at in np.flatnonzero(was_told & ~there).tolist()]
+        first_seqs, first_ts_us = first_seqs.copy(), first_ts_us.copy()
+        first_seqs[slots] = _numbers([update.first_seq for update in updates])[there]
+        first_ts_us[slots] = _numbers([update.first_ts_us for update in updates])[there]
+    current = told & ~waits if held.tells and same_shape else np.zeros(size, np.bool_)
+    rows, matches = NONE, 0
+    if asked.rows is not None:
+        rows = asked.rows[~current[asked.rows]]
+        matches = len(rows)
+        rows = rows[asked.page]
+    late = focus & (to_come | (told & ~current & (waits | by_deltas)))
+    late[rows] = False
+    known = told & focus
+    known |= late
+    known[rows] = True
+    late_slots = np.flatnonzero(late)
+    return Difference(
+        lost=table.ordered(np.flatnonzero(told & ~focus)),
+        late=late_slots,
+        late_stamps=(first_seqs[late_slots], first_ts_us[late_slots]),
+        rows=rows,
+        matches=matches,
+        known=np.flatnonzero(known),
+        parted=parted,
+    )
+
+
+def _flags(values: list[bool]) -> Mask:
+    return np.array(values, np.bool_)
+
+
+def _numbers(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def all_lost(records: Records, held: Held) -> Difference:
+    """What differs of a topic that is not asked for any more."""
+    if not records.retains:
+        return Difference(NONE, NONE, (NONE, NONE), NONE, 0, NONE)
+    nothing = NewFocus(NONE, None, slice(None))
+    return difference(records, held, nothing, same_shape=True, by_deltas=False)
+
+
+def unstored_difference(records: Records, held: Held, condition: Filter | None) -> Difference:
+    """The same of a topic that stores nothing: of its records nothing is known but who was told of
+    them, and what waits to be said."""
+    waiting = [update for update in held.waiting.values() if update.new is not None]
+    if condition is not None:
+        bodies = [update.new or b"" for update in waiting]
+        columns = records.decoder(condition.paths).columns(bodies)
+        inside = condition.matches(columns, len(waiting))
+        waiting = [update for update, hit in zip(waiting, inside, strict=True) if hit]
+    known = held.unstored.union(update.identity for update in waiting)
+    late = [update._replace(delta=None) for update in waiting]
+    return Difference(NONE, NONE, (NONE, NONE), NONE, 0, NONE, known, late_updates=late)
+
+
+class Told:
+    """What is said of the differences of several topics, held as of the moment at which each is
+    taken: first what has left, topic by topic, then what is late, in the order of the changes.
+
+    `oldest`: the rest of what waited is in an answer, which who goes on from a line has not got
+    yet, so no line claims more than this; None: there is no answer.
+    """
+
+    def __init__(self, encoding: Encoding, oldest: int | None) -> None:
+        self._encoding = encoding
+        self._oldest = oldest
+        self._updates: list[tuple[Lines, Update]] = []
+        self._lost: list[tuple[Lines, Sequence[Update], Snapshot]] = []
+        self._late: list[tuple[Lines, Snapshot]] = []
+        self._late_updates: list[tuple[Lines, Update]] = []
+
+    @property
+    def weight(self) -> int:
+        """How many lines there are."""
+        lost = sum(len(parted) + len(rows) for _, parted, rows in self._lost)
+        late = sum(len(rows) for _, rows in self._late)
+        return len(self._updates) + lost + late + len(self._late_updates)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether all of it can be written in one go."""
+        held = [rows for _, _, rows in self._lost] + [rows for _, rows in self._late]
+        return self.weight <= ANSWER_CHUNK_ROWS and all(rows.is_short for rows in held)
+
+    def take_update(self, lines: Lines, update: Update) -> None:
+        """What waited to be said of a topic that is not there any more."""
+        self._updates.append((lines, update))
+
+    def take(self, lines: Lines, found: Difference) -> None:
+        """What differs of a topic, in these words."""
+        if lines.key.oof and (len(found.lost) or found.parted):
+            self._lost.append((lines, found.parted, Snapshot.take(lines.topic, found.lost)))
+        if len(found.late):
+            rows = Snapshot.take(lines.topic, found.late)
+            assert rows.stamps is not None
+            seqs, ts_us = found.late_stamps
+            stamps = Stamps(rows.stamps.sow_keys, self._claimed(seqs), ts_us)
+            self._late.append((lines, replace(rows, stamps=stamps)))
+        for update in found.late_updates:
+            claimed = min(update.first_seq, self._oldest or update.first_seq)
+            self._late_updates.append((lines, update._replace(first_seq=claimed)))
+
+    def _claimed(self, seqs: NDArray[np.int64]) -> NDArray[np.int64]:
+        return seqs if self._oldest is None else np.minimum(seqs, self._oldest)
+
+    def settle(self) -> Steps[None]:
+        """Let go of what was taken hold of and is in no line."""
+        for _, _, rows in self._lost:
+            yield from rows.settle()
+        for _, rows in self._late:
+            yield from rows.settle()
+
+    def lines(self) -> Iterator[list[bytes]]:
+        """The lines, some hundred at a time."""
+        yield from _worded(self._updates)
+        for lines, parted, rows in self._lost:
+            for start, stop in rows.chunks():
+                yield lines.left(rows.part(start, stop))
+            yield from _worded([(lines, update) for update in parted])
+        yield from self._late_lines()
+
+    def frames(self) -> Frames:
+        """The lines in frames, each made when it is asked for."""
+        for lines in self.lines():
+            if lines:
+                yield self._encoding.frame(lines), len(lines)
+
+    def _late_lines(self) -> Iterator[list[bytes]]:
+        """What is late, in the order of the changes whatever their topics."""
+        updates = self._late_updates
+        numbers = [rows.stamps.seqs for _, rows in self._late if rows.stamps is not None]
+        numbers.append(np.array([update.first_seq for _, update in updates], np.int64))
+        sources = np.repeat(np.arange(len(numbers)), [len(some) for some in numbers])
+        places = np.concatenate([np.arange(len(some)) for some in numbers])
+        order = np.argsort(np.concatenate(numbers), kind="stable")
+        for start in range(0, len(order), ANSWER_CHUNK_ROWS):
+            part = order[start : start + ANSWER_CHUNK_ROWS]
+            for source, run in groupby(part.tolist(), lambda at: int(sources[at])):
+                rows = places[list(run)]
+                if source == len(self._late):
+                    yield from _worded([updates[at] for at in rows.tolist()])
+                else:
+                    lines, late = self._late[source]
+                    some = late.at(rows)
+                    for first, last in some.chunks():
+                        yield lines.stand(some.part(first, last))
+
+
+def _worded(updates: Sequence[tuple[Lines, Update]]) -> Iterator[list[bytes]]:
+    for start in range(0, len(updates), ANSWER_CHUNK_ROWS):
+        some = updates[start : start + ANSWER_CHUNK_ROWS]
+        yield [line for lines, update in some if (line := lines.line(update)) is not None]
