@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sow.messages.scalars import ONLY_FIELD
+
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 TEXT_DECODER = msgspec.json.Decoder(str)
-VALUE = "value"
-"""The column of a record that has no fields."""
 
 Cells = dict[str, str]
 
@@ -21,7 +21,7 @@ def cells(record: bytes) -> Cells:
     if record.lstrip().startswith(b"{"):
         _add_fields(found, "", record)
     else:
-        found[VALUE] = _cell(record)
+        found[ONLY_FIELD] = _cell(record)
     return found
 
 

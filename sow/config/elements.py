@@ -84,7 +84,7 @@ TRANSACTION_LOG = Element(
     ),
 )
 
-MESSAGE_TYPES = Element(
+MESSAGE_TYPE_VARIANTS = Element(
     name="MessageTypes",
     about="Variants of message types, under names of their own.",
     children=(
@@ -336,7 +336,7 @@ ROOT = Element(
         ),
         SOW,
         TRANSACTION_LOG,
-        MESSAGE_TYPES,
+        MESSAGE_TYPE_VARIANTS,
         SESSIONS,
         LIMITS,
         SECURITY,

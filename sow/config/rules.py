@@ -112,24 +112,28 @@ def _message_type(
     if not name:
         return
     try:
-        structured = message_type(name, variants).structured
+        kind = message_type(name, variants)
     except ClientError as error:
         findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
         return
-    if structured:
+    refused: tuple[str, ...]
+    if not kind.structured:
+        refused = (
+            "Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Schema",
+            "Preprocessing", "Enrichment",
+        )  # fmt: skip
+        why = f"messages of the type {name} have no fields"
+        instead = "publishers send a SowKey with each message, or choose a type with fields such as"
+    elif not kind.partial:
+        refused = ("Merge", "Preprocessing", "Enrichment")
+        why = f"single fields of messages of the type {name} cannot be written"
+        instead = "give a Merger, which is handed whole messages, or choose a type such as"
+    else:
         return
-    for element in (
-        "Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Schema",
-        "Preprocessing", "Enrichment",
-    ):  # fmt: skip
+    for element in refused:
         if element in topic.lines:
-            findings.error(
-                topic.line_of(element),
-                element,
-                f"messages of the type {name} have no fields",
-                f"remove {element}; publishers send a SowKey with each message, or choose a "
-                "type with fields such as json",
-            )
+            line = topic.line_of(element)
+            findings.error(line, element, why, f"remove {element}; {instead} json")
 
 
 def _repeated_paths(topic: Section, findings: Findings) -> None:

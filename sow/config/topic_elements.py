@@ -18,6 +18,7 @@ from sow.definitions import (
     Topic,
 )
 from sow.expressions import STATES
+from sow.messages import MESSAGE_TYPES
 
 
 def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ MESSAGE_TYPE = Element(
     kind=kinds.TEXT,
     fields=("message_type",),
     required=True,
-    about="The format of its messages: json, nvfix, fix, bflat, binary, string, int64, double, "
+    about=f"The format of its messages: {', '.join(MESSAGE_TYPES)}, "
     "or a Name from MessageTypes. A conflated topic repeats that of its underlying topic.",
 )
 INDEXES = (

@@ -140,7 +140,7 @@ class Lines:
             return not update.delta
         if update.old is None or update.new is None:
             return False
-        if update.old == update.new or not self.topic.message_type.structured:
+        if update.old == update.new or not self.topic.message_type.partial:
             return update.old == update.new
         old, new = map(self.topic.renderer.document, (update.old, update.new))
         return difference(self.shape.shown(old), self.shape.shown(new)) == {}

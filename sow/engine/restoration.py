@@ -69,7 +69,8 @@ class Restoration:
         records = place.records
         if not records.retains:
             return
-        if entry.op == "publish" and records.message_type.structured and not any(entry.bodies):
+        # Of a type that is one text an empty one is a message.
+        if entry.op == "publish" and records.message_type.partial and not any(entry.bodies):
             return  # the first release has told the names of what it did not store
         self._tail.add(records, entry)
 

@@ -14,6 +14,7 @@ from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.fix import Fix
 from sow.messages.json import Json
+from sow.messages.msgpack import MsgPack
 from sow.messages.scalars import Binary, Double, Int64, String
 from sow.paths import Path
 from sow.suggest import nearest
@@ -21,6 +22,7 @@ from sow.suggest import nearest
 __all__ = [
     "MESSAGE_TYPES",
     "MESSAGE_TYPES_LATER",
+    "MESSAGE_TYPES_REFUSED",
     "Column",
     "Decoder",
     "MessageType",
@@ -33,6 +35,7 @@ MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "json": Json,
     "nvfix": Fix,
     "fix": Fix,
+    "msgpack": MsgPack,
     "bflat": BFlat,
     "binary": Binary,
     "string": String,
@@ -40,15 +43,17 @@ MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "double": Double,
 }
 
-MESSAGE_TYPES_LATER = (
-    "xml",
-    "bson",
-    "msgpack",
-    "protobuf",
-    "struct",
-    "composite-local",
-    "composite-global",
-)
+MESSAGE_TYPES_LATER = ("xml", "bson", "composite-local", "composite-global")
+
+MESSAGE_TYPES_REFUSED: Mapping[str, str] = {
+    "protobuf": "its messages do not say what their fields are called, so each topic would need "
+    "compiled .proto files that change with its publishers; publish json, msgpack or bson, which "
+    "bring their names along",
+    "struct": "its messages are bytes at fixed places, which cannot be merged, selected or made "
+    "by the server; publish msgpack or bflat, which are compact, too, and name their fields, or "
+    "binary with a key",
+}
+"""Types of AMPS that this server does not have, and why."""
 
 
 MESSAGE_TYPES_MAX = 64
@@ -61,8 +66,8 @@ filters that come and go. A hostile set of a thousand fields takes a quarter of 
 def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = None) -> MessageType:
     """The message type `name`, as configured by `options[name]` if there is such an entry.
 
-    Raises NotAvailable for a type that is planned and not built in this version, ClientError
-    with the nearest known name for any other.
+    Raises NotAvailable for a type that this server does not have, with the reason, or does not
+    have yet, ClientError with the nearest known name for any other.
     """
     options = options or {}
     chosen = options.get(name) or MessageTypeOptions(name=name, module=name)
@@ -73,6 +78,8 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
         raise NotAvailable(
             f"message type {chosen.module!r} is not available yet; available are {known}"
         )
+    if reason := MESSAGE_TYPES_REFUSED.get(chosen.module):
+        raise NotAvailable(f"message type {chosen.module!r} is not available: {reason}")
     meant = nearest(chosen.module, [*MESSAGE_TYPES, *MESSAGE_TYPES_LATER, *options])
     hint = f"did you mean {meant!r}?" if meant else f"known are {known}"
     raise ClientError(f"there is no message type {chosen.module!r}; {hint}")

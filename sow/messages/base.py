@@ -39,6 +39,11 @@ class MessageType(Protocol):
     name: str
     structured: bool
     """Has named fields, so that the server can make keys, filter and index."""
+    partial: bool
+    """A message may hold some of its fields only: what deltas and select lists need. Of other types
+    a delta is the whole message."""
+    media_type: str
+    """What a message is over HTTP, as it is."""
     enc: str | None
     """How a body travels inside a JSON line when it is not text: None, or "base64"."""
 
@@ -51,7 +56,7 @@ class MessageType(Protocol):
         ...
 
     def parse(self, body: bytes) -> object:
-        """A whole message: a document (dict) of a structured type, else the scalar.
+        """A whole message: a document (dict) of a structured type, else the bytes.
 
         For bodies that `Decoder.read` has accepted; of any other, raises BadMessage if it cannot
         be parsed at all.

@@ -9,12 +9,13 @@ written in the most compact form. All input is bounded: no length or count excee
 """
 
 import struct
-from base64 import b64decode, b64encode
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage
+from sow.media_types import BYTES
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import base64_body, base64_line, bytes_of
+from sow.messages.marked import Base64
 from sow.paths import Path, Scalar, Value
 
 ARRAY, TYPE, TAG_LENGTH = 0x80, 0x78, 0x07
@@ -34,17 +35,13 @@ INTEGER_BITS_MAX = 128
 """Of an integer of variable length (LEB128), which could go on for ever."""
 
 
-class Base64(str):
-    """The value of a binary field: base64 text that `encode` turns back into bytes."""
-
-    __slots__ = ()
-
-
 class BFlat:
     """The BFlat message type."""
 
     structured = True
+    partial = True
     enc: str | None = "base64"
+    media_type = BYTES
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name
@@ -113,7 +110,7 @@ class _BflatReader:
         if kind == STRING:
             return self._text(self._unsigned())
         if kind == BINARY:
-            return Base64(b64encode(self._take(self._unsigned())).decode())
+            return Base64.of(self._take(self._unsigned()))
         return self._signed() if kind == LEB128 else None
 
     def _text(self, length: int) -> str:
@@ -225,7 +222,7 @@ def _payload(kind: int, value: object) -> bytes:
     if kind == LEB128 and isinstance(value, int):
         return _signed_bytes(value)
     if isinstance(value, str):
-        data = b64decode(value) if kind == BINARY else bytes_of(value)
+        data = value.data if isinstance(value, Base64) else bytes_of(value)
         return _unsigned_bytes(len(data)) + data
     return b""
 

@@ -39,14 +39,14 @@ COLUMNS_MAX = 2_000
 NAMES_CHARS_MAX = 256 * 1024
 """Characters of all their names."""
 VALUE_COLUMN = "value"
-"""The only column of messages without fields."""
+"""The only column of messages of one value."""
 SCALAR_KINDS: Mapping[type, int] = {
     String: TEXT,
     Int64: INT64_ONLY | BOTH,
     Double: DOUBLE_ONLY | BOTH,
     Binary: BYTES_KIND,
 }
-"""What messages without fields are, whether there are any or not."""
+"""What messages of one value are, whether there are any or not."""
 
 
 def type_of(kinds: int) -> ColumnType:
@@ -120,8 +120,8 @@ class ColumnTypes:
         self._kind = kind
         self._is_json = isinstance(kind, Json)
         self._widened = widened
-        if kind is not None and not kind.structured:
-            self.kinds.setdefault(VALUE_COLUMN, SCALAR_KINDS.get(type(kind), 0))
+        if (kinds := SCALAR_KINDS.get(type(kind))) is not None:
+            self.kinds.setdefault(VALUE_COLUMN, kinds)
 
     def complete(self) -> None:
         """All records have been heard of."""

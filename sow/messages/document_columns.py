@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sow.messages.base import Column
+from sow.messages.marked import Base64, MarkedInt, MarkedText, plain
 from sow.paths import Path, value_at
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
+MARKED = (Base64, MarkedText, MarkedInt)
+"""What stands for values that only some formats have."""
 LEVELS_MAX = 32
 """Names of a path that are levels of the tree. Deeper ones are rare, and the stack has an end."""
 
@@ -45,9 +48,14 @@ class DocumentColumns:
         there = set[str]().union(*fields)
         for name in self._leaves.keys() & there:
             values = [document.get(name) for document in fields]
-            plain = SCALARS.issuperset(map(type, values))
+            kinds = set(map(type, values))
+            are_scalars = kinds <= SCALARS
+            if not are_scalars and all(
+                issubclass(kind, MARKED) or kind in SCALARS for kind in kinds
+            ):
+                values, are_scalars = list(map(plain, values)), True
             for number, path in self._leaves[name]:
-                is_plain = plain and path.index is None and len(path.steps) == self._level + 1
+                is_plain = are_scalars and path.index is None and len(path.steps) == self._level + 1
                 columns[number] = values if is_plain else self._looked_up(fields, path)
         for name in self._branches.keys() & there:
             values = [document.get(name) for document in fields]
@@ -62,4 +70,7 @@ class DocumentColumns:
 
     def _looked_up(self, fields: Sequence[object], path: Path) -> Column:
         here = Path(path.steps[self._level :], path.index) if self._level else path
-        return [value_at(document, here) for document in fields]
+        found = [value_at(document, here) for document in fields]
+        if not any(issubclass(kind, MARKED) for kind in set(map(type, found))):
+            return found
+        return [list(map(plain, v)) if isinstance(v, list) else plain(v) for v in found]

@@ -8,6 +8,7 @@ header and trailer fields are fields like any other, and checksums are not verif
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ConfigError, shown
+from sow.media_types import PLAIN_TEXT
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
 from sow.paths import Path
@@ -19,7 +20,9 @@ class Fix:
     """The FIX and NVFIX message types; the separator comes from the configuration."""
 
     structured = True
+    partial = True
     enc: str | None = None
+    media_type = PLAIN_TEXT
     has_only_texts = True
     """A number or a time is the text that says it."""
 

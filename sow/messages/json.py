@@ -13,9 +13,11 @@ import orjson
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
+from sow.media_types import JSON
 from sow.messages.base import Column
 from sow.messages.document_columns import DocumentColumns
 from sow.messages.json_columns import READ_FAILURES, columns_reader
+from sow.messages.marked import bare
 from sow.paths import Path
 
 NESTING_MAX = 250
@@ -43,7 +45,9 @@ class Json:
     """The JSON message type."""
 
     structured = True
+    partial = True
     enc: str | None = None
+    media_type = JSON
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name
@@ -64,13 +68,7 @@ class Json:
         """Compact JSON; NaN and infinities, which JSON lacks, are written as null."""
         if not isinstance(document, dict):
             raise BadMessage("a JSON message must be an object")
-        try:
-            # Copied: the buffer that orjson hands out keeps more memory than it shows.
-            return bytes(memoryview(orjson.dumps(document)))
-        except TypeError as error:
-            if "64-bit" in str(error):
-                return _encode_big_integers(document)
-            raise BadMessage(f"cannot be written as JSON: {error}") from None
+        return json_text(document)
 
     def to_line(self, body: bytes) -> bytes:
         """The body itself."""
@@ -81,9 +79,15 @@ class Json:
         return d
 
 
-def _encode_big_integers(document: object) -> bytes:
+def json_text(document: object) -> bytes:
+    """A document of any message type as compact JSON; raises BadMessage where there is none."""
     try:
-        return msgspec.json.encode(document)
+        # Copied: the buffer that orjson hands out keeps more memory than it shows.
+        return bytes(memoryview(orjson.dumps(document)))
+    except TypeError:
+        pass  # it holds integers of more than 64 bits, or names that know what they were
+    try:
+        return msgspec.json.encode(bare(document))
     except (TypeError, ValueError, RecursionError) as error:
         raise BadMessage(f"cannot be written as JSON: {error}") from None
 

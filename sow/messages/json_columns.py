@@ -18,6 +18,8 @@ from sow.paths import Path
 
 ColumnsReader = Callable[[bytes, int], list[Column]]
 """Reads columns from so many records joined by line feeds."""
+Picker = Callable[[Sequence[object]], list[Column]]
+"""Makes columns of records."""
 GENERATED_PATHS_MAX = 32
 """Up to so many paths a generated reader is the quicker one, and made within a millisecond."""
 
@@ -43,17 +45,25 @@ def columns_reader(paths: tuple[Path, ...]) -> ColumnsReader | None:
     """A function of (joined records, how many) that reads `paths`; None if they do not suit."""
     if len(paths) > GENERATED_PATHS_MAX:
         return _reader(dict[str, Any], DocumentColumns(paths))
+    found = struct_reader(paths)
+    return None if found is None else _reader(*found)
+
+
+def struct_reader(paths: tuple[Path, ...]) -> tuple[type[msgspec.Struct], Picker] | None:
+    """A struct of the fields that few paths name, and what picks their columns out of such
+    records; None if they do not suit."""
+    if len(paths) > GENERATED_PATHS_MAX:
+        return None
     try:
         tree = _tree(paths)
         struct = _struct(tree)
         numbers = _numbers(tree)
-        pick = _picker([_attributes(numbers, path.steps) for path in paths])
+        return struct, _picker([_attributes(numbers, path.steps) for path in paths])
     except (UnsuitedError, ValueError):
         return None
-    return _reader(struct, pick)
 
 
-def _reader(kind: Any, pick: Callable[[Sequence[object]], list[Column]]) -> ColumnsReader:
+def _reader(kind: Any, pick: Picker) -> ColumnsReader:
     decode_lines = msgspec.json.Decoder(kind).decode_lines
 
     def read(block: bytes, count: int) -> list[Column]:
@@ -112,11 +122,11 @@ def _attributes(numbers: Numbers, steps: Sequence[str]) -> list[str]:
     return attributes
 
 
-def _picker(chains: Sequence[Sequence[str]]) -> Callable[[Sequence[object]], list[Column]]:
+def _picker(chains: Sequence[Sequence[str]]) -> Picker:
     """A generated function from structs to columns, one per chain of attributes."""
     lines = [f"        [{_expression(chain)} for r in records]," for chain in chains]
     source = "\n".join(["def pick(records):", "    return [", *lines, "    ]"])
-    namespace: dict[str, Callable[[Sequence[object]], list[Column]]] = {}
+    namespace: dict[str, Picker] = {}
     exec(source, {}, namespace)
     return namespace["pick"]
 

@@ -1,14 +1,17 @@
-"""The message types without fields: binary, string, int64 and double.
+"""The message types of one value: string, int64 and double, and binary, whose value has no name.
 
-A message is one value. There is nothing to make a key of, so publishers send a SowKey with each
-message, and there is nothing to filter by: every path is without a value.
+A message is one text or number, the field `/value` of a document that has no other. So it can be
+filtered and indexed, and be the key of its record; what it cannot is be sent in part, so a delta is
+the whole message. Bytes are not even that: no path leads to them, and publishers name the record.
 """
 
 import re
 from math import isfinite
+from typing import ClassVar
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage
+from sow.media_types import BYTES, PLAIN_TEXT
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import (
     base64_body,
@@ -20,41 +23,27 @@ from sow.messages.lines import (
 )
 from sow.paths import Path
 
+ONLY_FIELD = "value"
+"""The name of the only field."""
 INTEGER = re.compile(rb"-?[0-9]{1,19}\Z")
 JSON_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-class _Scalar:
-    """What the four have in common: text in lines, one value a message."""
+class Binary:
+    """Any bytes."""
 
     structured = False
-    enc: str | None = None
+    partial = False
+    enc: str | None = "base64"
+    media_type = BYTES
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name
 
     def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder that checks bodies; no path has a value."""
+        """A decoder that takes any bytes; no path has a value."""
         return DocumentDecoder(paths, self.parse)
-
-    def parse(self, body: bytes) -> object:
-        """The text; raises BadMessage."""
-        return text_of(body)
-
-    def to_line(self, body: bytes) -> bytes:
-        """The text as a JSON string."""
-        return string_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
-        return string_body(d)
-
-
-class Binary(_Scalar):
-    """Any bytes."""
-
-    enc: str | None = "base64"
 
     def parse(self, body: bytes) -> object:
         """The bytes."""
@@ -75,52 +64,104 @@ class Binary(_Scalar):
         return base64_body(d)
 
 
-class String(_Scalar):
-    """UTF-8 text."""
+class OneValue:
+    """What the three have in common: a document of one field, and a text in lines."""
+
+    structured = True
+    partial = False
+    enc: str | None = None
+    media_type = PLAIN_TEXT
+    said: ClassVar[str]
+    """What the value must be."""
+
+    def __init__(self, options: MessageTypeOptions) -> None:
+        self.name = options.name
+
+    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
+        """A decoder of these paths, of which only `/value` leads anywhere."""
+        return DocumentDecoder(paths, self.parse)
+
+    def parse(self, body: bytes) -> dict[str, object]:
+        """The document of the value; raises BadMessage."""
+        return {ONLY_FIELD: self._value(body)}
 
     def encode(self, document: object) -> bytes:
-        """The text in UTF-8; raises BadMessage."""
-        if not isinstance(document, str):
-            raise BadMessage("a string message must be text")
-        return bytes_of(document)
+        """The value of a document that has nothing else; raises BadMessage."""
+        if isinstance(document, dict) and document.keys() == {ONLY_FIELD}:
+            body = self._body(document[ONLY_FIELD])
+            if body is not None:
+                return body
+        raise BadMessage(
+            f'messages of type {self.name} are {self.said}, {{"value": …}} with no other field'
+        )
+
+    def to_line(self, body: bytes) -> bytes:
+        """The text as a JSON string."""
+        return string_line(body)
+
+    def from_line(self, d: bytes) -> bytes:
+        """What the JSON string `d` holds; raises BadMessage."""
+        return string_body(d)
+
+    def _value(self, body: bytes) -> object:
+        raise NotImplementedError
+
+    def _body(self, value: object) -> bytes | None:
+        """The body of a value; None for one of another kind."""
+        raise NotImplementedError
 
 
-class Int64(_Scalar):
+class String(OneValue):
+    """UTF-8 text."""
+
+    said = "a text"
+
+    def _value(self, body: bytes) -> str:
+        return text_of(body)
+
+    def _body(self, value: object) -> bytes | None:
+        return bytes_of(value) if isinstance(value, str) else None
+
+
+class Int64(OneValue):
     """A signed 64-bit integer in decimal digits."""
 
-    def parse(self, body: bytes) -> object:
-        """The integer; raises BadMessage."""
+    said = f"an integer from {INT64_MIN} to {INT64_MAX}"
+
+    def _value(self, body: bytes) -> int:
         if INTEGER.match(body) and INT64_MIN <= (value := int(body)) <= INT64_MAX:
             return value
         raise BadMessage(
             f"{_shown(body)} is not an int64; write decimal digits from {INT64_MIN} to {INT64_MAX}"
         )
 
-    def encode(self, document: object) -> bytes:
-        """Its decimal digits; raises BadMessage for anything but an integer of 64 bits."""
-        if type(document) is int and INT64_MIN <= document <= INT64_MAX:
-            return b"%d" % document
-        raise BadMessage(f"an int64 message must be an integer from {INT64_MIN} to {INT64_MAX}")
+    def _body(self, value: object) -> bytes | None:
+        if isinstance(value, int) and type(value) is not bool and INT64_MIN <= value <= INT64_MAX:
+            return b"%d" % value
+        return None
 
     def from_line(self, d: bytes) -> bytes:
         """The digits, from a JSON string or a JSON number; raises BadMessage."""
         return _number_body(d)
 
 
-class Double(_Scalar):
+class Double(OneValue):
     """A double in the notation of JSON numbers."""
 
-    def parse(self, body: bytes) -> object:
-        """The number as a float; raises BadMessage."""
+    said = "a finite number"
+
+    def _value(self, body: bytes) -> float:
         if JSON_NUMBER.match(body) and isfinite(value := float(body)):
             return value
         raise BadMessage(f"{_shown(body)} is not a double; write a number such as -1.5 or 6.02e23")
 
-    def encode(self, document: object) -> bytes:
-        """The shortest text that reads back the same; raises BadMessage for NaN and infinities."""
-        if isinstance(document, float) and isfinite(document):
-            return repr(document).encode()
-        raise BadMessage("a double message must be a finite float")
+    def _body(self, value: object) -> bytes | None:
+        """The shortest text that reads back the same."""
+        try:
+            fits = isinstance(value, int | float) and type(value) is not bool and isfinite(value)
+        except OverflowError:  # an integer beyond all doubles
+            fits = False
+        return repr(value).encode() if fits else None
 
     def from_line(self, d: bytes) -> bytes:
         """The number's text, from a JSON string or a JSON number; raises BadMessage."""

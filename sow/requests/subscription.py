@@ -131,12 +131,15 @@ class Subscription:
     def wants(self, topic: Records) -> bool:
         """Whether a topic is one of the pattern's.
 
-        Of messages without fields none passes a filter over fields, and nothing can be selected.
+        Of messages without fields none passes a filter over fields, and of those that are sent
+        whole nothing can be selected.
         """
         assert self.pattern is not None
-        fields = self.key.shape.select is not None or (self.condition and self.condition.paths)
-        has_fields = topic.message_type.structured
-        return bool(self.pattern(topic.name)) and (has_fields or not fields)
+        kind = topic.message_type
+        reads = self.condition is not None and bool(self.condition.paths)
+        selects = self.key.shape.select is not None
+        suits = (kind.structured or not reads) and (kind.partial or not selects)
+        return suits and bool(self.pattern(topic.name))
 
 
 @dataclass(slots=True)

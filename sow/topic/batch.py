@@ -145,7 +145,7 @@ class Batch:
         found = self._documents.get(at)
         if found is None:
             old, news = self.changes.olds[at], self.changes.news
-            if old is None or news is None or not self._renderer.message_type.structured:
+            if old is None or news is None or not self._renderer.message_type.partial:
                 return None
             found = self._renderer.document(old), self._renderer.document(news[at])
             self._documents[at] = found

@@ -26,6 +26,7 @@ from sow.delta import merged, same
 from sow.errors import ConfigError
 from sow.expressions.compare import as_number
 from sow.messages.base import MessageType
+from sow.messages.scalars import ONLY_FIELD, OneValue
 from sow.paths import Path, Scalar, Value, parse_path, value_at
 
 PAIRS_KEPT_MAX = 10_000
@@ -91,21 +92,27 @@ class CallableMerger:
 
     def __init__(self, message_type: MessageType, callback: Callback) -> None:
         self._type = message_type
+        self._is_one_value = isinstance(message_type, OneValue)
         self._callback = callback
         self.errors = 0
         """How often the callable failed."""
 
+    def _given(self, body: bytes) -> Any:
+        """What the callable is given: the document, or the text or number of a type of one."""
+        document: Any = self._type.parse(body)
+        return document[ONLY_FIELD] if self._is_one_value else document
+
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """What the callable says; bodies that it hands back are recognised."""
-        before, after = self._type.parse(current), self._type.parse(new)
+        before, after = self._given(current), self._given(new)
         try:
             result = self._callback(before, after)
             if result is None:
                 return None
             for given, body in ((before, current), (after, new)):
-                if result is given and same(given, self._type.parse(body)):
+                if result is given and same(given, self._given(body)):
                     return body
-            return self._type.encode(result)
+            return self._type.encode({ONLY_FIELD: result} if self._is_one_value else result)
         except Exception:  # a user's code: whatever it raises must not stop the server
             self.errors += 1
             return None

@@ -335,13 +335,14 @@ class Records:
         deltas, in which an explicit null means `nulls`, merged.
 
         A record that is not there is merged into as if it were empty: what a null means does not
-        depend on what was there. For types without fields the message is the record. `held` are the
-        bodies that some records are to be taken for, whatever the table has; None: for not there.
+        depend on what was there. Of types that are sent whole the message is the record. `held` are
+        the bodies that some records are to be taken for, whatever the table has; None: for not
+        there.
         Raises BadMessage with the index of the first one of which something is made that does not
         fit the Schema; if `fitted`, that is NULL.
         """
         kind = self.message_type
-        if not kind.structured:
+        if not kind.partial:
             return list(bodies)
         fields = self._enrichment or made_fields(kind, ())
         held = held if self.retains else None

@@ -19,6 +19,7 @@ from sow.delta import Document, merged
 from sow.encodings import quoted, record_lines, timestamp
 from sow.errors import ClientError
 from sow.messages.base import MessageType
+from sow.messages.json import json_text
 from sow.paths import Path
 from sow.select_list import parse_select
 
@@ -70,10 +71,10 @@ class Renderer:
     def check_select(self, select: Sequence[str]) -> None:
         """Raise ClientError for a select list that cannot be applied to the topic's messages."""
         parse_select(select)
-        if not self.message_type.structured:
+        if not self.message_type.partial:
             raise ClientError(
-                f"messages of {self.name} have no fields ({self.message_type.name}); leave out "
-                "select",
+                f"messages of {self.name} ({self.message_type.name}) are sent whole or not at all; "
+                "leave out select",
                 reason="invalid options",
             )
 
@@ -101,6 +102,13 @@ class Renderer:
 
     # Bodies as JSON.
 
+    def json_documents(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
+        """The documents of bodies as JSON texts; of a type without fields, what stands for them."""
+        kind = self.message_type
+        if kind.name == "json" or not kind.structured:
+            return self.json_texts(bodies)
+        return [json_text(kind.parse(body)) for body in bodies]
+
     def json_texts(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
         """Bodies as JSON texts: themselves, or the strings that stand for them."""
         if self.message_type.name == "json":
@@ -109,7 +117,10 @@ class Renderer:
 
     def line_bodies(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
         """Bodies as the JSON text of `d`, with `enc` where the type needs it."""
-        texts = self.json_texts(bodies)
+        return self._marked(self.json_texts(bodies))
+
+    def _marked(self, texts: Sequence[bytes]) -> Sequence[bytes]:
+        """With `enc` where the texts are base64."""
         if self.message_type.enc:
             return [b'%b,"enc":"%b"' % (text, self.message_type.enc.encode()) for text in texts]
         return texts
@@ -139,14 +150,16 @@ class Renderer:
 
     def documents(self, shape: Shape, columns: LineColumns, meta: bool) -> list[bytes]:
         """Records as JSON texts; with `meta` each one wrapped with its key, bookmark and time."""
-        bodies = self.shown(shape, columns.bodies)
+        texts = self.json_documents(self.shown(shape, columns.bodies))
         if not meta:
-            return list(self.json_texts(bodies))
+            return list(texts)
+        if not self.message_type.structured:
+            texts = self._marked(texts)
         rows = zip(
             quoted(columns.sow_keys),
             columns.seqs,
             columns.ts_us,
-            self.line_bodies(bodies),
+            texts,
             strict=True,
         )
         return [

@@ -1,5 +1,7 @@
 import pytest
 
+from sow.messages import MESSAGE_TYPES_LATER, MESSAGE_TYPES_REFUSED
+
 
 def topic(name: str, kind: str = "json", more: str = "") -> str:
     return f"<Topic><Name>{name}</Name><MessageType>{kind}</MessageType>{more}</Topic>\n"
@@ -42,18 +44,45 @@ def test_an_unknown_message_type_is_answered_with_the_nearest(sow, only):
     assert "did you mean 'json'?" in only(sow(topic("a", "jason")))
 
 
-@pytest.mark.parametrize("kind", ["xml", "protobuf"])
+@pytest.mark.parametrize("kind", MESSAGE_TYPES_LATER)
 def test_a_message_type_that_is_not_built_is_refused_by_name(sow, only, kind):
     text = only(sow(topic("a", kind)))
     assert f"'{kind}' is not available yet" in text
 
 
-@pytest.mark.parametrize("kind", ["binary", "string", "int64", "double"])
+@pytest.mark.parametrize("kind", MESSAGE_TYPES_REFUSED)
+def test_a_message_type_that_is_not_taken_is_refused_with_the_reason(sow, only, kind):
+    text = only(sow(topic("a", kind)))
+    assert f"'{kind}' is not available: its messages" in text
+    assert "publish " in text
+
+
 @pytest.mark.parametrize(
     "more", ["<Key>/a</Key>", "<HashIndex><Key>/a</Key></HashIndex>", "<Index>/a</Index>"]
 )
-def test_a_type_without_fields_has_no_keys_nor_indexes(sow, only, kind, more):
-    assert f"messages of the type {kind} have no fields" in only(sow(topic("a", kind, more)))
+def test_a_type_without_fields_has_no_keys_nor_indexes(sow, only, more):
+    assert "messages of the type binary have no fields" in only(sow(topic("a", "binary", more)))
+
+
+@pytest.mark.parametrize("kind", ["string", "int64", "double"])
+def test_a_type_of_one_value_may_be_keyed_and_filtered_by_it(sow, kind):
+    more = "<Key>/value</Key><HashIndex><Key>/value</Key></HashIndex>"
+    copy = f"<ConflatedTopic><Name>c</Name><MessageType>{kind}</MessageType>"
+    copy += "<UnderlyingTopic>a</UnderlyingTopic><Filter>/value &gt; 1</Filter></ConflatedTopic>"
+    assert sow(topic("a", kind, more) + copy).findings == ()
+
+
+@pytest.mark.parametrize("element", ["Merge", "Enrichment"])
+def test_fields_of_a_type_of_one_value_are_not_written(sow, only, element):
+    more = {
+        "Merge": "<Merge><Field>/value</Field><Operation>sum</Operation></Merge>",
+        "Enrichment": "<Enrichment><Field>/value + 1 AS /more</Field></Enrichment>",
+    }[element]
+    copy = "<ConflatedTopic><Name>c</Name><MessageType>int64</MessageType>"
+    copy += f"<UnderlyingTopic>a</UnderlyingTopic>{more}</ConflatedTopic>"
+    assert "messages of the type int64 cannot be written; remove" in only(
+        sow(topic("a", "int64") + copy)
+    )
 
 
 def test_a_type_without_fields_has_no_filter(sow, only):

@@ -52,11 +52,15 @@ class World:
         sessions=None,
         start_us=1_000 * SECOND,
         clock=None,
+        message_types=(),
     ):
         self.clock = clock or VirtualClock(start_us)
         self.journal = journal or MemoryJournal()
         self.configuration = Configuration(
-            "test", topics or (ORDERS, SLOW), sessions=sessions or SessionSettings()
+            "test",
+            topics or (ORDERS, SLOW),
+            message_types=message_types,
+            sessions=sessions or SessionSettings(),
         )
         self.unstored = []
         """What the disk has refused although there was room when it was taken."""
@@ -97,6 +101,7 @@ class World:
             sessions=self.configuration.sessions,
             start_us=self.now if start_us is None else start_us,
             clock=clock,
+            message_types=self.configuration.message_types,
         )
 
     def client(self):

@@ -7,17 +7,16 @@ import pytest
 
 from tests.edge.serving import records
 
-# Topic, explicit key, body as stored, `d` of a line, and a body that is refused.
-BFLAT = b"\x01"
+# Topic, explicit key, body as stored, `d` of a line, the document, and a body that is refused.
 CASES = [
-    ("nvfix", None, b"id=1|price=5|", "id=1|price=5|", b"no field"),
-    ("fix", None, b"11=a\x0144=5\x01", "11=a\x0144=5\x01", b"=5\x01"),
-    ("string", "k", "héllo".encode(), "héllo", b"\xff"),
-    ("int64", "k", b"-42", "-42", b"4.2"),
-    ("double", "k", b"6.02e23", "6.02e23", b"NaN"),
+    ("nvfix", None, b"id=1|price=5|", "id=1|price=5|", {"id": "1", "price": "5"}, b"no field"),
+    ("fix", None, b"11=a\x0144=5\x01", "11=a\x0144=5\x01", {"11": "a", "44": "5"}, b"=5\x01"),
+    ("string", "k", "héllo".encode(), "héllo", {"value": "héllo"}, b"\xff"),
+    ("int64", "k", b"-42", "-42", {"value": -42}, b"4.2"),
+    ("double", "k", b"6.02e23", "6.02e23", {"value": 6.02e23}, b"NaN"),
 ]
 BYTES = b"\x00\xff\n\x01"
-case = pytest.mark.parametrize(("topic", "key", "body", "d", "bad"), CASES)
+case = pytest.mark.parametrize(("topic", "key", "body", "d", "document", "bad"), CASES)
 
 
 def with_key(key):
@@ -25,43 +24,43 @@ def with_key(key):
 
 
 @case
-def test_text_lines_are_messages_over_http(server, topic, key, body, d, bad):
+def test_text_lines_are_messages_over_http(server, topic, key, body, d, document, bad):
     answer = server.post(topic, body, "text/plain", **with_key(key))
     assert answer.status == 200, answer.body
-    assert server.records(topic) == [d]
+    assert server.records(topic) == [document]
 
 
 @case
-def test_a_bad_message_is_named_by_its_index(server, topic, key, body, d, bad):
+def test_a_bad_message_is_named_by_its_index(server, topic, key, body, d, document, bad):
     answer = server.post(topic, bad, "application/octet-stream", **with_key(key))
     assert (answer.status, answer.json["index"]) == (400, 0)
     assert server.records(topic) == []
 
 
 @case
-def test_one_record_comes_as_the_bytes_it_is(server, topic, key, body, d, bad):
+def test_one_record_comes_as_the_bytes_it_is(server, topic, key, body, d, document, bad):
     server.post(topic, body, "application/octet-stream", **with_key(key))
     (row,) = server.records(topic, meta="true")
     assert server.get(f"{records(topic)}/{row['k']}").body == body
 
 
 @case
-def test_a_body_may_travel_as_d_of_a_line(server, topic, key, body, d, bad):
+def test_a_body_may_travel_as_d_of_a_line(server, topic, key, body, d, document, bad):
     with server.socket() as ws:
         ws.ask({"c": "subscribe", "t": topic}, cid="s")
         ws.send({"c": "publish", "t": topic, "d": d, **with_key(key)})
         line = ws.until(c="p")[-1]
     assert line["d"] == d
     assert "enc" not in line
-    assert server.records(topic) == [d]
+    assert server.records(topic) == [document]
 
 
 @case
-def test_a_framed_body_is_stored_byte_for_byte(server, topic, key, body, d, bad):
+def test_a_framed_body_is_stored_byte_for_byte(server, topic, key, body, d, document, bad):
     with server.socket() as ws:
         ws.send({"c": "publish", "t": topic, "n": 1, "cid": "1", **with_key(key)}, body)
         assert ws.until(c="ack")[-1]["status"] == "success"
-    assert server.records(topic) == [d]
+    assert server.records(topic) == [document]
 
 
 def test_a_filter_reads_the_fields_of_nvfix(server):
@@ -126,7 +125,8 @@ def test_a_number_may_be_a_json_number(server):
     with server.socket() as ws:
         ws.ask({"c": "publish", "t": "double", "k": "a", "d": 1.5})
         ws.ask({"c": "publish", "t": "int64", "k": "a", "d": 7})
-    assert (server.records("double"), server.records("int64")) == (["1.5"], ["7"])
+    assert server.records("double") == [{"value": 1.5}]
+    assert server.records("int64") == [{"value": 7}]
 
 
 @pytest.mark.parametrize("topic", ["string", "int64", "double", "binary"])
@@ -135,9 +135,13 @@ def test_a_scalar_without_a_key_is_refused(server, topic):
     assert (answer.status, answer.json["reason"]) == (400, "bad sow key")
 
 
-def test_the_answer_of_a_text_topic_is_an_array_of_strings(server):
+def test_a_text_is_a_document_of_one_field(server):
     server.post("string", json.dumps("a").encode(), "application/json", k="1")
-    assert server.records("string") == ["a"]
+    server.post("string", json.dumps("b").encode(), "application/json", k="2")
+    assert server.records("string") == [{"value": "a"}, {"value": "b"}]
+    assert server.records("string", filter="/value > 'a'") == [{"value": "b"}]
+    (row,) = server.records("string", filter="/value > 'a'", meta="true")
+    assert (row["k"], row["d"]) == ("2", {"value": "b"})
 
 
 @pytest.mark.parametrize("framed", [False, True], ids=["d", "n"])

@@ -1,74 +1,40 @@
-"""What every message type promises; runs for each entry of the table."""
+"""What every message type promises; runs for each of `tests.messages.examples`."""
 
+from base64 import b64decode
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadMessage
+from sow.keys import key_text
 from sow.messages import MESSAGE_TYPES, MessageType, message_type
+from sow.messages.json import json_text
 from sow.paths import parse_path, value_at
+from tests.messages.examples import EXAMPLES, OPTIONS
 
 PATHS = tuple(map(parse_path, ("/a", "/b", "/a/b", "/a[1]", "/a/b/c", "/ä")))
 
-numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-tags = st.sampled_from(["a", "b", "c", "ä", "long name"])
-field_text = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\x01"), max_size=8
-)
-values = st.none() | st.booleans() | numbers | texts
-fix_values = field_text | st.lists(field_text, min_size=2, max_size=3)
-bflat_scalars = st.none() | numbers | texts
-bflat_values = bflat_scalars | st.lists(bflat_scalars, max_size=3)
-json_values = st.recursive(
-    values, lambda v: st.lists(v, max_size=3) | st.dictionaries(tags, v, max_size=3), max_leaves=8
-)
 
-
-@dataclass
-class Example:
-    """One good body, one bad body (None where there is none), and documents in general."""
-
-    good: bytes
-    bad: bytes | None
-    documents: st.SearchStrategy[Any]
-
-
-EXAMPLES = {
-    "json": Example(b'{"a":{"b":1},"b":[1,2]}', b'{"a":}', st.dictionaries(tags, json_values)),
-    "nvfix": Example(
-        b"a=1\x01b=x=y\x01a=2\x01", b"a=1\x01b\x01", st.dictionaries(tags, fix_values)
-    ),
-    "fix": Example(
-        b"8=FIX.4.2\x0155=IBM\x01", b"8=FIX.4.2\x01=\x01", st.dictionaries(tags, fix_values)
-    ),
-    "bflat": Example(
-        b"\x09a\x03abc\x19b\x05", b"\x09a\x09abc", st.dictionaries(tags, bflat_values)
-    ),
-    "binary": Example(b"\x00\xff\n", None, st.binary(max_size=20)),
-    "string": Example(b"one\ntwo", b"\xff", texts),
-    "int64": Example(b"-42", b"4.2", st.integers(-(2**63), 2**63 - 1)),
-    "double": Example(b"4.25", b"NaN", st.floats(allow_nan=False, allow_infinity=False)),
-}
-
-
-@pytest.fixture(params=MESSAGE_TYPES, scope="module")
+@pytest.fixture(params=EXAMPLES, scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture(scope="module")
 def kind(name: str) -> MessageType:
-    return message_type(name)
+    return message_type(name, OPTIONS)
 
 
-def test_has_an_example_here(name):
-    assert name in EXAMPLES
+def test_every_type_has_an_example():
+    assert set(EXAMPLES) | {options.module for options in OPTIONS.values()} >= set(MESSAGE_TYPES)
+
+
+def test_says_what_it_is_over_http(kind):
+    assert "/" in kind.media_type
 
 
 def test_knows_its_name(kind, name):
@@ -93,6 +59,22 @@ def test_names_the_first_bad_message_of_a_batch(kind, name):
         kind.decoder(PATHS).read([example.good, example.good, example.bad, example.bad])
     assert caught.value.index == 2
     assert "message 2" in caught.value.detail
+
+
+def test_hostile_bodies_are_refused_in_a_sentence(kind, name):
+    for body in EXAMPLES[name].hostile:
+        with pytest.raises(BadMessage) as caught:
+            kind.decoder(PATHS).read([EXAMPLES[name].good, body])
+        assert caught.value.index == 1
+        assert len(caught.value.detail) < 600
+
+
+def test_a_body_that_breaks_off_is_refused_or_another_body(kind, name):
+    good = EXAMPLES[name].good
+    for end in range(len(good)):
+        with suppress(BadMessage):
+            stored, _ = kind.decoder(PATHS).read([good[:end]])
+            kind.parse(stored[0])
 
 
 def test_parse_undoes_encode(kind, name):
@@ -170,7 +152,48 @@ def test_a_strange_line_raises_bad_message_or_nothing(kind):
 
 
 def test_a_body_that_is_not_text_travels_as_base64(kind, name):
-    assert kind.enc == ("base64" if name in ("binary", "bflat") else None)
+    line = orjson.loads(kind.to_line(EXAMPLES[name].good))
+    if kind.enc == "base64":
+        assert b64decode(line, validate=True) == EXAMPLES[name].good
+    else:
+        assert kind.enc is None
+        assert name == "json" or line.encode() == EXAMPLES[name].good
+
+
+def test_what_is_in_part_has_fields(kind):
+    assert kind.structured or not kind.partial
+
+
+def test_a_document_is_json(kind, name):
+    if not kind.structured:
+        return
+
+    @given(EXAMPLES[name].documents)
+    def law(document):
+        text = json_text(kind.parse(kind.encode(document)))
+        assert same_json(msgspec.json.decode(text), document)
+
+    law()
+
+
+def same_json(read, document):
+    """JSON has one kind of number."""
+    if isinstance(document, dict):
+        return read.keys() == document.keys() and all(
+            same_json(read[name], document[name]) for name in document
+        )
+    if isinstance(document, list):
+        return len(read) == len(document) and all(map(same_json, read, document))
+    return read == document
+
+
+def test_the_key_of_a_record_is_read(kind, name):
+    example = EXAMPLES[name]
+    if not example.key:
+        return
+    bodies = [kind.encode(example.record(number, 10)) for number in (1, 2)]
+    _, (column,) = kind.decoder((parse_path(example.key),)).read(bodies)
+    assert list(map(key_text, column)) == ["1", "2"]
 
 
 def test_only_types_with_fields_have_values_at_paths(kind, name):

@@ -2,6 +2,7 @@ import pytest
 
 from sow.errors import BadMessage
 from sow.messages import message_type
+from sow.paths import parse_path
 
 
 def read(name, body):
@@ -66,9 +67,44 @@ def test_what_is_not_base64_is_refused(line):
 
 
 @pytest.mark.parametrize(
-    ("name", "document"),
-    [("int64", True), ("int64", 2**63), ("double", 1), ("double", float("inf")), ("string", b"x")],
+    ("name", "value"),
+    [
+        ("int64", True),
+        ("int64", 2**63),
+        ("int64", 1.0),
+        ("double", True),
+        ("double", "1"),
+        ("double", float("inf")),
+        ("double", 10**400),
+        ("string", b"x"),
+        ("string", 1),
+        ("string", None),
+    ],
 )
-def test_a_value_of_another_kind_is_not_written(name, document):
-    with pytest.raises(BadMessage):
+def test_a_value_of_another_kind_is_not_written(name, value):
+    with pytest.raises(BadMessage, match=f"messages of type {name} are "):
+        message_type(name).encode({"value": value})
+
+
+@pytest.mark.parametrize("document", [{}, {"value": 1, "more": 2}, {"more": 1}, 1, "x", []])
+@pytest.mark.parametrize("name", ["string", "int64", "double"])
+def test_a_document_of_other_fields_is_not_written(name, document):
+    with pytest.raises(BadMessage, match="with no other field"):
         message_type(name).encode(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "value"),
+    [("string", b"", ""), ("int64", b"-7", -7), ("double", b"1e3", 1000.0)],
+)
+def test_the_message_is_the_field_value(name, body, value):
+    kind = message_type(name)
+    assert kind.parse(body) == {"value": value}
+    assert kind.decoder((parse_path("/value"), parse_path("/v"))).read([body])[1] == [
+        [value],
+        [None],
+    ]
+
+
+def test_a_double_may_be_written_as_an_integer():
+    assert message_type("double").encode({"value": 4}) == b"4"

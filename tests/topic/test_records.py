@@ -148,7 +148,7 @@ def test_how_many_fields_filters_may_name_is_bounded(monkeypatch):
 
 
 def test_messages_without_fields_cannot_be_filtered():
-    texts = records(Topic("texts", "string"))
+    texts = records(Topic("texts", "binary"))
     texts.check_filter(None)
     with pytest.raises(BadFilter, match="have no fields"):
         texts.check_filter(compile_filter("/a = 1"))

@@ -84,7 +84,7 @@ def test_documents_are_bodies_or_bodies_with_what_is_known_of_them():
 
 def test_a_select_list_needs_fields():
     renderer().check_select(("/id",))
-    with pytest.raises(ClientError, match="messages of orders have no fields"):
+    with pytest.raises(ClientError, match="sent whole or not at all"):
         renderer("binary").check_select(("/id",))
 
 

@@ -1,0 +1,204 @@
+"""MessagePack messages: a record is one map, kept byte for byte.
+
+A body is first passed over by a decoder that keeps nothing: where a length or a count exceeds what
+follows it ends, before anything is allocated for it. Then it is decoded, which checks its texts.
+Few fields of bodies that are known good are read without the others (`sow.messages.json_columns`
+has the structs for it).
+
+Bytes and extensions are base64 text in documents, and keys that are no text the text of them; both
+are written back as what they were. What msgspec would turn into a time, and so cut to microseconds,
+is read by `sow.messages.msgpack_values`, which is slower and keeps every bit.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sow.definitions import MessageTypeOptions
+from sow.errors import BadMessage, clipped
+from sow.media_types import MSGPACK
+from sow.messages.base import Column
+from sow.messages.documents import DocumentDecoder
+from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
+from sow.messages.lines import base64_body, base64_line
+from sow.messages.marked import Base64, MarkedText
+from sow.messages.msgpack_values import Extension, extension_bytes, read_map
+from sow.paths import Path
+
+NESTING_MAX = 100
+"""Levels of maps and arrays in one message; what MongoDB takes of BSON, which is read alike."""
+INTEGERS = range(-(2**63), 2**64)
+"""What the format holds."""
+ATOMS = frozenset({str, int, float, bool, type(None)})
+TEXTS = frozenset({str})
+IN_A_MAP = b"\x81\xa0"
+"""A map of one field, whose value follows: a decoder of structs passes over any value of it."""
+
+
+class _Nothing(msgspec.Struct):
+    """No field: a decoder of this passes over all fields, and makes nothing of them."""
+
+
+_pass_over = msgspec.msgpack.Decoder(_Nothing).decode
+_write = msgspec.msgpack.Encoder().encode
+
+
+def _extension(code: int, data: memoryview) -> Extension:
+    return Extension(code, bytes(data))
+
+
+_read = msgspec.msgpack.Decoder(dict[Any, Any], ext_hook=_extension).decode
+
+
+class MsgPack:
+    """The MessagePack message type."""
+
+    structured = True
+    partial = True
+    enc: str | None = "base64"
+    media_type = MSGPACK
+
+    def __init__(self, options: MessageTypeOptions) -> None:
+        self.name = options.name
+
+    def decoder(self, paths: tuple[Path, ...]) -> "MsgPackDecoder":
+        """A decoder of these paths."""
+        return MsgPackDecoder(paths, self.parse)
+
+    def parse(self, body: bytes) -> dict[str, Any]:
+        """The document; raises BadMessage."""
+        try:
+            _pass_over(IN_A_MAP + body)
+            try:
+                return _fields(_read(body), 1)
+            except _TimeError:
+                return _fields(read_map(body), 1)
+        except (*READ_FAILURES, TypeError) as error:
+            raise BadMessage(f"not a MessagePack map: {clipped(str(error))}") from None
+
+    def encode(self, document: object) -> bytes:
+        """A map of the fields; raises BadMessage for what MessagePack cannot hold."""
+        if not isinstance(document, dict):
+            raise BadMessage("a MessagePack message must be an object of fields")
+        try:
+            return _write(_written(document, 1))
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            raise BadMessage(f"cannot be written as MessagePack: {clipped(str(error))}") from None
+
+    def to_line(self, body: bytes) -> bytes:
+        """The message in base64."""
+        return base64_line(body)
+
+    def from_line(self, d: bytes) -> bytes:
+        """The bytes that `d` holds in base64; raises BadMessage."""
+        return base64_body(d)
+
+
+class MsgPackDecoder(DocumentDecoder):
+    """Reads known good bodies without the fields that nobody asks for, where they are scalars."""
+
+    def __init__(self, paths: tuple[Path, ...], parse: Any) -> None:
+        super().__init__(paths, parse)
+        found = struct_reader(paths)
+        self._few = None
+        if found is not None:
+            kind, self._pick = found
+            self._few = msgspec.msgpack.Decoder(kind).decode
+
+    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
+        """One column per path of bodies that `read` has accepted."""
+        if self._few is not None:
+            try:
+                return self._pick(list(map(self._few, bodies)))
+            except READ_FAILURES:
+                pass  # a field is an array, or bytes, or of a kind that only documents show
+        return super().columns(bodies)
+
+
+class _TimeError(ValueError):
+    """There is a time in it that has to be read in another way."""
+
+
+def _fields(found: dict[Any, Any], level: int) -> dict[str, Any]:
+    """A map as an object: its values, and its keys as text. What was decoded is changed in place,
+    since most values stay."""
+    if level > NESTING_MAX:
+        raise UnsuitedError(f"nested more than {NESTING_MAX} levels deep")
+    if not TEXTS.issuperset(map(type, found)):
+        found = {_name(key): value for key, value in found.items()}
+    if not ATOMS.issuperset(map(type, found.values())):
+        for name, value in found.items():
+            if type(value) not in ATOMS:
+                found[name] = _value(value, level)
+    return found
+
+
+def _value(value: Any, level: int) -> Any:
+    kind = type(value)
+    if kind in ATOMS:
+        return value
+    if kind is dict:
+        return _fields(value, level + 1)
+    if kind is list:
+        if level >= NESTING_MAX:
+            raise UnsuitedError(f"nested more than {NESTING_MAX} levels deep")
+        if ATOMS.issuperset(map(type, value)):
+            return value
+        return [_value(element, level + 1) for element in value]
+    if kind is bytes:
+        return Base64.of(value)
+    if kind is Extension:
+        return MarkedText(Base64.of(value.data), value)
+    raise _TimeError
+
+
+def _name(key: Any) -> str:
+    """The name of a field whose key may be anything."""
+    if type(key) is str:
+        return key
+    if isinstance(key, bytes):
+        return Base64.of(key)
+    if key is None or isinstance(key, bool | int | float):
+        return MarkedText(msgspec.json.encode(key).decode(), key)
+    raise UnsuitedError("a key is a container, an extension or a time; name fields by text")
+
+
+def _written(value: Any, level: int) -> Any:
+    """What the writer writes for a value of a document."""
+    if level > NESTING_MAX + 1:
+        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
+    match value:
+        case dict():
+            return {
+                name if type(name) is str else _key(name): _written(inner, level + 1)
+                for name, inner in value.items()
+            }
+        case list():
+            return [_written(element, level + 1) for element in value]
+        case Base64():
+            return value.data
+        case MarkedText(original=Extension() as original):
+            return msgspec.Raw(extension_bytes(original))
+        case MarkedText():
+            return str(value)
+        case bool() | None | float():
+            return value
+        case int():
+            if value not in INTEGERS:
+                raise ValueError("an integer has more than 64 bits")
+            return value
+        case str():
+            return str(value)
+    raise TypeError(f"it has no {type(value).__name__}")
+
+
+def _key(name: Any) -> Any:
+    match name:
+        case Base64():
+            return name.data
+        case MarkedText(original=original):
+            return original
+        case str():
+            return str(name)
+    raise TypeError("a field is named by text")

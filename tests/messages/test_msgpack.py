@@ -1,0 +1,115 @@
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from sow.delta import merged
+from sow.errors import BadMessage
+from sow.messages import message_type
+from sow.messages.json import json_text
+from sow.paths import parse_path
+
+KIND = message_type("msgpack")
+TIME = b"\xd7\xff" + (999_999_999 << 34 | 1_700_000_000).to_bytes(8, "big")
+
+
+def columns(body, *paths):
+    decoder = KIND.decoder(tuple(map(parse_path, paths)))
+    stored, read = decoder.read([body])
+    assert stored == [body]
+    assert decoder.columns([body]) == read
+    for column in read:
+        assert all(type(value) in (str, int, float, bool, list, type(None)) for value in column)
+    return [column[0] for column in read]
+
+
+@pytest.mark.parametrize(
+    ("value", "read", "shown"),
+    [
+        (b"\xc0", None, b"null"),
+        (b"\xc3", True, b"true"),
+        (b"\xff", -1, b"-1"),
+        (b"\xcf" + b"\xff" * 8, 2**64 - 1, b"18446744073709551615"),
+        (b"\xd3\x80" + b"\0" * 7, -(2**63), b"-9223372036854775808"),
+        (b"\xca\x3f\x80\0\0", 1.0, b"1.0"),
+        (b"\xa2hi", "hi", b'"hi"'),
+        (b"\xc4\x02\x00\xff", "AP8=", b'"AP8="'),
+        (b"\xc7\x02\x05\x00\xff", "AP8=", b'"AP8="'),
+        (TIME, "//9qmWU=", None),
+        (b"\x92\x01\xa1x", [1, "x"], b'[1,"x"]'),
+    ],
+)
+def test_every_kind_is_read(value, read, shown):
+    body = b"\x81\xa1a" + value
+    if shown is None:  # a time: its eight bytes
+        shown = json_text(KIND.parse(body))[5:-1]
+        read = msgspec.json.decode(shown)
+    assert columns(body, "/a") == [read]
+    assert json_text(KIND.parse(body)) == b'{"a":%b}' % shown
+
+
+def test_fields_of_fields_are_read():
+    body = msgspec.msgpack.encode({"a": {"b": 1, "c": [{"d": 2}, {"d": 3}]}, "x": "y"})
+    assert columns(body, "/a/b", "/a/c/d", "/a/c/d[1]", "/a", "/x") == [1, [2, 3], 3, None, "y"]
+
+
+OWN_KINDS = [
+    b"\xc4\x02\x00\xff",
+    b"\xc7\x03\x05\x00\xff\x01",
+    b"\xd4\x05\x01",
+    TIME,
+    b"\xd8\x01" + b"x" * 16,
+    b"\xcf" + b"\xff" * 8,
+    b"\x91\xd4\x05\x01",
+    b"\x81\x05\xc3",
+    b"\x81\xc0\xc0",
+    b"\x81\xc4\x01x\x01",
+]
+
+
+@pytest.mark.parametrize("value", OWN_KINDS)
+def test_a_merged_message_keeps_what_the_delta_does_not_name(value):
+    body = b"\x82\xa1a" + value + b"\xa1b\x01"
+    delta = KIND.parse(b"\x81\xa1b\x02")
+    assert KIND.encode(merged(KIND.parse(body), delta)) == b"\x82\xa1a" + value + b"\xa1b\x02"
+
+
+def test_a_time_of_any_kind_is_kept():
+    for moment in (datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, 1, tzinfo=UTC)):
+        body = msgspec.msgpack.encode({"a": moment, "b": {"c": 1}})
+        assert KIND.encode(KIND.parse(body)) == body
+
+
+def test_keys_that_are_no_text_are_named_by_their_text():
+    body = msgspec.msgpack.encode({5: "five", True: "yes", "a": {1.5: 1}})
+    assert columns(body, "/5", "/true", "/a/1.5") == ["five", "yes", 1]
+    assert KIND.encode(KIND.parse(body)) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"\x81\xa1a\xdd\xff\xff\xff\xff", "not a MessagePack map"),
+        (b"\x91\x01", "not a MessagePack map"),
+        (b"\x80\x80", "trailing"),
+        (b"\x81\xa1a" + b"\x91" * 101 + b"\xc0", "nested more than 100 levels"),
+        (b"\x81\xa1a" + b"\x81\xa1a" * 101 + b"\xc0", "nested more than 100 levels"),
+        (b"\x81\x91\x01\xc0", "a key is a container"),
+    ],
+)
+def test_what_is_no_map_is_refused_with_the_reason(body, why):
+    with pytest.raises(BadMessage, match=why):
+        KIND.decoder(()).read([body])
+
+
+def test_a_hundred_levels_are_taken_and_written():
+    body = b"\x81\xa1a" * 100 + b"\xc0"
+    assert KIND.encode(KIND.parse(body)) == body
+    body = b"\x81\xa1a" + b"\x91" * 99 + b"\xc0"
+    assert KIND.encode(KIND.parse(body)) == body
+
+
+@pytest.mark.parametrize("document", [[], {"a": 2**64}, {"a": {1, 2}}, {1: 2}, {"a": "\ud800"}])
+def test_what_msgpack_cannot_hold_is_not_written(document):
+    with pytest.raises(BadMessage):
+        KIND.encode(document)
