@@ -38,7 +38,7 @@ def _can_be_written(
         kind = message_type(topic.text("message_type"), variants)
     except ClientError:
         return  # said where it is
-    for target in fields.targets if kind.structured else ():
+    for target in fields.targets if kind.partial else ():
         if not _has_place(kind, target):
             findings.error(
                 section.line,

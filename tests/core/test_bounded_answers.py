@@ -16,6 +16,7 @@ from sow.history import snapshot as snapshots
 from sow.history.log_rows import extent, log_pieces
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed
+from sow.messages.arrow import ArrowColumns
 from sow.query import Query
 from sow.requests.asking import ask
 from sow.server.arrow import of_documents, of_snapshot, streamed
@@ -89,6 +90,11 @@ def apart(making):
         yield
 
 
+def columns(world):
+    topic = world.engine.topic("orders")
+    return ArrowColumns(topic.records.message_type, at_once(world.engine.columns.making(topic)))
+
+
 def past(world):
     present = Present.take(world.engine.topic("orders").records, world.engine.seq)
     return as_of(present, RECORDS // 2, world.journal)
@@ -113,7 +119,10 @@ DOORS = {
     "JSON": lambda world: gathered(map(b",".join, shuffled(world).documents(True, WHOLE))),
     "frames": lambda world: shuffled(world).frames(LINES, b"{", WHOLE),
     "Arrow": lambda world: gathered(streamed(of_snapshot(shuffled(world)))),
-    "columns of fields": lambda world: apart(of_documents(shuffled(world))),
+    "what columns there are": lambda world: world.engine.columns.making(
+        world.engine.topic("orders")
+    ),
+    "columns of fields": lambda world: apart(of_documents(shuffled(world), columns(world))),
     "the past": past,
     "a filter over the past": lambda world: narrowed(
         shuffled(world), world.engine.filter("/v = 1"), None

@@ -11,10 +11,12 @@ import pytest
 
 from sow.history.snapshot import Snapshot
 from sow.messages import message_type
+from sow.messages.arrow import ArrowColumns
 from sow.messages.json import json_text
 from sow.messages.making import made
 from sow.paths import parse_path, value_at
 from sow.server.arrow import of_documents
+from sow.steps import at_once
 from tests.core.harness import SECOND, World
 from tests.messages.examples import EXAMPLES, OPTIONS, configured, topic_of
 
@@ -224,8 +226,10 @@ def test_a_bad_message_is_refused_and_changes_nothing(topics):
 
 def test_arrow_has_a_column_for_each_field(topics):
     topics.publish((1, 10), (2, 20))
-    records = topics.world.engine.topics[topics.name].records
-    (batch,) = made(of_documents(Snapshot.take(records, records.table.live())))
+    topic = topics.world.engine.topics[topics.name]
+    types, records = at_once(topics.world.engine.columns.making(topic)), topic.records
+    columns = ArrowColumns(records.message_type, types)
+    (batch,) = made(of_documents(Snapshot.take(records, records.table.live()), columns))
     if not topics.example.key:
         assert batch.schema.names == ["value"]
         return
