@@ -135,14 +135,32 @@ def is_persistent(definition: Definition) -> bool:
     return isinstance(definition, Topic) and definition.durability == "persistent"
 
 
+RecordFieldType = Literal["string", "int", "decimal"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """A `<Field>` of a record: what the values at its place are called and what they are."""
+
+    name: str
+    type: RecordFieldType = "string"
+    line: int = field(default=0, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class MessageTypeOptions:
-    """A `<MessageType>` element: separators of the FIX family, as single bytes."""
+    """A `<MessageType>` element, with all that messages of the type depend on.
+
+    `field_separator` is the single byte between fields of the FIX family and of records, `fields`
+    are those of a record. `parts` are the types of a composite's parts, each in full.
+    """
 
     name: str
     module: str
     field_separator: bytes = b"\x01"
-    line: int = 0
+    fields: tuple[RecordField, ...] = ()
+    parts: tuple["MessageTypeOptions", ...] = ()
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

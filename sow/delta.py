@@ -13,6 +13,7 @@ Documents are what `MessageType.parse` returns for types with fields. Nothing is
 """
 
 from conflated_topics.documents import Document, Nulls, merged
+from sow.digits import Digits
 
 __all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
 
@@ -55,11 +56,14 @@ def composed(first: Document, second: Document) -> Document | None:
 
 
 def same(one: object, other: object) -> bool:
-    """Equal as JSON: 1, 1.0 and true are three values."""
+    """Equal as JSON: 1, 1.0 and true are three values, and so are 1.1 and 1.10 where a message
+    keeps digits."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, Digits) and isinstance(other, Digits):
+        return one.text == other.text
     return one == other

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
+from sow.digits import Digits
 from sow.errors import BadMessage, ClientError
 from sow.paths import Path, Value
 
@@ -65,6 +66,8 @@ def key_text(value: Value) -> str | None:
     match value:
         case bool():
             return "true" if value else "false"
+        case Digits() if not value.is_double:
+            return value.text  # two of them that share a double are two records
         case float() if value.is_integer() and abs(value) <= EXACT_DOUBLE:
             return str(int(value))
         case int() | float():

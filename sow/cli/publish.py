@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sow.cli.options import json_option, run, url_option
-from sow.cli.reading import MessagePlaces, chunks, documents, lines
+from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.cli.report import counted
 from sow.client import Client, Publisher
 from sow.client.client import FRAME_MESSAGES
@@ -24,8 +24,10 @@ FRAME_BYTES = 1024**2
 """Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
 BIG_BYTES = 8 * 1024**2
 """A file from which on it is worth showing how far it is: shorter ones take less than a second."""
-BYTES_TYPES = frozenset({"binary", "bflat"})
+BYTES_TYPES = frozenset({"binary", "bflat", "msgpack", "composite-local", "composite-global"})
 """Message types in which a line break is a byte like any other."""
+CUTS = {"json": documents, "record": records}
+"""How the input is cut into messages; of other types each line is one."""
 
 Advance = Callable[[int], None]
 
@@ -62,8 +64,9 @@ def publish(
 ) -> None:
     """Publish the messages of FILE, or of standard input (-), to TOPIC.
 
-    A json topic takes JSON lines, one array, or one document; a text type takes lines; a binary
-    type takes the whole file as one message. Ends when all are on the server's disk.
+    A json topic takes JSON lines, one array, or one document; a text type takes lines, of records
+    also such as U+0001 ends; a binary type or a composite takes the whole file as one message. Ends
+    when all are on the server's disk.
     """
     name = "standard input" if file is sys.stdin.buffer else file.name
     how: How = {"key": key, "expires_s": expiration, "delta": delta}
@@ -104,13 +107,13 @@ async def _publish(
     advance: Advance,
 ) -> tuple[int, str]:
     async with Client(url, name="sow publish") as client:
-        kind = await message_type(client, topic)
+        kind = await module_of(client, await message_type(client, topic))
         if kind in BYTES_TYPES:
             body = b"".join([piece async for piece in chunks(file)])
             publish = client.delta_publish if how["delta"] else client.publish
             return 1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"])
         places = MessagePlaces()
-        cut = documents if kind == "json" else lines
+        cut = CUTS.get(kind, lines)
         publisher = await client.publisher(topic)
         try:
             async for found in cut(chunks(file), places):
@@ -146,6 +149,13 @@ async def message_type(client: Client, topic: str) -> str:
                     if re.search(pattern["pattern"], topic):
                         return str(pattern["message_type"])
         raise
+
+
+async def module_of(client: Client, message_type: str) -> str:
+    """What a message type is a variant of, or a type as it comes itself."""
+    configured = (await client.http.json("GET", "/v1/config"))["message_types"]
+    modules = {str(one["name"]): str(one["module"]) for one in configured}
+    return modules.get(message_type, message_type)
 
 
 async def _explain(error: SowError, publisher: Publisher, places: MessagePlaces, name: str) -> None:

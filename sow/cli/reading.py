@@ -106,6 +106,20 @@ async def lines(source: AsyncIterator[bytes], places: MessagePlaces) -> AsyncIte
         yield found
 
 
+async def records(
+    source: AsyncIterator[bytes], places: MessagePlaces
+) -> AsyncIterator[list[bytes]]:
+    """The same of records, which U+0001 ends, too."""
+    places.by_line = False
+    async for found in lines(_with_line_breaks(source), places):
+        yield found
+
+
+async def _with_line_breaks(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for piece in source:
+        yield piece.replace(b"\x01", b"\n")
+
+
 def _messages(whole: Sequence[bytes], places: MessagePlaces) -> list[bytes]:
     found = []
     for line in whole:

@@ -4,6 +4,7 @@ import dataclasses
 import os.path
 
 from sow.config.files import file_name
+from sow.config.message_types import message_types_of
 from sow.config.structure import Section
 from sow.definitions import Configuration, Topic
 
@@ -13,7 +14,11 @@ def build(root: Section, directory: str) -> Configuration:
     configuration = _make(root)
     assert isinstance(configuration, Configuration)
     data_directory = os.path.join(directory, configuration.data_directory)
-    return dataclasses.replace(configuration, data_directory=data_directory)
+    return dataclasses.replace(
+        configuration,
+        data_directory=data_directory,
+        message_types=message_types_of(root),
+    )
 
 
 def _make(value: object) -> object:

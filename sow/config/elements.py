@@ -18,8 +18,16 @@ from sow.definitions import (
     Limits,
     LoggedTopic,
     MessageTypeOptions,
+    RecordField,
+    RecordFieldType,
     SessionSettings,
 )
+
+
+def _part(name: str) -> MessageTypeOptions:
+    """A part by its name, to be found among the entries (sow.config.message_types)."""
+    return MessageTypeOptions(name, name)
+
 
 TRANSACTION_LOG = Element(
     name="TransactionLog",
@@ -86,14 +94,14 @@ TRANSACTION_LOG = Element(
 
 MESSAGE_TYPE_VARIANTS = Element(
     name="MessageTypes",
-    about="Variants of message types, under names of their own.",
+    about="Message types under names of their own: variants, records and composites.",
     children=(
         Element(
             name="MessageType",
             repeated=True,
             fields=("message_types",),
             make=MessageTypeOptions,
-            about="A message type with its separators.",
+            about="A message type with its separators, fields or parts.",
             children=(
                 Element(
                     name="Name",
@@ -107,16 +115,61 @@ MESSAGE_TYPE_VARIANTS = Element(
                     kind=kinds.TEXT,
                     required=True,
                     fields=("module",),
-                    about="The type that it is a variant of.",
+                    about="The type that it is a variant of, or record, composite-local or "
+                    "composite-global.",
                 ),
                 Element(
                     name="FieldSeparator",
                     kind=kinds.SEPARATOR,
                     default="1",
                     fields=("field_separator",),
-                    about="The decimal ASCII code of what ends a field of fix and nvfix.",
+                    about="The decimal ASCII code of what ends a field of fix and nvfix, or "
+                    "stands between those of a record, where it is 2 by default.",
                 ),
-                *later("HeaderSeparator", "MessageSeparator", "MessageType", "Field"),
+                Element(
+                    name="Field",
+                    repeated=True,
+                    fields=("fields",),
+                    make=RecordField,
+                    text_child="Name",
+                    about="A field of a record; they stand in the order of their values.",
+                    children=(
+                        Element(
+                            name="Name",
+                            kind=kinds.FIELD_NAME,
+                            required=True,
+                            fields=("name",),
+                            about="What paths call it; the element's own text.",
+                        ),
+                        Element(
+                            name="type",
+                            kind=kinds.choice(RecordFieldType),
+                            default="string",
+                            attribute=True,
+                            fields=("type",),
+                            about="What its values are; an attribute of Field.",
+                        ),
+                    ),
+                ),
+                Element(
+                    name="MessageType",
+                    repeated=True,
+                    fields=("parts",),
+                    make=_part,
+                    text_child="Name",
+                    about="The type of a composite's next part: a type as it comes, or a Name from "
+                    "MessageTypes.",
+                    children=(
+                        Element(
+                            name="Name",
+                            kind=kinds.TEXT,
+                            required=True,
+                            fields=("name",),
+                            about="What the type is called; the element's own text.",
+                        ),
+                    ),
+                ),
+                *later("HeaderSeparator", "MessageSeparator"),
                 *later("Type", "ProtoPath", "ProtoFile"),
                 *unused("EarlyTerminationOptimization", "Options"),
             ),

@@ -51,8 +51,13 @@ def _can_be_written(
 
 
 def _has_place(kind: MessageType, target: Path) -> bool:
+    """Whether a text or a number may stand there: fields of some types are of one kind."""
+    return any(_is_taken(kind, nested(target, value)) for value in ("x", 1))
+
+
+def _is_taken(kind: MessageType, document: dict[str, object]) -> bool:
     try:
-        kind.encode(nested(target, "x"))
+        kind.encode(document)
     except BadMessage:
         return False
     return True

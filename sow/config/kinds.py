@@ -62,6 +62,20 @@ def _topic_name(text: str) -> str:
     return _text(text)
 
 
+def _field_name(text: str) -> str:
+    if text.startswith("/") and "/" not in text[1:]:
+        raise MistakeError(
+            f"{shown(text)} is a path, and a field is named as it stands in one",
+            f"write {text[1:]}",
+        )
+    if bad := re.search(r"[/\[\]]", text):
+        raise MistakeError(
+            f"{shown(text)} contains {bad[0]!r}, which no name in a path can",
+            "use letters, digits, blanks, '-', '_' and '.'",
+        )
+    return _topic_name(text)
+
+
 def _path(text: str) -> str:
     """A path in its one canonical spelling, so that equal paths are equal texts."""
     try:
@@ -302,6 +316,7 @@ VALUE_TYPE = Kind(
     "`int64`, `float64`, `decimal(p,s)`, `string`, `bool`, `timestamp`, `date` or `json`",
     _value_type,
 )
+FIELD_NAME = Kind("name", _field_name)
 FILTER = Kind("filter", _filter)
 FILE = Kind("file", _file)
 DIRECTORY = Kind("directory", _text)

@@ -13,23 +13,25 @@ from sow.config.field_rules import check_fields
 from sow.config.files import check_files
 from sow.config.findings import Findings, at, halves
 from sow.config.logged import check_logged_topics
+from sow.config.message_types import check_message_types
 from sow.config.pipeline_rules import check_pipelines
 from sow.config.structure import Section
 from sow.config.underlying import check_underlying_topics
 from sow.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
-from sow.errors import ClientError
-from sow.messages import message_type
+from sow.errors import ClientError, ConfigError
+from sow.messages import MessageType, message_type
+from sow.messages.composite import missing
 from sow.paths import Path, parse_path
 from sow.topic_patterns import METACHARACTERS
 
 
 def check(root: Section, findings: Findings) -> None:
     """Apply every rule to a document."""
-    variants = _variants(root, findings)
+    kinds = check_message_types(root, findings)
     _unique_names(root, findings)
     for topic in root.sections("topics"):
         _pattern_like_name(topic, findings)
-        _message_type(topic, variants, findings)
+        _message_type(topic, kinds, findings)
         _repeated_paths(topic, findings)
         check_fields(topic, variants, findings)
         if topic.element.name == "Topic":
@@ -43,37 +45,6 @@ def check(root: Section, findings: Findings) -> None:
     check_logged_topics(root, findings)
     check_pipelines(root, findings)
     _limits(root, findings)
-
-
-def _variants(root: Section, findings: Findings) -> dict[str, MessageTypeOptions]:
-    """The entries of MessageTypes, each checked by making its type."""
-    variants: dict[str, MessageTypeOptions] = {}
-    for section in root.sections("message_types"):
-        name, module = section.text("name"), section.text("module")
-        if name in variants:
-            line = section.line_of("Name")
-            other = at(variants[name].line, line)
-            message = f"the message type {name!r} is already defined in {other}"
-            findings.error(line, "Name", message, "give it another name")
-        elif name and module:
-            variants[name] = MessageTypeOptions(name, module, line=section.line)
-            _module(section, variants[name], findings)
-    return variants
-
-
-def _module(section: Section, variant: MessageTypeOptions, findings: Findings) -> None:
-    try:
-        message_type(variant.name, {variant.name: variant})
-    except ClientError as error:
-        findings.error(section.line_of("Module"), "Module", *halves(error.detail))
-        return
-    if "FieldSeparator" in section.lines and variant.module not in ("fix", "nvfix"):
-        findings.error(
-            section.line_of("FieldSeparator"),
-            "FieldSeparator",
-            f"{variant.module} has no field separators",
-            "remove it",
-        )
 
 
 def _unique_names(root: Section, findings: Findings) -> None:
@@ -106,16 +77,19 @@ def _pattern_like_name(topic: Section, findings: Findings) -> None:
 
 
 def _message_type(
-    topic: Section, variants: Mapping[str, MessageTypeOptions], findings: Findings
+    topic: Section, kinds: Mapping[str, MessageTypeOptions | None], findings: Findings
 ) -> None:
     name = topic.text("message_type")
-    if not name:
+    if not name or kinds.get(name, True) is None:
         return
+    variants = {name: options for name, options in kinds.items() if options is not None}
     try:
         kind = message_type(name, variants)
-    except ClientError as error:
+    except (ClientError, ConfigError) as error:
         findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
         return
+    if name in variants and (variants[name].fields or variants[name].parts):
+        _missing_fields(topic, kind, findings)
     refused: tuple[str, ...]
     if not kind.structured:
         refused = (
@@ -136,14 +110,27 @@ def _message_type(
             findings.error(line, element, why, f"remove {element}; {instead} json")
 
 
-def _repeated_paths(topic: Section, findings: Findings) -> None:
-    """A field named twice in one list says nothing more; it is a slip for another field."""
+def _missing_fields(topic: Section, kind: MessageType, findings: Findings) -> None:
+    """A path that leads nowhere in messages whose fields are configured is a slip."""
+    for element, paths, section in _lists(topic):
+        for text in filter(None, paths):
+            if why := missing(kind, parse_path(text)):
+                findings.error(section.line_of(element), element, *halves(why))
+
+
+def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
+    """The lists of paths in a topic: the element that each stands in, its texts, its section."""
     lists = [("Key", topic.texts("keys"), topic), ("Index", topic.texts("indexes"), topic)]
     match = topic.values.get("match")
     for section in [*topic.sections("hash_indexes"), *([match] if match else [])]:
         assert isinstance(section, Section)
         lists.append(("Key", section.texts("keys"), section))
-    for element, paths, section in lists:
+    return lists + [("Field", [one.text("field")], one) for one in topic.sections("merges")]
+
+
+def _repeated_paths(topic: Section, findings: Findings) -> None:
+    """A field named twice in one list says nothing more; it is a slip for another field."""
+    for element, paths, section in _lists(topic):
         for path in sorted({path for path in paths if paths.count(path) > 1}):
             message = f"names {path} twice"
             findings.error(section.line_of(element), element, message, "remove one of them")

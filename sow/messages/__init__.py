@@ -12,9 +12,11 @@ from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
+from sow.messages.composite import CompositeGlobal, CompositeLocal
 from sow.messages.fix import Fix
 from sow.messages.json import Json
 from sow.messages.msgpack import MsgPack
+from sow.messages.record import Record
 from sow.messages.scalars import Binary, Double, Int64, String
 from sow.paths import Path
 from sow.suggest import nearest
@@ -41,9 +43,12 @@ MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "string": String,
     "int64": Int64,
     "double": Double,
+    "record": Record,
+    "composite-local": lambda options: CompositeLocal(options, _parts(options)),
+    "composite-global": lambda options: CompositeGlobal(options, _parts(options)),
 }
 
-MESSAGE_TYPES_LATER = ("xml", "bson", "composite-local", "composite-global")
+MESSAGE_TYPES_LATER = ("xml", "bson")
 
 MESSAGE_TYPES_REFUSED: Mapping[str, str] = {
     "protobuf": "its messages do not say what their fields are called, so each topic would need "
@@ -67,12 +72,21 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
     """The message type `name`, as configured by `options[name]` if there is such an entry.
 
     Raises NotAvailable for a type that this server does not have, with the reason, or does not
-    have yet, ClientError with the nearest known name for any other.
+    have yet, ClientError with the nearest known name for any other, ConfigError for one that must
+    be configured.
     """
     options = options or {}
     chosen = options.get(name) or MessageTypeOptions(name=name, module=name)
+    _check(chosen, options)
+    return _made(chosen)
+
+
+def _check(chosen: MessageTypeOptions, options: Mapping[str, MessageTypeOptions]) -> None:
+    """Raise NotAvailable or ClientError if there is no such type, or none of one of its parts."""
     if chosen.module in MESSAGE_TYPES:
-        return _made(chosen)
+        for part in chosen.parts:
+            _check(part, options)
+        return
     known = ", ".join(MESSAGE_TYPES)
     if chosen.module in MESSAGE_TYPES_LATER:
         raise NotAvailable(
@@ -88,6 +102,11 @@ def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = N
 @lru_cache(maxsize=MESSAGE_TYPES_MAX)
 def _made(options: MessageTypeOptions) -> MessageType:
     return MESSAGE_TYPES[options.module](options)
+
+
+def _parts(options: MessageTypeOptions) -> list[MessageType]:
+    """The types of a composite's parts."""
+    return list(map(_made, options.parts))
 
 
 @lru_cache(maxsize=DECODERS_MAX)

@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from sow.definitions import MessageTypeOptions
+from sow.digits import Digits
 from sow.errors import BadMessage, clipped
 from sow.media_types import JSON
 from sow.messages.base import Column
@@ -83,13 +84,29 @@ def json_text(document: object) -> bytes:
     """A document of any message type as compact JSON; raises BadMessage where there is none."""
     try:
         # Copied: the buffer that orjson hands out keeps more memory than it shows.
-        return bytes(memoryview(orjson.dumps(document)))
+        return bytes(memoryview(orjson.dumps(document, default=_with_digits)))
     except TypeError:
         pass  # it holds integers of more than 64 bits, or names that know what they were
     try:
-        return msgspec.json.encode(bare(document))
+        return msgspec.json.encode(bare(document), enc_hook=_with_all_digits)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadMessage(f"cannot be written as JSON: {error}") from None
+
+
+def _with_digits(value: object) -> orjson.Fragment:
+    """A number as it was written, for orjson; raises TypeError for anything else."""
+    return orjson.Fragment(_digits_of(value))
+
+
+def _with_all_digits(value: object) -> msgspec.Raw:
+    """The same for msgspec."""
+    return msgspec.Raw(_digits_of(value))
+
+
+def _digits_of(value: object) -> bytes:
+    if isinstance(value, Digits):
+        return value.text.encode()
+    raise TypeError(f"it holds a value of the type {type(value).__name__}")
 
 
 class JsonDecoder:

@@ -5,6 +5,7 @@ and nothing has been changed by then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -14,6 +15,7 @@ from sow.engine.live_topics import SourceTopic
 from sow.engine.publications import slices
 from sow.errors import BadMessage, TooLarge, clipped
 from sow.media_types import BYTES, FRAMES, JSON, NDJSON, PLAIN_TEXT
+from sow.messages.record import records_of
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
 from sow.steps import Steps
@@ -72,7 +74,8 @@ class Reading:
 def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[bytes]]:
     content_type = request.content_type
     if content_type in LINE_TYPES:
-        return line_pieces(as_utf8(request, body))
+        lines = line_pieces(as_utf8(request, body))
+        return map(partial(records_of, topic.message_type), lines)
     if content_type == FRAMES:
         return frame_pieces(body)
     if content_type == BYTES:

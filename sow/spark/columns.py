@@ -75,13 +75,24 @@ def _holds(kind: pa.DataType, own: pa.DataType) -> bool:
     return bool(pa.types.is_integer(own) and digits >= BOOKMARK_DIGITS)
 
 
+OF_JSON = MessageTypeOptions("json", "json")
+
+
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What the bodies of a topic are: the name of their type, and how that was configured."""
+    """What the bodies of a topic are: their type, as it was configured."""
 
-    name: str = "json"
-    module: str = "json"
-    separator: str = "\x01"
+    options: MessageTypeOptions = OF_JSON
+
+    @property
+    def name(self) -> str:
+        """What the type is called."""
+        return self.options.name
+
+    @property
+    def module(self) -> str:
+        """The type that it is a variant of."""
+        return self.options.module
 
     @property
     def is_json(self) -> bool:
@@ -102,8 +113,7 @@ class Messages:
         """What makes the text of a row its fields."""
         if self.is_json:
             return document_of
-        options = MessageTypeOptions(self.name, self.module, self.separator.encode("latin-1"))
-        kind = message_type(self.name, {self.name: options})
+        kind = message_type(self.name, {self.name: self.options})
 
         def parsed(text: str) -> Mapping[str, Any]:
             try:

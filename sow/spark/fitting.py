@@ -19,6 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sow.digits import written
+
 WHOLE_NUMBER = re.compile(r"-?[0-9]+\Z")
 PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 FLAGS = {"true": True, "false": False}
@@ -121,7 +123,7 @@ def _number(value: Any) -> Number | None:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return Number(repr(value))
+    return Number(written(value) if isinstance(value, float) else repr(value))
 
 
 def _whole(value: Number, kind: pa.DataType) -> int | None:
@@ -172,6 +174,8 @@ def json_text(value: Any) -> str:
         return f"[{','.join(map(json_text, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, float):
+        return written(value)
     return _quoted(value) if isinstance(value, str) else json.dumps(value)
 
 

@@ -17,7 +17,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError
+from sow.message_options import options_of
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.spark.columns import (
     JSON_MESSAGES,
@@ -142,8 +144,9 @@ def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
     if name == "json":
         return JSON_MESSAGES
     known = {one["name"]: one for one in server.json("GET", "/v1/config")["message_types"]}
-    found = known.get(name, {"module": name, "field_separator": "\x01"})
-    messages = Messages(name, found["module"], found["field_separator"])
+    messages = Messages(
+        options_of(known[name]) if name in known else MessageTypeOptions(name, name)
+    )
     messages.check(schema)
     return messages
 

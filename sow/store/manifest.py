@@ -20,6 +20,7 @@ from typing import Any
 
 from sow.definitions import MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
+from sow.message_options import described, fields_of, options_of
 from sow.store.environment import repair_command, sync_directory
 from sow.store.private import close_to_others, write_anew
 from sow.store.stored_definitions import Era, Names, StoredDefinition
@@ -144,12 +145,15 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 def _described(kept: StoredDefinition) -> dict[str, Any]:
     topic, options = kept.topic, kept.options
+    more = None if options is None else described(options)
     return {
         "name": topic.name,
         "file": topic.file_name,
         "message_type": topic.message_type,
         "module": None if options is None else options.module,
         "field_separator": None if options is None else options.field_separator.hex(),
+        "fields": [] if more is None else more["fields"],
+        "parts": [] if more is None else more["parts"],
         "keys": list(topic.keys),
         "key_domain": topic.key_domain,
         "pattern": topic.pattern,
@@ -209,5 +213,12 @@ def _kept(said: Mapping[str, Any]) -> StoredDefinition:
     options = None
     if said["module"] is not None:
         separator = bytes.fromhex(said["field_separator"])
-        options = MessageTypeOptions(topic.message_type, said["module"], separator)
+        options = MessageTypeOptions(
+            topic.message_type,
+            said["module"],
+            separator,
+            # Releases that knew neither records nor composites have written neither.
+            fields_of(said.get("fields", ())),
+            tuple(map(options_of, said.get("parts", ()))),
+        )
     return StoredDefinition(topic, options, said["since_seq"])

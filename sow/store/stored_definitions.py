@@ -8,10 +8,11 @@ definition, and the new one must not be taken for it. `sow.store.manifest` write
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from sow.definitions import Configuration, Definition, MessageTypeOptions, Topic, is_persistent
+from sow.message_options import reads
 
 
 def file_name(topic: Topic) -> str:
@@ -55,10 +56,6 @@ class StoredDefinition:
             return ["UnderlyingTopic"]
         old, new = self.topic, kept_of(now, configuration)
         pairs = {
-            "MessageType": (
-                (old.message_type, self.options),
-                (new.topic.message_type, new.options),
-            ),
             "Key": (old.keys, now.keys),
             "KeyDomain": (old.domain, now.domain),
             "FileName": (old.file_name, new.topic.file_name),
@@ -66,6 +63,8 @@ class StoredDefinition:
             "Durability": ("persistent", now.durability),
         }
         found = [element for element, (before, after) in pairs.items() if before != after]
+        if old.message_type != now.message_type or not reads(new.options, self.options):
+            found.insert(0, "MessageType")
         # A file that is named after the type goes with it.
         return [e for e in found if e != "FileName" or "MessageType" not in found]
 
@@ -83,9 +82,7 @@ def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> S
         retain=topic.retain,
         expires=topic.expires,
     )
-    return StoredDefinition(
-        stored, None if options is None else replace(options, line=0), since_seq
-    )
+    return StoredDefinition(stored, options, since_seq)
 
 
 def persistent_topics(configuration: Configuration) -> list[Topic]:

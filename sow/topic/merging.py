@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sow.definitions import BackPressure, Merge, Operation
 from sow.delta import merged, same
-from sow.errors import ConfigError
+from sow.errors import BadMessage, ConfigError
 from sow.expressions.compare import as_number
 from sow.messages.base import MessageType
 from sow.messages.scalars import ONLY_FIELD, OneValue
@@ -60,7 +60,7 @@ class FieldMerger:
         self.counts = bool(self._counted)
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
-        """The newer message with the operations' results."""
+        """The newer message with the operations' results; None if it cannot hold one of them."""
         before, after = self._type.parse(current), self._type.parse(new)
         assert isinstance(before, dict)
         assert isinstance(after, dict)
@@ -68,7 +68,10 @@ class FieldMerger:
             value = FIELD_OPERATIONS[operation](_scalar(before, path), _scalar(after, path))
             if value is not None:
                 after = merged(after, _nested(path, value))
-        return self._type.encode(after)
+        try:
+            return self._type.encode(after)
+        except BadMessage:
+            return None  # a sum that is no whole number, where a record has nothing else
 
     def single(self, body: bytes) -> bytes:
         """The message itself, but with counts that say one."""

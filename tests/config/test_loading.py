@@ -52,7 +52,7 @@ def test_every_element_reaches_its_field():
         journal=JournalSettings("log", 1024**3, 7 * 86_400_000_000, 2_000),
         sessions=SessionSettings(5_000, 1024**2),
         limits=Limits(1024**2, 2 * 1024**2, 1024, 50, 7, batch_bytes_max=4 * 1024**2),
-        message_types=(MessageTypeOptions("bar", "fix", b"|", 14),),
+        message_types=(MessageTypeOptions("bar", "fix", b"|", line=14),),
         topics=(
             Topic(
                 name="orders",

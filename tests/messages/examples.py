@@ -57,6 +57,22 @@ def text_fields(name: int, number: int) -> dict[str, str]:
     return {"id": str(name), "px": str(number)}
 
 
+record_fields = {
+    "a": field_text.filter(lambda text: text and "\x02" not in text),
+    "b": st.integers(-(10**300), 10**300),
+    "c": st.floats(allow_nan=False, allow_infinity=False).filter(bool),
+}
+"""What each field of a record can hold: an empty text is none."""
+records = st.fixed_dictionaries({}, optional=record_fields).filter(bool)
+RECORD = """<Field>a</Field><Field type="int">b</Field><Field type="decimal">c</Field>
+<Field type="int">id</Field><Field type="decimal">px</Field><Field>more</Field>"""
+
+
+def composite(*parts: bytes) -> bytes:
+    """A composite message of these parts."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
 EXAMPLES = {
     "json": Example(
         b'{"a":{"b":1},"b":[1,2]}',
@@ -104,6 +120,35 @@ EXAMPLES = {
         st.dictionaries(tags, bflat_values),
         fields,
         hostile=(b"\x81a\xff\xff\xff\xff\x0f", b"\x09a\xff\xff\xff\xff\x0f", b"\x09a\x01\xff"),
+    ),
+    "record": Example(
+        b"x\x021\x021.10",
+        b"x\x021.5",
+        records,
+        fields,
+        hostile=(b"x" * 100_000 + b"\x02x", b"\x02" * 100_000, b"\x02" + b"9" * 100_000, b"\xff"),
+        element=f"<MessageType><Name>record</Name><Module>record</Module>{RECORD}</MessageType>",
+    ),
+    "composite-local": Example(
+        composite(b'{"a":{"b":1}}', b"x\x021", b"\x00\n") + b"tail",
+        composite(b'{"a":}', b"", b""),
+        st.fixed_dictionaries({"0": st.dictionaries(tags, nested)}, optional={"1": records}),
+        lambda name, number: {"0": {"id": name}, "1": {"px": number}},
+        key="/0/id",
+        number="/1/px",
+        hostile=(b"", b"\xff\xff\xff\xff", composite(b"", b""), composite(b"", b"\xff", b"")),
+        element="""<MessageType><Name>composite-local</Name><Module>composite-local</Module>
+            <MessageType>json</MessageType><MessageType>record</MessageType>
+            <MessageType>binary</MessageType></MessageType>""",
+    ),
+    "composite-global": Example(
+        composite(b'{"a":{"b":1}}', b"x\x021"),
+        composite(b'{"a":}', b""),
+        st.dictionaries(tags, nested),
+        fields,
+        hostile=(b"", b"\xff\xff\xff\xff", composite(b"{}", b"") + b"x", composite(b"", b"\xff")),
+        element="""<MessageType><Name>composite-global</Name><Module>composite-global</Module>
+            <MessageType>json</MessageType><MessageType>record</MessageType></MessageType>""",
     ),
     "binary": Example(
         b"\x00\xff\n",

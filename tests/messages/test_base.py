@@ -7,6 +7,7 @@ import pytest
 from sow.messages import MESSAGE_TYPES, message_type
 from sow.messages.base import Decoder, MessageType
 from sow.paths import parse_path
+from tests.messages.examples import OPTIONS
 
 
 def promised(protocol):
@@ -19,7 +20,7 @@ def promised(protocol):
 
 @pytest.mark.parametrize("name", MESSAGE_TYPES)
 def test_a_type_takes_what_is_promised(name):
-    found = message_type(name)
+    found = message_type(name, OPTIONS)
     offered = {
         method: list(inspect.signature(getattr(found, method)).parameters)
         for method in promised(MessageType)
@@ -34,7 +35,7 @@ def test_a_type_takes_what_is_promised(name):
 
 @pytest.mark.parametrize("name", MESSAGE_TYPES)
 def test_its_decoder_reads_the_columns_that_it_was_made_for(name):
-    decoder = message_type(name).decoder((parse_path("/a"), parse_path("/b")))
+    decoder = message_type(name, OPTIONS).decoder((parse_path("/a"), parse_path("/b")))
     assert promised(Decoder).keys() <= {n for n in dir(decoder) if not n.startswith("_")}
     assert decoder.columns([]) == [[], []]
     assert decoder.read([]) == ([], [[], []])

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError
 from sow.messages import message_type
 from sow.messages.base import MessageType
@@ -186,7 +187,7 @@ def test_a_column_of_the_row_in_another_type_is_refused_by_name(name, kind, inst
 def test_messages_of_other_types_are_read_by_field():
     schema = pa.schema([("id", pa.string()), ("px", pa.float64()), ("n", pa.int32())])
     schema = schema.append(pa.field("legs", pa.list_(pa.string())))
-    bar = Messages("bar", "nvfix", "|")
+    bar = Messages(MessageTypeOptions("bar", "nvfix", b"|"))
     found = decoder(schema, bar)(rows("id=1|px=10.5|n=7|legs=a|legs=b", "id=2|px=x|legs=c"))
     assert found.to_pylist() == [
         {"id": "1", "px": 10.5, "n": 7, "legs": ["a", "b"]},
@@ -194,7 +195,9 @@ def test_messages_of_other_types_are_read_by_field():
     ]
     kind = message_type("bflat")
     document = {"id": "1", "px": float("nan"), "n": 7}
-    found = decoder(schema, Messages("bflat", "bflat"))(rows(line(kind, kind.encode(document))))
+    found = decoder(schema, Messages(MessageTypeOptions("bflat", "bflat")))(
+        rows(line(kind, kind.encode(document)))
+    )
     (row,) = found.to_pylist()
     assert (row["id"], row["n"], row["legs"]) == ("1", 7, None)
     assert row["px"] != row["px"]
@@ -212,10 +215,14 @@ def test_messages_of_other_types_are_read_by_field():
 )
 def test_a_message_without_fields_is_its_value(name, text, kind, value):
     schema = pa.schema([("value", kind)])
-    assert decoder(schema, Messages(name, name))(rows(text)).to_pylist() == [{"value": value}]
+    assert decoder(schema, Messages(MessageTypeOptions(name, name)))(rows(text)).to_pylist() == [
+        {"value": value}
+    ]
 
 
 def test_fields_of_messages_without_fields_are_refused():
     with pytest.raises(ClientError, match="of type int64 have no fields, so there is no column px"):
-        Messages("int64", "int64").check(pa.schema([("px", pa.float64())]))
-    Messages("int64", "int64").check(pa.schema([("value", pa.int64()), ("_key", pa.string())]))
+        Messages(MessageTypeOptions("int64", "int64")).check(pa.schema([("px", pa.float64())]))
+    Messages(MessageTypeOptions("int64", "int64")).check(
+        pa.schema([("value", pa.int64()), ("_key", pa.string())])
+    )

@@ -172,5 +172,7 @@ def test_which_changes_leave_records_without_a_place(now, elements):
 def test_other_separators_are_another_message_type():
     other = replace(CONFIGURATION, message_types=(MessageTypeOptions("pipes", "fix", b"#"),))
     assert kept_of(CUSTOM, CONFIGURATION).changes(CUSTOM, other) == ["MessageType"]
-    moved = replace(CONFIGURATION, message_types=(MessageTypeOptions("pipes", "fix", b"|", 99),))
+    moved = replace(
+        CONFIGURATION, message_types=(MessageTypeOptions("pipes", "fix", b"|", line=99),)
+    )
     assert kept_of(CUSTOM, CONFIGURATION).changes(CUSTOM, moved) == []

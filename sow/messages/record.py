@@ -1,0 +1,234 @@
+"""Records: values of the fields that the configuration names, in its order, and nothing else.
+
+    trades: id, symbol, price        7␂ACME␂10.50
+
+A separator stands between two values, and U+0001 behind a record where several follow each other.
+An empty value is a field that is absent, and so are those that are missing at the end. So a record
+of which some values are empty is a delta that changes the others, by the rule that all deltas go
+by. What a field holds is text, a whole number of any size, or a decimal number that keeps its
+digits (`sow.digits`). Bodies are kept as they come, without a final U+0001.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sow.definitions import MessageTypeOptions, RecordFieldType
+from sow.digits import NUMBER_CHARS_MAX, number, written
+from sow.errors import BadMessage, ConfigError, shown
+from sow.media_types import PLAIN_TEXT
+from sow.messages.base import Column, MessageType
+from sow.messages.lines import bytes_of, string_body, string_line, text_of
+from sow.paths import Path, Scalar
+
+RECORD_END = "\x01"
+"""What stands between records that come in one text."""
+FIELDS_MAX = 1000
+"""Of one type: every message is compared with them, and no table of people has as many columns."""
+IN_NUMBERS = "+-."
+"""Separators that a number could hold."""
+
+
+def mistakes(options: MessageTypeOptions) -> Iterator[ConfigError]:
+    """All that is wrong with the fields and the separator of a record, each with its line."""
+
+    def mistake(detail: str, element: str, line: int = options.line) -> ConfigError:
+        return ConfigError(detail, line=line, element=element)
+
+    if not options.fields:
+        yield mistake(
+            "a record has no field; define one in MessageTypes that names its fields in order, as "
+            "<Field>id</Field>",
+            "Module",
+        )
+    if len(options.fields) > FIELDS_MAX:
+        yield mistake(
+            f"a record has {len(options.fields)} fields, and {FIELDS_MAX} are the most; "
+            "make it a message type that names its fields, such as json",
+            "Field",
+            options.fields[FIELDS_MAX].line,
+        )
+    lines: dict[str, int] = {}
+    for field in options.fields:
+        if field.name in lines:
+            yield mistake(
+                f"names the field {shown(field.name)} a second time, first in line "
+                f"{lines[field.name]}; every field has one place, so give this one another name",
+                "Field",
+                field.line,
+            )
+        lines.setdefault(field.name, field.line)
+    separator = options.field_separator.decode("latin-1")
+    if len(separator) != 1 or separator >= "\x80" or separator in (RECORD_END, *IN_NUMBERS):
+        yield mistake(
+            f"{separator!r} cannot stand between the fields of a record: U+0001 ends records, and "
+            "numbers hold + - and .; write the code of another ASCII character, such as 2 "
+            "(U+0002, which is the default) or 124 (|)",
+            "FieldSeparator",
+        )
+
+
+class Record:
+    """The record message type; its fields come from the configuration."""
+
+    structured = True
+    partial = True
+    enc: str | None = None
+    media_type = PLAIN_TEXT
+
+    def __init__(self, options: MessageTypeOptions) -> None:
+        for mistake in mistakes(options):
+            raise mistake
+        self.name = options.name
+        self.fields = tuple(field.name for field in options.fields)
+        self._kinds = [field.type for field in options.fields]
+        self._readers = [READERS[kind] for kind in self._kinds]
+        self._places = {name: place for place, name in enumerate(self.fields)}
+        self._numbers = [place for place, kind in enumerate(self._kinds) if kind != "string"]
+        self._separator = options.field_separator.decode()
+
+    def decoder(self, paths: tuple[Path, ...]) -> "RecordDecoder":
+        """A decoder of these paths."""
+        return RecordDecoder(self, paths)
+
+    def parse(self, body: bytes) -> dict[str, Scalar]:
+        """The fields that have a value, in order; raises BadMessage."""
+        values = zip(self.fields, self._readers, self.texts(body), strict=False)
+        return {name: read(text) for name, read, text in values if text}
+
+    def texts(self, body: bytes) -> list[str]:
+        """The values as they are written, as far as there are some; raises BadMessage."""
+        text = text_of(body)
+        if RECORD_END in text:
+            raise BadMessage(
+                f"U+0001 at character {text.index(RECORD_END)} ends a record, and a message is "
+                "one; send each by itself, or all of them as text/plain"
+            )
+        texts = text.split(self._separator)
+        if len(texts) > len(self.fields):
+            raise BadMessage(
+                f"{len(texts)} values for the {len(self.fields)} fields of {self.name}, of which "
+                f"the last is {shown(self.fields[-1])}; values stand between {self._separator!r}"
+            )
+        for place in self._numbers:
+            if place >= len(texts):
+                break
+            if texts[place] and self._readers[place](texts[place]) is None:
+                raise BadMessage(
+                    f"{self.fields[place]} is {shown(texts[place])}, which is no "
+                    f"{NUMBERS[self._kinds[place]]} of at most {NUMBER_CHARS_MAX} digits"
+                )
+        return texts
+
+    def reader(self, path: Path) -> tuple[int, Callable[[str], Scalar]] | None:
+        """Where the value of a path stands and what reads it; None if there never is one."""
+        if len(path.steps) > 1 or path.index or path.steps[0] not in self._places:
+            return None
+        place = self._places[path.steps[0]]
+        return place, self._readers[place]
+
+    def stored(self, body: bytes) -> bytes:
+        """The body without a final U+0001, which who writes many records puts behind the last."""
+        return body.removesuffix(RECORD_END.encode())
+
+    def encode(self, document: object) -> bytes:
+        """The values in order, up to the last there is; raises BadMessage for another field."""
+        if not isinstance(document, dict):
+            raise BadMessage(f"a {self.name} message must be an object of fields and values")
+        unknown = next((name for name in document if name not in self._places), None)
+        if unknown is not None:
+            raise BadMessage(
+                f"messages of type {self.name} have no field {shown(str(unknown))}; their fields "
+                f"are {shown(', '.join(self.fields))}"
+            )
+        texts = [self._text(place, document.get(name)) for place, name in enumerate(self.fields)]
+        while texts and not texts[-1]:
+            del texts[-1]
+        return bytes_of(self._separator.join(texts))
+
+    def _text(self, place: int, value: object) -> str:
+        """What is written for a value; nothing for None."""
+        if value is None:
+            return ""
+        name, kind = self.fields[place], self._kinds[place]
+        if isinstance(value, float):
+            text = written(value)
+        elif isinstance(value, str | int) and not isinstance(value, bool):
+            text = str(value)
+        else:
+            raise BadMessage(f"{name}: a field of a record holds one text or number")
+        if text and self._readers[place](text) is None:
+            raise BadMessage(f"{name}: {shown(text)} is no {NUMBERS[kind]}")
+        if self._separator in text or RECORD_END in text:
+            raise BadMessage(
+                f"{name}: a value can hold neither the separator {self._separator!r} nor U+0001"
+            )
+        return text
+
+    def to_line(self, body: bytes) -> bytes:
+        """The message as a JSON string."""
+        return string_line(body)
+
+    def from_line(self, d: bytes) -> bytes:
+        """What the JSON string `d` holds; raises BadMessage."""
+        return string_body(d)
+
+
+class RecordDecoder:
+    """Reads the values at a few places and leaves the others as text."""
+
+    def __init__(self, record: Record, paths: tuple[Path, ...]) -> None:
+        self._record = record
+        self._readers = [record.reader(path) for path in paths]
+
+    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
+        """One column per path of bodies that `read` has accepted."""
+        return self._columns([self._record.texts(body) for body in bodies])
+
+    def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
+        """The bodies without a final U+0001, and their columns; raises BadMessage."""
+        stored = list(map(self._record.stored, bodies))
+        return stored, self._columns([self._texts(body, at) for at, body in enumerate(stored)])
+
+    def _texts(self, body: bytes, index: int) -> list[str]:
+        try:
+            if not body:
+                raise BadMessage("a record has at least one value, and this one is empty")
+            return self._record.texts(body)
+        except BadMessage as error:
+            raise BadMessage(f"message {index}: {error.detail}", index=index) from None
+
+    def _columns(self, rows: Sequence[list[str]]) -> list[Column]:
+        nothing: Column = [None] * len(rows)
+        columns: list[Column] = []
+        for found in self._readers:
+            if found is None:
+                columns.append(nothing)
+                continue
+            place, read = found
+            texts = [row[place] if place < len(row) else "" for row in rows]
+            columns.append([read(text) if text else None for text in texts])
+        return columns
+
+
+def records_of(kind: MessageType, lines: list[bytes]) -> list[bytes]:
+    """The messages that the lines of a text hold: each one is a message, or several records."""
+    if not isinstance(kind, Record):
+        return lines
+    end = RECORD_END.encode()
+    return [record for line in lines for record in line.split(end) if record]
+
+
+def _integer(text: str) -> int | None:
+    value = number(text)
+    return value if isinstance(value, int) else None
+
+
+READERS: dict[RecordFieldType, Callable[[str], Scalar]] = {
+    "string": str,
+    "int": _integer,
+    "decimal": number,
+}
+"""What makes a value of its text; None where it is none of that kind."""
+NUMBERS: dict[RecordFieldType, str] = {
+    "int": "whole number such as 42 or -7",
+    "decimal": "number such as 42, -1.50 or 6.02e23",
+}
