@@ -23,7 +23,7 @@ from sow.store.memory import Slots
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
-NONE: Slots = np.zeros(0, np.int64)
+NO_SLOTS: Slots = np.zeros(0, np.int64)
 Mask = NDArray[np.bool_]
 
 
@@ -41,7 +41,7 @@ class Held(NamedTuple):
     tells: bool
 
 
-NOTHING_HELD = Held(NONE, frozenset(), {}, True)
+NOTHING_HELD = Held(NO_SLOTS, frozenset(), {}, True)
 
 
 class NewFocus(NamedTuple):
@@ -113,7 +113,7 @@ def difference(
         first_seqs[slots] = _numbers([update.first_seq for update in updates])[there]
         first_ts_us[slots] = _numbers([update.first_ts_us for update in updates])[there]
     current = told & ~waits if held.tells and same_shape else np.zeros(size, np.bool_)
-    rows, matches = NONE, 0
+    rows, matches = NO_SLOTS, 0
     if asked.rows is not None:
         rows = asked.rows[~current[asked.rows]]
         matches = len(rows)
@@ -146,8 +146,8 @@ def _numbers(values: list[int]) -> NDArray[np.int64]:
 def all_lost(records: Records, held: Held) -> Difference:
     """What differs of a topic that is not asked for any more."""
     if not records.retains:
-        return Difference(NONE, NONE, (NONE, NONE), NONE, 0, NONE)
-    nothing = NewFocus(NONE, None, slice(None))
+        return Difference(NO_SLOTS, NO_SLOTS, (NO_SLOTS, NO_SLOTS), NO_SLOTS, 0, NO_SLOTS)
+    nothing = NewFocus(NO_SLOTS, None, slice(None))
     return difference(records, held, nothing, same_shape=True, by_deltas=False)
 
 
@@ -162,7 +162,9 @@ def unstored_difference(records: Records, held: Held, condition: Filter | None) 
         waiting = [update for update, hit in zip(waiting, inside, strict=True) if hit]
     known = held.unstored.union(update.identity for update in waiting)
     late = [update._replace(delta=None) for update in waiting]
-    return Difference(NONE, NONE, (NONE, NONE), NONE, 0, NONE, known, late_updates=late)
+    return Difference(
+        NO_SLOTS, NO_SLOTS, (NO_SLOTS, NO_SLOTS), NO_SLOTS, 0, NO_SLOTS, known, late_updates=late
+    )
 
 
 class Told:

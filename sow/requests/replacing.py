@@ -27,7 +27,7 @@ from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.query import Query, QueryAnswer, Together
 from sow.query.together import Question
 from sow.requests.difference import (
-    NONE,
+    NO_SLOTS,
     NOTHING_HELD,
     Difference,
     Held,
@@ -307,7 +307,7 @@ def _held(
     """What the session holds of a topic, while some of it waits to be said."""
     records, waiting = feed.topic, {update.identity: update for update in pending}
     if feed.told is not None and not records.retains:
-        return Held(NONE, frozenset(feed.told), waiting, False)
+        return Held(NO_SLOTS, frozenset(feed.told), waiting, False)
     if feed.told is not None:
         slots = records.table.slots
         told = np.fromiter((slots[identity] for identity in feed.told), np.int64, len(feed.told))
@@ -315,7 +315,7 @@ def _held(
     if replacement.old.complete:
         told = answers[replacement.held_of(records)].slots
         return Held(told, frozenset(), waiting, feed.knows_what_is_held)
-    return Held(NONE, frozenset(), waiting, False)
+    return Held(NO_SLOTS, frozenset(), waiting, False)
 
 
 def _waiting_of_gone(subscription: Subscription) -> list[tuple[Records, Update]]:
