@@ -1,43 +1,29 @@
 """The rules of fields that are made: where the result of a `Field` may go."""
 
-from collections.abc import Mapping
-
 from sow.config.findings import Findings
 from sow.config.structure import Section
-from sow.definitions import MessageTypeOptions
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadMessage
 from sow.expressions import Fields, compile_fields, nested
-from sow.messages import message_type
 from sow.messages.base import MessageType
 from sow.paths import Path, parse_path
 
 
-def check_fields(
-    topic: Section, variants: Mapping[str, MessageTypeOptions], findings: Findings
-) -> None:
-    """Check the Preprocessing and Enrichment of a topic, as far as they could be read."""
+def check_fields(topic: Section, kind: MessageType, findings: Findings) -> None:
+    """Check the Preprocessing and Enrichment of a topic whose messages are of a kind."""
     for element in ("Preprocessing", "Enrichment"):
         section = topic.values.get(element.lower())
         if not isinstance(section, Section):
             continue
         fields = compile_fields(section.texts("fields"))
-        _can_be_written(topic, section, fields, variants, findings)
+        _can_be_written(section, fields, kind, findings)
         if element == "Enrichment" and topic.element.name == "Topic":
             _leaves_keys(topic, section, fields, findings)
             _has_a_past(topic, section, fields, findings)
 
 
 def _can_be_written(
-    topic: Section,
-    section: Section,
-    fields: Fields,
-    variants: Mapping[str, MessageTypeOptions],
-    findings: Findings,
+    section: Section, fields: Fields, kind: MessageType, findings: Findings
 ) -> None:
-    try:
-        kind = message_type(topic.text("message_type"), variants)
-    except ClientError:
-        return  # said where it is
     for target in fields.targets if kind.partial else ():
         if not _has_place(kind, target):
             findings.error(

@@ -31,9 +31,10 @@ def check(root: Section, findings: Findings) -> None:
     _unique_names(root, findings)
     for topic in root.sections("topics"):
         _pattern_like_name(topic, findings)
-        _message_type(topic, kinds, findings)
+        kind = _message_type(topic, kinds, findings)
         _repeated_paths(topic, findings)
-        check_fields(topic, variants, findings)
+        if kind is not None:
+            check_fields(topic, kind, findings)
         if topic.element.name == "Topic":
             _key_domain(topic, findings)
             _transient(topic, findings)
@@ -78,16 +79,17 @@ def _pattern_like_name(topic: Section, findings: Findings) -> None:
 
 def _message_type(
     topic: Section, kinds: Mapping[str, MessageTypeOptions | None], findings: Findings
-) -> None:
+) -> MessageType | None:
+    """Check what a topic's type has to do with the rest of it, and return it if there is one."""
     name = topic.text("message_type")
     if not name or kinds.get(name, True) is None:
-        return
+        return None
     variants = {name: options for name, options in kinds.items() if options is not None}
     try:
         kind = message_type(name, variants)
     except (ClientError, ConfigError) as error:
         findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
-        return
+        return None
     if name in variants and (variants[name].fields or variants[name].parts):
         _missing_fields(topic, kind, findings)
     refused: tuple[str, ...]
@@ -103,11 +105,12 @@ def _message_type(
         why = f"single fields of messages of the type {name} cannot be written"
         instead = "give a Merger, which is handed whole messages, or choose a type such as"
     else:
-        return
+        return kind
     for element in refused:
         if element in topic.lines:
             line = topic.line_of(element)
             findings.error(line, element, why, f"remove {element}; {instead} json")
+    return kind
 
 
 def _missing_fields(topic: Section, kind: MessageType, findings: Findings) -> None:
