@@ -174,6 +174,8 @@ class Watched(asyncio.Protocol):
         assert isinstance(request.protocol, Speaking)
         request.protocol.overhear(watch.receive)
         self._messages = watch
+        if self._is_half_closed:
+            watch.hear_end()  # it has sent all that it will together with its request
         return watch
 
     # Time.

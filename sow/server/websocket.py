@@ -54,7 +54,7 @@ class WebSocketClient:
         self._request = request
         self._closing: asyncio.Task[bool] | None = None
         self._finishing: asyncio.Task[None] | None = None
-        self._has_left = False
+        self._has_left = self._sends_no_more = False
         self._pings = 0
         session = executor.open(LINES, driver.now_us())
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
@@ -80,7 +80,9 @@ class WebSocketClient:
             )
 
     def _begin_to_finish(self) -> None:
-        if self._finishing is None and not self._has_left:
+        """The client sends no more, perhaps since before its handshake is answered."""
+        self._sends_no_more = True
+        if self.socket.prepared and self._finishing is None and not self._has_left:
             self._finishing = asyncio.get_running_loop().create_task(self._finish())
 
     async def _finish(self) -> None:
@@ -101,6 +103,8 @@ class WebSocketClient:
     async def serve(self) -> None:
         """Shake hands, then carry out what it sends until either side ends it."""
         await self.socket.prepare(self._request)
+        if self._sends_no_more:
+            self._begin_to_finish()
         try:
             await self._carry_out()
         finally:

@@ -48,6 +48,15 @@ def test_a_client_that_breaks_off_changes_nothing(server, data):
     well(server)
 
 
+def test_who_sends_its_frames_with_the_handshake_and_no_more_is_answered_at_once(server):
+    line = b'{"c":"heartbeat","cid":"1"}'
+    said = server.raw(UPGRADE + b"\x81" + bytes([0x80 | len(line)]) + bytes(4) + line)
+    assert said.startswith(b"HTTP/1.1 101")
+    assert b'"cid":"1"' in said
+    assert said[-4:-2] == b"\x88\x02", "a close frame"
+    well(server)
+
+
 @pytest.mark.parametrize(
     "data",
     [
