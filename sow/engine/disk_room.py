@@ -1,9 +1,9 @@
 """Room on the disk: whether a change may be taken that will have to be stored.
 
-Asked before anything is changed. Messages need room on the disk as it is. What helps a full disk
-(removals make room, and so do consumers that come forward) may have the reserve that is kept for
-it. While the disk refuses to write, nothing is taken at all. How much there is says whoever has the
-disk; memory is bounded elsewhere (`sow.engine.capacity`).
+Asked before anything is changed. Messages need room on the disk as it is, beside what is on its
+way there. What helps a full disk (removals make room, and so do consumers that come forward) may
+have the reserve that is kept for it. While the disk refuses to write, nothing is taken at all. How
+much there is says whoever has the disk; memory is bounded elsewhere (`sow.engine.capacity`).
 """
 
 from collections.abc import Callable, Iterable
@@ -15,12 +15,12 @@ from sow.errors import DiskFull, StoreError
 class DiskRoom:
     """The door before the disk.
 
-    `has_room` says whether the disk takes more, `takes` whether it takes so many bytes more out of
-    the reserve. `ledger` knows what is on its way there.
+    `has_room` says whether the disk takes so many bytes of messages more, 0 for some, and `takes`
+    whether it takes so many out of the reserve. `ledger` knows what is on its way there.
     """
 
     def __init__(
-        self, ledger: Ledger, has_room: Callable[[], bool], takes: Callable[[int], bool]
+        self, ledger: Ledger, has_room: Callable[[int], bool], takes: Callable[[int], bool]
     ) -> None:
         self._ledger = ledger
         self._has_room = has_room
@@ -30,7 +30,7 @@ class DiskRoom:
     @property
     def is_full(self) -> bool:
         """The disk takes no more messages; removals may have the reserve."""
-        return not self._has_room()
+        return not self._has_room(0)
 
     @property
     def failure(self) -> StoreError | None:
@@ -49,18 +49,19 @@ class DiskRoom:
         """Raise DiskFull if the disk takes no more messages, or what it says while it fails."""
         if self._failure is not None:
             self.check_failure()
-        if not self._has_room():
+        if not self._has_room(0):
             raise DiskFull("the disk is full; nothing was stored, reads are still served")
 
     def check_whole(self, size_bytes: int) -> None:
-        """Raise DiskFull if messages of so many bytes do not all fit, with the reserve."""
-        if not self._takes(self._on_the_way_bytes() + size_bytes):
+        """Raise DiskFull if messages of so many bytes do not all fit."""
+        if not self._has_room(self.on_the_way_bytes() + size_bytes):
             raise DiskFull(
                 f"the disk has no room for {size_bytes} bytes: nothing was stored; send less at "
                 "once, or free some space"
             )
 
-    def _on_the_way_bytes(self) -> int:
+    def on_the_way_bytes(self) -> int:
+        """What was taken and is not stored yet; takes time for each of it."""
         return sum(entry.size_bytes() for entry in self._ledger.in_flight())
 
     def check_reserve(self, size_bytes: Callable[[], int]) -> None:
@@ -69,9 +70,9 @@ class DiskRoom:
         The size is asked for only when the disk is full.
         """
         self.check_failure()
-        if self._has_room():
+        if self._has_room(0):
             return
-        if not self._takes(self._on_the_way_bytes() + size_bytes()):
+        if not self._takes(self.on_the_way_bytes() + size_bytes()):
             raise DiskFull(
                 "the disk is full, and so is its reserve: nothing was changed; free some space, "
                 "or delete less at once"

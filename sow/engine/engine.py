@@ -49,8 +49,9 @@ LEAVING_AT_ONCE = 25
 class Engine:
     """All topics of one configuration, their records, and who follows them.
 
-    `has_room` says whether the disk takes more, `takes` whether it takes so many bytes more out of
-    the reserve that is kept for removals; both are asked often and have to be cheap.
+    `has_room` says whether the disk takes so many bytes of messages more, 0 for some, and `takes`
+    whether it takes so many out of the reserve that is kept for removals; both are asked often and
+    have to be cheap.
 
     Times are microseconds since 1970 UTC. Where a caller's time goes back, the engine's does not:
     it goes on from the newest one that it knows. To be used by one thread, but for
@@ -60,13 +61,13 @@ class Engine:
     def __init__(
         self,
         configuration: Configuration,
-        has_room: Callable[[], bool] = lambda: True,
+        has_room: Callable[[int], bool] = lambda _size_bytes: True,
         takes: Callable[[int], bool] | None = None,
     ) -> None:
         self.configuration = configuration
         self.timers = Timers()
         self.ledger = Ledger()
-        self.disk = DiskRoom(self.ledger, has_room, takes or (lambda _size_bytes: has_room()))
+        self.disk = DiskRoom(self.ledger, has_room, takes or has_room)
         self._work_listeners: list[Callable[[], None]] = []
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}

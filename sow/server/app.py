@@ -45,6 +45,9 @@ from sow.store.stored_definitions import kept_of
 
 log = logging.getLogger("sow")
 
+FAR_BYTES = 64 * 1024**2
+"""With so much room what comes before the next group is taken without counting it: more than comes
+in a second."""
 STOP_S_MAX = 2.0
 """How long requests under way may take to end when the server stops: long enough for an answer that
 is being written, less than what those who stop it wait for before they kill it."""
@@ -200,13 +203,19 @@ class Server:
     def _new_engine(self, journal: Journal) -> Engine:
         asked: dict[int, bool] = {}
 
-        def has_room() -> bool:
-            # The disk is asked once for each group of changes, when the first one comes.
+        def has_room(size_bytes: int) -> bool:
+            # What it takes to delete everything is kept free, so that this helps at any time.
+            kept_bytes = self.engine.catalog.usage.named_bytes
+            if size_bytes:
+                return journal.has_room(kept_bytes + size_bytes)
+            # Far from full the disk is asked once for each group, when its first change comes.
             group = self.engine.group
             if group not in asked:
                 asked.clear()
-                asked[group] = journal.has_room()
-            return asked[group]
+                asked[group] = journal.has_room(kept_bytes + FAR_BYTES)
+            return asked[group] or journal.has_room(
+                kept_bytes + self.engine.disk.on_the_way_bytes()
+            )
 
         def takes(size_bytes: int) -> bool:
             return journal.takes(size_bytes)

@@ -6,6 +6,10 @@ the work is proportional to what was published. The copy is made in slices betwe
 written in a thread; it is *fuzzy*, each record as of when its slice was cut, and the log that
 follows it mends that (`Engine.restore`). Then the journal lets go of what retention no longer
 wants.
+
+One that has no room is not begun: it would take away what others need. On a full disk a topic is
+checkpointed as soon as its records that are left fit into the reserve, and then the log gives way
+that all checkpoints contain, whatever retention wants: so deletes alone make room.
 """
 
 import asyncio
@@ -32,8 +36,9 @@ SLICE_SLOTS = 1000
 class Checkpointer:
     """Checkpoints of one server's topics, by name: `checkpoints`.
 
-    `trim` lets the journal go up to a record: it is given the time in microseconds and the first
-    record that is kept, and says whether there is more to let go of. `growth_bytes_min` is the
+    `trim` lets the journal go up to a record: it is given the time in microseconds, the first
+    record that is kept and whether to go beyond retention, and says whether there is more to let go
+    of. `growth_bytes_min` is the
     least growth of the log, in bytes, that a checkpoint is worth. `replayed_bytes` is what the
     start had to replay: it counts as growth already, so that the log after the checkpoints stays
     short however often a server is restarted.
@@ -43,7 +48,7 @@ class Checkpointer:
         self,
         driver: Driver,
         checkpoints: Mapping[str, Checkpoint],
-        trim: Callable[[int, int], bool],
+        trim: Callable[[int, int, bool], bool],
         replayed_bytes: int = 0,
         growth_bytes_min: int = GROWTH_BYTES_MIN,
     ) -> None:
@@ -56,6 +61,8 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._patience = ConsumerPatience(driver.engine, driver.now_us(), log.warning)
         self._is_strained = False
+        self._without_room: set[str] = set()
+        """Topics that an operator was told of."""
 
     def start(self) -> None:
         """Begin to watch the journal grow."""
@@ -72,9 +79,11 @@ class Checkpointer:
         while True:
             await asyncio.sleep(CHECK_S)
             try:
-                for name in await self._grown():
+                is_full = self._driver.engine.disk.is_full
+                grown = await (self._smaller() if is_full else self._grown())
+                for name in grown:
                     await self.write(name)
-                await self._drop_old()
+                await self._drop_old(beyond=is_full and bool(grown))
             except SowError as error:
                 log.error("checkpoint: %s", error.detail)
                 await asyncio.sleep(10 * CHECK_S)
@@ -85,7 +94,33 @@ class Checkpointer:
             grown_bytes = driver.bytes_logged - at_bytes
             if grown_bytes > self._growth_bytes_min:
                 stored = driver.engine.catalog.stored_bytes(name)
-                if grown_bytes > await driver.turns.take("looking what has grown", stored):
+                stored_bytes = await driver.turns.take("looking what has grown", stored)
+                if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
+                    found.append(name)
+        return found
+
+    def _has_room(self, name: str, stored_bytes: int) -> bool:
+        if stored_bytes < self._driver.journal.room_bytes:
+            return True
+        if name not in self._without_room:
+            self._without_room.add(name)
+            log.error(
+                "checkpoint: the disk has no room for one of %s, of about %d bytes; the old one "
+                "stands, and the log grows until there is",
+                clipped(name),
+                stored_bytes,
+            )
+        return False
+
+    async def _smaller(self) -> list[str]:
+        """Topics that something was done to since their checkpoint, and that fit into what is left
+        of a full disk beside what deleting everything takes."""
+        driver, found = self._driver, []
+        for name, checkpoint in self._checkpoints.items():
+            if checkpoint.seq < driver.engine.undivided.whole_seq:
+                stored = driver.engine.catalog.stored_bytes(name)
+                stored_bytes = await driver.turns.take("looking what fits", stored)
+                if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
                     found.append(name)
         return found
 
@@ -119,11 +154,13 @@ class Checkpointer:
             await asyncio.gather(writing, return_exceptions=True)
             raise
         self._written_at_bytes[name] = at_bytes
+        self._without_room.discard(name)
 
-    async def _drop_old(self) -> None:
-        """Let the journal drop what all checkpoints contain and retention no longer wants."""
+    async def _drop_old(self, beyond: bool) -> None:
+        """Let the journal drop what all checkpoints contain and retention no longer wants, or wants
+        too, if `beyond`."""
         while await self._driver.run_in_journal_thread(
-            self._trim, self._driver.now_us(), self._keep_from_seq()
+            self._trim, self._driver.now_us(), self._keep_from_seq(), beyond
         ):
             pass
 

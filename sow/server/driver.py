@@ -167,7 +167,8 @@ class Driver:
         """Why messages are refused, or None while they are taken."""
         if self.failure is not None:
             return self.failure.reason
-        return None if self.journal.has_room() else DiskFull.reason
+        kept_bytes = self.engine.catalog.usage.named_bytes
+        return None if self.journal.has_room(kept_bytes) else DiskFull.reason
 
     def _fail(self, failure: StoreError, groups: Sequence[Group]) -> None:
         """The disk refused what was already visible: say so to all who wait for it.

@@ -37,6 +37,8 @@ RESERVE_BYTES = 16 * 1024**2
 RESERVE_PART = 50  # a fiftieth of a small file system instead
 WRITE_PART = 2
 """A block takes whole pages, and lengths stand beside short texts: no more than it again."""
+REUSED_PART = 2
+"""Of the pages that are free one in so many is counted on."""
 WRITE_BYTES = 256 * 1024
 """What a transaction writes besides: copies of the pages above, and the list of free ones."""
 _PAGE_HEADER_BYTES = 16
@@ -145,14 +147,25 @@ class Environment:
         with self._map_lock, begin(buffers=views) as txn:
             yield txn
 
-    def has_room(self) -> bool:
-        """Is there more free space than the reserve? Costs one system call."""
+    def has_room(self, size_bytes: int = 0) -> bool:
+        """Would a write of so many bytes leave more free space than the reserve? Costs one system
+        call, and on a full disk a look at the free pages."""
         free_bytes, reserve_bytes = self._space()
-        return free_bytes > reserve_bytes
+        wanted = reserve_bytes + (WRITE_PART * size_bytes + WRITE_BYTES if size_bytes else 0)
+        return free_bytes > wanted or (bool(reserve_bytes) and self._reusable_bytes() > wanted)
 
     def takes(self, size_bytes: int) -> bool:
-        """Would a write of so many bytes fit, with the reserve? Costs one system call."""
-        return self._space()[0] > WRITE_PART * size_bytes + WRITE_BYTES
+        """Would a write of so many bytes fit, with the reserve? Costs what `has_room` does."""
+        free_bytes, reserve_bytes = self._space()
+        wanted = WRITE_PART * size_bytes + WRITE_BYTES
+        return free_bytes > wanted or (bool(reserve_bytes) and self._reusable_bytes() > wanted)
+
+    def _reusable_bytes(self) -> int:
+        """Room in the file's free pages, of those that can be counted on: a block wants pages that
+        lie together, and which pages are free has to be written down, too."""
+        with self.read() as txn:
+            size = (self._opened().info()["last_pgno"] + 1) * int(txn.stat()["psize"])
+            return (int(size) - used_bytes(txn)) // REUSED_PART
 
     @property
     def room_bytes(self) -> int:

@@ -158,13 +158,18 @@ class LmdbJournal:
         """Bytes of the groups kept, in whole pages; free pages of the file are not counted."""
         return self._env.size_bytes
 
-    def has_room(self) -> bool:
-        """Whether to take more: False while free space is below the reserve."""
-        return self._env.has_room()
+    def has_room(self, size_bytes: int = 0) -> bool:
+        """Whether to take so many bytes more: False where free space would be below the reserve."""
+        return self._env.has_room(size_bytes)
 
     def takes(self, size_bytes: int) -> bool:
         """Whether so many bytes more fit, if only into the reserve."""
         return self._env.takes(size_bytes)
+
+    @property
+    def room_bytes(self) -> int:
+        """Free space above the reserve."""
+        return self._env.room_bytes
 
     def is_strained(self) -> bool:
         """Whether what is kept beyond retention is more than the disk has room left.
@@ -267,15 +272,16 @@ class LmdbJournal:
             raise self._damaged("the group that follows is missing", after=seq - 1)
         return found
 
-    def trim(self, now_us: int, keep_from_seq: int) -> bool:
-        """Remove at most TRIM_GROUPS of the oldest groups that retention no longer wants.
+    def trim(self, now_us: int, keep_from_seq: int, beyond: bool = False) -> bool:
+        """Remove at most TRIM_GROUPS of the oldest groups that retention no longer wants, or, if
+        `beyond`, that it wants, too.
 
         A group goes when the journal is over `retention_bytes` or all of it is older than
         `retention_age_us` at `now_us`. Record `keep_from_seq` and later ones stay, and so does what
         an open `read` has yet to read. True when there may be more to remove: call again. For the
         writer thread.
         """
-        cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq))
+        cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq), beyond)
         with self._lock:
             # A reader may have opened meanwhile; it goes first.
             if not groups or cut_seq >= self._wanted_from(keep_from_seq):
@@ -287,7 +293,7 @@ class LmdbJournal:
     def _wanted_from(self, keep_from_seq: int) -> int:
         return min([keep_from_seq, *self._replays.copy().values()])
 
-    def _cut(self, now_us: int, keep_from_seq: int) -> tuple[int, int]:
+    def _cut(self, now_us: int, keep_from_seq: int, beyond: bool) -> tuple[int, int]:
         """The last record that can go now, and in how many groups."""
         cut_seq = groups = 0
         with self._env.read(views=True) as txn:
@@ -296,7 +302,7 @@ class LmdbJournal:
             if cursor.set_range(key_of(1)):
                 for block in cursor.iternext(keys=False):
                     header = read_header(block)
-                    unwanted = excess_bytes > 0 or self._too_old(header, now_us)
+                    unwanted = beyond or excess_bytes > 0 or self._too_old(header, now_us)
                     last = header.last_seq
                     if groups == TRIM_GROUPS or not unwanted or last >= keep_from_seq:
                         break

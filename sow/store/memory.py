@@ -45,12 +45,14 @@ SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 class Usage:
-    """What the records of several tables take together, kept current by them."""
+    """What the records of several tables take together, kept current by them; `named_bytes` is how
+    long their identities are, in characters: what it takes to say that all of them have gone."""
 
-    __slots__ = ("bytes",)
+    __slots__ = ("bytes", "named_bytes")
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.named_bytes = 0
 
 
 class Table:
@@ -167,8 +169,14 @@ class Table:
         self._usage.bytes += grown + RECORD_BYTES * len(new)
         if new:
             self._name(new)
+            self._count_names([self.identities[slot] or "" for slot in new], 1)
         self._stamp(slots, seqs, ts_us, expires_us)
         return slots, olds
+
+    def _count_names(self, identities: Iterable[str], times: int) -> None:
+        """Records have come or gone; what leaves a copy is not logged."""
+        if not self._by_arrival:
+            self._usage.named_bytes += times * sum(map(len, identities))
 
     def _birth(self, seq: int) -> int:
         if self._by_arrival:
@@ -259,6 +267,7 @@ class Table:
         shrunk = sum(map(len, olds))
         self.bytes -= shrunk
         self._usage.bytes -= shrunk + RECORD_BYTES * len(olds)
+        self._count_names(gone, -1)
         self._set_free(slots)
         return gone, slots, olds
 
@@ -384,6 +393,7 @@ class Table:
         grown = sum(map(len, part.bodies))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(part.bodies)
+        self._count_names(part.identities, 1)
 
     def _take_sow_keys(self, part: Slice, start: int, end: int) -> None:
         """Fill in the SowKeys: those that were stored, if they were made in this domain."""
@@ -400,6 +410,7 @@ class Table:
         shrunk = len(self.bodies[older] or b"")
         self.bytes -= shrunk
         self._usage.bytes -= shrunk + RECORD_BYTES
+        self._count_names([self.identities[other] or ""], -1)
         self.bodies[slot] = self.bodies[newer]
         for column in (self.seqs, self.ts_us, self.born, self.expires_us):
             if column is not None:
@@ -410,6 +421,7 @@ class Table:
     def forget(self) -> None:
         """The table goes with all its records: they are counted no more."""
         self._usage.bytes -= self.bytes + RECORD_BYTES * len(self.slots)
+        self._count_names(self.slots, -1)
         self._usage = Usage()
 
     def settle(self) -> None:

@@ -142,20 +142,27 @@ class Journal(Protocol):
         """Bytes kept."""
         ...
 
-    def has_room(self) -> bool:
-        """Whether the disk takes more without touching the reserve. Cheap enough to ask always."""
+    def has_room(self, size_bytes: int = 0) -> bool:
+        """Whether the disk takes `size_bytes` more, and something besides, without touching the
+        reserve. Cheap enough to ask always."""
         ...
 
     def takes(self, size_bytes: int) -> bool:
         """Whether `size_bytes` more fit, if only into the reserve. Cheap enough to ask always."""
         ...
 
+    @property
+    def room_bytes(self) -> int:
+        """How much the disk takes without touching the reserve."""
+        ...
+
     def is_strained(self) -> bool:
         """Whether more is kept beyond what retention wants than the disk has room left; cheap."""
         ...
 
-    def trim(self, now_us: int, keep_from_seq: int) -> bool:
-        """Drop a bounded part of what retention no longer wants; True when there may be more.
+    def trim(self, now_us: int, keep_from_seq: int, beyond: bool = False) -> bool:
+        """Drop a bounded part of what retention no longer wants, or of what it wants too, if
+        `beyond`; True when there may be more.
 
         `now_us` is what the age of entries is measured against. Record `keep_from_seq` and what
         follows is kept, and so is what an open `read` has yet to read.

@@ -4,6 +4,7 @@ They keep the promises of `sow.store.journal` and `sow.store.checkpoint` without
 chance. A crash is simulated by giving the same objects to a new engine; a full disk by a hook.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -48,13 +49,18 @@ class MemoryJournal:
         """Bytes of the bodies and identities kept."""
         return self._size_bytes
 
-    def has_room(self) -> bool:
+    def has_room(self, _size_bytes: int = 0) -> bool:
         """False while `full` is set."""
         return not self.full
 
     def takes(self, size_bytes: int) -> bool:
         """False while `full` is set, but for what fits into the reserve."""
         return not self.full or size_bytes <= self.reserve_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """As much as one likes, unless `full` is set."""
+        return 0 if self.full else sys.maxsize
 
     def is_strained(self) -> bool:
         """Whether the disk is full."""
@@ -101,19 +107,20 @@ class MemoryJournal:
         """The last state of each account; None where there never was one."""
         return None if self._accounts is None else list(self._accounts.values())
 
-    def trim(self, now_us: int, keep_from_seq: int) -> bool:
-        """Remove the oldest entries that retention no longer wants; never more to do after."""
-        while self._entries and self._unwanted(self._entries[0], now_us, keep_from_seq):
+    def trim(self, now_us: int, keep_from_seq: int, beyond: bool = False) -> bool:
+        """Remove the oldest entries that retention no longer wants, or wants too, if `beyond`;
+        never more to do after."""
+        while self._entries and self._unwanted(self._entries[0], now_us, keep_from_seq, beyond):
             oldest = self._entries.pop(0)
             self._base_seq += len(oldest)
             self._size_bytes -= _bytes(oldest)
         return False
 
-    def _unwanted(self, entry: LogEntry, now_us: int, keep_from_seq: int) -> bool:
+    def _unwanted(self, entry: LogEntry, now_us: int, keep_from_seq: int, beyond: bool) -> bool:
         age_us = self._retention_age_us
         too_old = age_us is not None and now_us - entry.ts_us > age_us
         too_many = self._size_bytes > self._retention_bytes
-        return entry.seq + len(entry) - 1 < keep_from_seq and (too_old or too_many)
+        return entry.seq + len(entry) - 1 < keep_from_seq and (beyond or too_old or too_many)
 
     def close(self) -> None:
         """Nothing to release."""

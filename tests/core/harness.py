@@ -66,7 +66,7 @@ class World:
         """What the disk has refused although there was room when it was taken."""
         self.engine = Engine(
             self.configuration,
-            lambda: not self.unstored and self.journal.has_room(),
+            lambda size_bytes: not self.unstored and self.journal.has_room(size_bytes),
             lambda size_bytes: not self.unstored and self.journal.takes(size_bytes),
         )
         numbers = itertools.count(1)

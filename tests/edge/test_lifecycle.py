@@ -216,7 +216,7 @@ def server(tmp_path):
 
 def fill_the_disk(server, full):
     journal = server.server.driver.journal
-    server.call(setattr, journal, "has_room", lambda: not full)
+    server.call(setattr, journal, "has_room", lambda _size_bytes=0: not full)
     server.call(setattr, journal, "takes", lambda size_bytes: not full or size_bytes < 100_000)
 
 
@@ -252,6 +252,49 @@ def test_on_a_full_disk_records_can_be_deleted_and_consumers_go_on(server):
         acks = ws.until(cid="c")
     assert [ack["status"] for ack in acks] == ["success", "success", "failure"]
     assert server.records("orders") == [{"id": 3}]
+
+
+class SmallDisk:
+    """A file system of 32 MB that holds one directory."""
+
+    f_frsize = 1
+    f_blocks = 32 * 1000**2
+
+    def __init__(self, directory):
+        self._directory = directory
+        self.least = self.f_blocks
+
+    @property
+    def f_bavail(self):
+        files = [path for path in self._directory.rglob("*") if path.is_file()]
+        # What is gone by the time it is asked takes no room.
+        taken = sum(path.stat().st_blocks * 512 for path in files if path.exists())
+        self.least = min(self.least, self.f_blocks - taken)
+        return max(0, self.f_blocks - taken)
+
+
+def test_deleting_alone_makes_room_on_a_disk_that_is_full(server, tmp_path):
+    disk, number = SmallDisk(tmp_path), 0
+    server.call(setattr, server.server.driver.journal._env, "_statvfs", lambda _path: disk)
+    for _ in range(2):
+        status = 200
+        while status == 200:
+            documents = [{"id": n, "d": "x" * 1000} for n in range(number, number + 1000)]
+            status, number = server.publish("orders", *documents).status, number + 1000
+        assert status == 507
+        assert disk.least > 500_000, "messages have taken what is kept for deletes"
+        deleted = server.request("DELETE", records("orders", filter="1=1"))
+        assert (deleted.status, server.records("orders")) == (200, [])
+        recovered_by(server)
+    assert disk.least > 0
+
+
+def recovered_by(server):
+    """Wait until the log has given way, which is looked after once a second."""
+    until = time.monotonic() + 30
+    while server.get("/readyz").status != 200:
+        assert time.monotonic() < until, "what was deleted has made no room"
+        time.sleep(0.05)
 
 
 def test_what_not_even_the_reserve_takes_is_refused(server):

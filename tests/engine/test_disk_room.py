@@ -16,7 +16,7 @@ class Disk:
         self.ledger = Ledger()
         self.room = DiskRoom(
             self.ledger,
-            lambda: not self.is_full,
+            lambda _size_bytes: not self.is_full,
             lambda size_bytes: size_bytes <= self.reserve_bytes,
         )
 

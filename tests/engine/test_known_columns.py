@@ -114,7 +114,7 @@ def test_what_is_not_retained_is_heard_all_the_same():
 
 def test_a_full_disk_keeps_nobody_from_asking_and_nothing_is_forgotten():
     room = [False]
-    engine = engine_of(PLAIN, has_room=lambda: room[0], takes=lambda _size_bytes: True)
+    engine = engine_of(PLAIN, has_room=lambda _size_bytes: room[0], takes=lambda _size_bytes: True)
     room[0] = True
     publish(engine, "plain", {"id": 1})
     room[0] = False

@@ -41,8 +41,9 @@ class Place:
             **more,
         )
 
-    def trim(self, _now_us, keep_from_seq):
+    def trim(self, _now_us, keep_from_seq, beyond):
         self.trimmed.append(keep_from_seq)
+        self.beyond = beyond
         return len(self.trimmed) % 2 == 1
 
     async def publish(self, first, count):
@@ -126,4 +127,35 @@ async def test_one_that_is_being_written_is_given_up_when_the_server_stops():
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert place.checkpoint.seq == 0, "the one before it stands"
+    await place.close()
+
+
+@stepped
+async def test_what_deletes_have_left_is_written_on_a_full_disk_and_the_log_gives_way():
+    place = Place()
+    await place.publish(0, 10)
+    place.world.journal.full, place.world.journal.reserve_bytes = True, 1_000
+    place.checkpointer.start()
+    await asyncio.sleep(1.5 * CHECK_S)
+    assert place.checkpoint.slices == [[10]]
+    assert (place.trimmed[-1], place.beyond) == (11, True)
+    await asyncio.sleep(3 * CHECK_S)
+    assert place.checkpoint.slices == [[10]], "nothing was done since"
+    assert place.beyond is False
+    await place.close()
+
+
+@stepped
+async def test_a_checkpoint_without_room_is_not_begun_and_an_operator_is_told_once(caplog):
+    place = Place()
+    await place.publish(0, 200)
+    place.world.journal.full = True
+    place.checkpointer.start()
+    await asyncio.sleep(2 * CHECK_S)
+    assert place.checkpoint.slices == [], "it would take the reserve"
+    place.world.engine.disk._has_room = lambda _size_bytes: True
+    with caplog.at_level(logging.ERROR, "sow"):
+        await asyncio.sleep(3 * CHECK_S)
+    assert caplog.text.count("has no room for one of orders") == 1
+    assert place.checkpoint.slices == []
     await place.close()

@@ -389,8 +389,8 @@ MUTATIONS = (
     Mutation(
         "a full disk takes messages",
         "sow/engine/disk_room.py",
-        "        if not self._has_room():\n",
-        "        if False:\n",
+        "        if not self._has_room(0):\n            raise",
+        "        if False:\n            raise",
     ),
     Mutation(
         "a sum of merged messages knows the newer one only",

@@ -81,6 +81,15 @@ def test_trimming_stops_at_the_bytes_to_keep(make):
     assert seqs(journal, journal.first_seq - 1) == list(range(journal.first_seq, 501))
 
 
+def test_trimming_may_go_beyond_retention(make):
+    journal = make()
+    fill(journal, 20)
+    while journal.trim(0, 101, beyond=True):
+        pass
+    assert journal.first_seq == 101
+    assert journal.room_bytes > 0
+
+
 def test_trimming_goes_by_age(make):
     journal = make(retention_age_us=50)
     fill(journal, 10)

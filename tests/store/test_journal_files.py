@@ -246,3 +246,17 @@ def test_a_journal_is_strained_when_it_keeps_more_than_there_is_room_left(tmp_pa
         assert not journal.is_strained()
     finally:
         journal.close()
+
+
+def test_free_pages_are_room_on_a_full_disk(tmp_path):
+    full = SimpleNamespace(f_bavail=0, f_blocks=10_000_000, f_frsize=1)
+    journal = LmdbJournal(tmp_path / "j", statvfs=lambda _path: full)
+    for first in range(1, 4001, 10):
+        journal.append(group(first, 10, 500))
+    assert (journal.has_room(), journal.takes(1)) == (False, False)
+    while journal.trim(0, 3991, beyond=True):
+        pass
+    assert journal.has_room()
+    assert journal.has_room(100_000)
+    assert not journal.has_room(10**6)
+    journal.close()

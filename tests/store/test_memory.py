@@ -59,6 +59,8 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
         size = sum(map(len, beside.model.values()))
         assert beside.table.bytes == size
         assert beside.usage.bytes == size + RECORD_BYTES * len(beside.model)
+        named = 0 if beside.table._by_arrival else sum(map(len, beside.model))
+        assert beside.usage.named_bytes == named
         assert len(beside.table) == len(beside.model)
 
 
@@ -128,7 +130,7 @@ def test_what_is_cut_in_slices_is_put_back_as_it_was(log, size):
     live = back.live().tolist()
     assert [back.identities[slot] for slot in live] == list(beside.model)
     assert [back.bodies[slot] for slot in live] == list(beside.model.values())
-    assert usage.bytes == beside.usage.bytes
+    assert (usage.bytes, usage.named_bytes) == (beside.usage.bytes, beside.usage.named_bytes)
 
 
 def test_sow_keys_that_were_stored_are_taken_if_they_were_made_alike():
@@ -234,3 +236,17 @@ def test_a_table_whose_sow_keys_are_identities_has_none_to_make_findable():
     table = Table(None)
     table.put(["a"], [b"{}"], [1], [1])
     assert table.unkeyed_count == 0
+
+
+def test_what_it_takes_to_name_all_records_is_counted_but_for_copies():
+    usage = Usage()
+    table = Table(sow_keys, "t", usage=usage)
+    table.put(["a", "bcd", "a"], [b"{}"] * 3, [1, 2, 3], [0] * 3)
+    assert usage.named_bytes == 4
+    table.drop(["a", "nobody"])
+    assert usage.named_bytes == 3
+    table.forget()
+    assert usage.named_bytes == 0
+    copy = Table(sow_keys, "t", by_arrival=True, usage=usage)
+    copy.put(["a"], [b"{}"], [1], [0])
+    assert usage.named_bytes == 0, "what leaves a copy is not logged"
