@@ -69,7 +69,7 @@ def order_option(command: Command) -> Command:
         "--order-by",
         metavar="O",
         callback=note_expression("order_by"),
-        help='Sort, such as "/px DESC, /id".',
+        help='Sort, such as "/px DESC, /id" or "/qty * /px".',
     )(command)
 
 

@@ -233,9 +233,9 @@ class Client:
         """The records that match, decoded, as they stood at one moment.
 
         `question` may have `filter` (docs/expressions.md), `keys` (SowKeys as decimal text),
-        `order_by` (``"/px DESC, /id"``; without it the order of first publication,
-        docs/semantics.md, Rule 9), `top_n` and `skip_n` (numbers of records), `select` (paths, as a
-        list or as comma text).
+        `order_by` (``"/px DESC, /id"``, ``"/qty * /px"``; without it the order of first
+        publication, docs/semantics.md, Rule 9), `top_n` and `skip_n` (numbers of records), `select`
+        (paths, as a list or as comma text).
         Raises BadFilter with the position for what does not compile, UnknownTopic, ClientError.
         """
         async with self.rows(topic, **question) as rows:

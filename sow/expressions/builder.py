@@ -47,7 +47,16 @@ class Construction(NamedTuple):
     hints: frozenset[str]
 
 
-class Builder(Transformer[Token, Node | Construction]):
+class Term(NamedTuple):
+    """What a term of an order says: a value, whether the largest come first, and whether it ranks
+    as text."""
+
+    value: Node
+    descending: bool
+    text: bool
+
+
+class Builder(Transformer[Token, Node | Construction | Term]):
     """Makes nodes, one method for each alternative of the grammar."""
 
     def either(self, operands: list[Node]) -> Node:
@@ -171,6 +180,17 @@ class Builder(Transformer[Token, Node | Construction]):
         assert isinstance(name, Token)
         given = [argument for argument in arguments if isinstance(argument, Node)]
         return called(str(name), given, _start(name))
+
+    # Orders: `/px * /qty DESC, /id TEXT`.
+
+    def order(self, terms: list[Term]) -> tuple[Term, ...]:
+        """A whole order."""
+        return tuple(terms)
+
+    def term(self, parts: tuple[Node, Token | None, Token | None]) -> Term:
+        """One value to sort by."""
+        value, direction, text = parts
+        return Term(value, direction is not None and direction.upper() == "DESC", text is not None)
 
     # Field constructions: `value AS /path HINT ...`.
 

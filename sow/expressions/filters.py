@@ -171,17 +171,29 @@ def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
     return function
 
 
+def compile_column(node: Node) -> Callable[[Sequence[Sequence[Value]], int], list[Value]]:
+    """What gives the values of `node` for so many records, given a column for each of
+    `paths_in(node)`."""
+    source = SourceText(paths_in(node))
+    function: Callable[..., list[Value]] = _of_each(source, source.value(node))
+    return function
+
+
 def _compile_matches(expression: Node, source: SourceText) -> Matches:
-    condition = source.condition(expression, True)
+    function: Matches = _of_each(source, source.condition(expression, True))
+    return function
+
+
+def _of_each(source: SourceText, text: str) -> Any:
+    """A function of (columns, count) that gives what `text` says of each record."""
     match source.count:
         case 0:
-            result = f"[{condition}] * count"
+            result = f"[{text}] * count"
         case 1:
-            result = f"[{condition} for v0 in columns[0]]"
+            result = f"[{text} for v0 in columns[0]]"
         case _:
-            result = f"[{condition} for {source.variables} in zip(*columns)]"
-    function: Matches = _run(source, f"def result(columns, count):\n    return {result}\n")
-    return function
+            result = f"[{text} for {source.variables} in zip(*columns)]"
+    return _run(source, f"def result(columns, count):\n    return {result}\n")
 
 
 def _compile_truth(expression: Node, source: SourceText) -> Truth:

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from sow.errors import BadFilter, TooLarge
-from sow.expressions.builder import Builder, Construction
+from sow.expressions.builder import Builder, Construction, Term
 from sow.expressions.nodes import Identifier, Node, as_condition, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
@@ -27,7 +27,9 @@ below what Python's stack takes."""
 FIELD_BYTES_MAX = 4096
 """Of a field construction. One is written by an operator, and runs for every message."""
 FIELD_DEPTH_MAX = 100
-"""Levels of a field construction."""
+"""Levels of a field construction, and of an order."""
+ORDER_BYTES_MAX = 8 * 1024
+"""Of an order: 32 terms of some length."""
 STATES = ("CURRENT", "PREVIOUS")
 """States of a record that a field can be made of: the message that has come, and what there was
 before it."""
@@ -66,6 +68,15 @@ def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
     construction = cast(Construction, _read(text, "field", limits))
     limits.check(construction.value, states)
     return construction
+
+
+def parse_order(text: str) -> tuple[Term, ...]:
+    """The terms of the order that `text` states; raises what `parse` does."""
+    limits = _Limits("order_by", ORDER_BYTES_MAX, FIELD_DEPTH_MAX)
+    terms = cast(tuple[Term, ...], _read(text, "order", limits))
+    for term in terms:
+        limits.check(term.value)
+    return terms
 
 
 def _read(text: str, start: str, limits: "_Limits") -> object:
@@ -154,7 +165,7 @@ def _accepted(error: UnexpectedInput) -> frozenset[str]:
 @cache
 def _parser() -> Lark:
     grammar = files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
-    starts = ["start", "field"]
+    starts = ["start", "field", "order"]
     return Lark(
         grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=Builder()
     )

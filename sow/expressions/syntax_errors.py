@@ -74,6 +74,8 @@ _HUMAN = {
     "_AS": "AS",
     "_HINT": "HINT",
     "HINT": "OPTIONAL or SET_CURRENT",
+    "DIRECTION": "ASC or DESC",
+    "TEXT": "TEXT",
     "_NAN": "NAN",
     "_BETWEEN": "BETWEEN",
     "_IN": "IN",

@@ -20,6 +20,7 @@ from sow.indexes.notes import CHUNK_ROWS, Deferred
 from sow.indexes.sort_keys import SortKeys
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.truths import Truths
+from sow.indexes.wanted import WantedColumn
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
 from sow.steps import Steps
@@ -33,6 +34,7 @@ __all__ = [
     "MemoColumn",
     "SortedNumbers",
     "Truths",
+    "WantedColumn",
 ]
 
 MEMO_COLUMNS_MAX = 64
@@ -285,7 +287,12 @@ class Indexes:
 
     def sort_keys(self, term: OrderTerm) -> SortKeys:
         """What to sort by for a term, whatever the values are, for a query that holds it."""
-        return SortKeys(term, self._decoder((term.path,)), self.table.bodies)
+        return SortKeys(term, self._decoder(term.paths), self.table.bodies)
+
+    def wanted(self, term: OrderTerm, as_keys: bool = False) -> WantedColumn:
+        """What a term calculates, or what to sort by for it, for a query that holds it and says of
+        which records."""
+        return WantedColumn(term, self._decoder(term.paths), self.table.bodies, as_keys)
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match, by their bodies; a filter may read thousands of fields, so

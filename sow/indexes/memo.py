@@ -11,6 +11,7 @@ judged by their bodies. `sow.indexes.masks` runs tests; this module only keeps t
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,8 +191,7 @@ class MemoColumn:
             self.whole[where] = True
             return
         if types == {str} and "" not in values:
-            self.kinds[where] = TEXT
-            self.codes[where] = [self._code(value) for value in values]  # type: ignore[arg-type]
+            self._store_texts(where, values)
             return
         kinds = np.array([_kind(value) for value in values], np.uint8)
         self.kinds[where] = kinds
@@ -200,6 +200,11 @@ class MemoColumn:
         self.whole[where[numbers]] = [not isinstance(values[at], float) for at in numbers]
         texts = np.flatnonzero(kinds == TEXT)
         self.codes[where[texts]] = [self._code(values[at]) for at in texts]  # type: ignore[arg-type]
+
+    def _store_texts(self, where: NDArray[np.int64], values: Sequence[Any]) -> None:
+        """Texts, or what stands in their place."""
+        self.kinds[where] = TEXT
+        self.codes[where] = [self._code(value) for value in values]
 
     def _code(self, text: str) -> int:
         code = self._code_of.get(text)

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import OrderTerm
-from sow.indexes.memo import TEXT, Bodies, MemoColumn
+from sow.indexes.memo import Bodies, MemoColumn
 from sow.messages.base import Column, Decoder
+from sow.paths import Path
 
 
 class SortKeys(MemoColumn):
     """The sort keys of `term` by slot, in the place of texts; `decoder` reads its path alone."""
 
     def __init__(self, term: OrderTerm, decoder: Decoder, bodies: Bodies) -> None:
-        super().__init__(term.path, decoder, bodies)
+        super().__init__(term.path or Path(()), decoder, bodies)
         self._key = term.key
 
     def _store(self, where: NDArray[np.int64], values: Column) -> None:
-        self.kinds[where] = TEXT
-        self.codes[where] = [self._code(self._key(value)) for value in values]  # type: ignore[arg-type]
+        self._store_texts(where, list(map(self._key, values)))

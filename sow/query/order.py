@@ -47,11 +47,10 @@ def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots,
     columns = _columns(ready, query.order_by, found)
     if columns:
         pairs = zip(columns, query.order_by, strict=True)
-        used = [
-            f"memo({column.path})" if _can_rank(column, term) else SCAN for column, term in pairs
-        ]
+        used = [_used(column, term) for column, term in pairs]
         names = ", ".join(dict.fromkeys(used))
-        found = _by_rankings(ready, _rankings(ready, columns, query.order_by), found, query.end)
+        rankings = _rankings(ready, columns, query.order_by, found)
+        found = _by_rankings(ready, rankings, found, query.end)
     else:
         names = SCAN
         found = _by_values(indexes, query.order_by, indexes.table.ordered(found))
@@ -82,6 +81,8 @@ def _all(ready: Readiness, query: Query) -> Slots:
     table, term = ready.indexes.table, query.order_by[0]
     if len(table) <= FEW_ROWS:
         return table.live()
+    if term.path is None:
+        return table.live()
     column = ready.columns([term.path])[term.path]
     if query.end and len(table) >= ways.SORTED_ROWS_MIN and _has_ends(column, term):
         foremost = ready.in_order(column).first(query.end, term.descending)
@@ -99,10 +100,14 @@ def _has_ends(column: MemoColumn, term: OrderTerm) -> bool:
 def _columns(ready: Readiness, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
     """The columns to sort by, or none if it costs less to read so few bodies."""
     paths, has_memo = [term.path for term in terms], ready.indexes.has_memo
-    if len(found) > FEW_ROWS or all(has_memo(path, len(found)) for path in paths):
-        columns = ready.columns(paths)
-        return [columns[path] for path in paths]
+    if len(found) > FEW_ROWS or all(path and has_memo(path, len(found)) for path in paths):
+        return ready.sorted_by(terms, found)
     return []
+
+
+def _used(column: MemoColumn, term: OrderTerm) -> str:
+    """What has served a term."""
+    return SCAN if term.path is None or not _can_rank(column, term) else f"memo({term.path})"
 
 
 def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
@@ -132,12 +137,12 @@ def _bound(ranks: Ranks, count: int) -> float:
 
 
 def _rankings(
-    ready: Readiness, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm]
+    ready: Readiness, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm], found: Slots
 ) -> list[Ranking]:
-    """How to rank records by each term; raises Unready."""
+    """How to rank what was found by each term; raises Unready."""
     pairs = list(zip(columns, terms, strict=True))
     mixed = [term for column, term in pairs if not _can_rank(column, term)]
-    by_keys = dict(zip(mixed, ready.sort_keys(mixed), strict=True))
+    by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
     columns = [by_keys.get(term, column) for column, term in pairs]
     ready.need(*[column.text_order for column in columns])
     return [_ranking(*pair) for pair in zip(columns, terms, strict=True)]
@@ -166,14 +171,15 @@ def _ranking(column: MemoColumn, term: OrderTerm) -> Ranking:
 
 def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Slots:
     """The same by the values in the bodies, whatever they are."""
-    columns = indexes.columns(tuple(dict.fromkeys(term.path for term in terms)), found)
-    paths = list(dict.fromkeys(term.path for term in terms))
+    paths = tuple(dict.fromkeys(path for term in terms for path in term.paths))
+    columns = dict(zip(paths, indexes.columns(paths, found), strict=True))
     order = list(range(len(found)))
     for term in reversed(terms):
-        keys = [term.key(value) for value in columns[paths.index(term.path)]]
+        values = term.calculate([columns[path] for path in term.paths], len(found))
+        keys = list(map(term.key, values))
         order.sort(key=keys.__getitem__, reverse=term.descending)
     return found[np.array(order, np.int64)]
 
 
 def _text(terms: Sequence[OrderTerm]) -> str:
-    return ", ".join([f"{term.path}{' DESC' * term.descending}" for term in terms])
+    return ", ".join([f"{term.value}{' DESC' * term.descending}" for term in terms])

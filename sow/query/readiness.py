@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import Filter, Node, OrderTerm
-from sow.indexes import Deferred, Indexes, MemoColumn, SortedNumbers, Truths
+from sow.indexes import (
+    Deferred,
+    Indexes,
+    MemoColumn,
+    SortedNumbers,
+    Truths,
+    WantedColumn,
+)
 from sow.indexes.masks import Columns, Masks, ReadyTests, cost_of_masks
 from sow.indexes.verdicts import Judge, Verdicts
 from sow.paths import Path
@@ -51,6 +58,7 @@ class Readiness:
         """Everything needed so far, and how many notes of it the answering step takes."""
         self._truths: Truths | None = None
         self._sort_keys: dict[OrderTerm, MemoColumn] = {}
+        self._calculated: dict[tuple[OrderTerm, bool], WantedColumn] = {}
         self._arrangement: Arrangement | None = None
         self._verdicts: dict[tuple[MemoColumn, object], Verdicts] = {}
         self._by_columns: dict[Node, Truths] = {}
@@ -67,13 +75,38 @@ class Readiness:
         self.need(*columns.values())
         return columns
 
-    def sort_keys(self, terms: Sequence[OrderTerm]) -> list[MemoColumn]:
-        """What to sort by for each term, whatever the values are, up to date; raises Unready."""
+    def sort_keys(self, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
+        """What to sort by for each term, whatever the values of what was found are, up to date;
+        raises Unready."""
         for term in terms:
-            if term not in self._sort_keys:
+            if term.path is not None and term not in self._sort_keys:
                 self._sort_keys[term] = self.indexes.sort_keys(term)
-        columns = [self._sort_keys[term] for term in terms]
-        self.need(*columns)
+        plain = {term: self._sort_keys[term] for term in terms if term.path is not None}
+        self.need(*plain.values())
+        calculated = self._wanted(terms, found, as_keys=True)
+        return [calculated[term] if term.path is None else plain[term] for term in terms]
+
+    def sorted_by(self, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
+        """The columns of the terms of an order, up to date for what was found; raises Unready."""
+        plain = self.columns([term.path for term in terms if term.path is not None])
+        calculated = self._wanted(terms, found)
+        return [calculated[term] if term.path is None else plain[term.path] for term in terms]
+
+    def _wanted(
+        self, terms: Sequence[OrderTerm], found: Slots, as_keys: bool = False
+    ) -> dict[OrderTerm, WantedColumn]:
+        """Of those terms that are calculated, the columns."""
+        columns: dict[OrderTerm, WantedColumn] = {}
+        for term in terms:
+            if term.path is None:
+                column = self._calculated.get((term, as_keys))
+                if column is None:
+                    column = self.indexes.wanted(term, as_keys)
+                    self._calculated[term, as_keys] = column
+                column.want(found)
+                columns[term] = column
+        # What the answering step may take is for all of them together.
+        self.need(*columns.values(), notes=NOTES_FEW // (len(columns) or 1))
         return columns
 
     def judged(self, column: MemoColumn, test: tuple[Node, bool], judge: Judge, cost: int) -> Mask:
@@ -142,11 +175,12 @@ class Readiness:
         self.need(self._arrangement)
         return self._arrangement.of(found, rankings)
 
-    def need(self, *wanted: Deferred) -> None:
-        """Have these up to date; raises Unready if that takes too long for one step."""
+    def need(self, *wanted: Deferred, notes: int | None = None) -> None:
+        """Have these up to date; raises Unready if that takes too long for one step, more than so
+        many notes of each."""
         for index in wanted:
             if index not in self._patience:
-                self._patience[index] = NOTES_FEW
+                self._patience[index] = max(1, NOTES_FEW if notes is None else notes)
                 self.indexes.hold(index)
         lacking = [index for index in wanted if index.dirty_count > self._patience[index]]
         if lacking:

@@ -43,6 +43,15 @@ def test_records_are_filtered_ordered_and_paged(sow, orders):
     assert found == [{"id": 7}, {"id": 6}]
 
 
+def test_records_are_ordered_by_what_is_calculated(sow, orders):
+    orders(*({"id": number, "n": number * 7 % 5} for number in range(5)))
+    asked = ("--order-by", "/n * -1", "--format", "ndjson")
+    assert [row["id"] for row in rows(sow.ok("query", "orders", *asked))] == [2, 4, 1, 3, 0]
+    result = sow("query", "orders", "--order-by", "/n * -1, NOPE(/n)")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[2].index("^") == result.stderr.splitlines()[1].index("NOPE")
+
+
 def test_explain_names_the_terms(sow, orders):
     orders({"id": 1})
     explained = json.loads(sow.ok("query", "orders", "--filter", "/id = 1", "--explain", "--json"))

@@ -75,7 +75,7 @@ def test_a_body_with_line_breaks_is_published_whole(using, server):
 def test_a_query_is_answered_decoded(using):
     async def work(client):
         await client.publish("orders", [{"id": 1, "px": 3}, {"id": 2, "px": 1}])
-        return await client.query("orders", filter="/px > 0", order_by="/px", top_n=1)
+        return await client.query("orders", filter="/px > 0", order_by="/px * 2", top_n=1)
 
     answer = using(work)
     assert (answer.records, answer.matches) == ([{"id": 2, "px": 1}], 2)

@@ -101,6 +101,8 @@ def test_a_query_is_as_of_its_bookmark(orders):
         ({"filter": "/price > 15"}, [2, 3]),
         ({"order_by": "/price DESC"}, [2, 3, 1]),
         ({"order_by": "/symbol,/price DESC"}, [3, 1, 2]),
+        ({"order_by": "/price * -1"}, [2, 3, 1]),
+        ({"order_by": "/symbol = 'A' DESC, /id * -1"}, [3, 1, 2]),
         ({"top_n": 2}, [1, 2]),
         ({"skip_n": 1}, [2, 3]),
         ({"top_n": 1, "skip_n": 1, "order_by": "/price"}, [3]),

@@ -10,6 +10,9 @@ from tests.expressions.refusals import REFUSED
 CASES = pytest.mark.parametrize(("text", "position"), REFUSED.values(), ids=REFUSED)
 LISTS = [
     ({"order_by": "/px,  id"}, 6),
+    ({"order_by": "/px DESC, /a * NOPE(/b)"}, 15),
+    ({"order_by": "/px, -/a SIDEWAYS"}, 9),
+    ({"order_by": ", ".join(["-/a"] * 9)}, 40),
     ({"select": "/id, px"}, 5),
     ({"select": "[-/, +id]"}, 5),
     ({"select": "/id,/legs[0]"}, 4),

@@ -143,6 +143,12 @@ def test_a_sow_query_takes_filter_order_and_page(server, ws):
     assert [body["id"] for body in bodies(ws.until(c="group_end"), "sow")] == [5, 1]
 
 
+def test_a_snapshot_is_ordered_by_what_is_calculated(server, ws):
+    server.publish("orders", *({"id": n, "symbol": "x" * (n * 3 % 5)} for n in range(1, 5)))
+    ws.send({"c": "sow_and_subscribe", "t": "orders", "order_by": "LENGTH(/symbol) DESC"})
+    assert [body["id"] for body in bodies(ws.until(c="group_end"), "sow")] == [3, 1, 4, 2]
+
+
 def test_a_subscription_gets_what_comes_and_nothing_else(server, ws):
     server.publish("orders", {"id": 1})
     name = ws.ask({"c": "subscribe", "t": "orders", "filter": "/id > 1"})[-1]["s"]

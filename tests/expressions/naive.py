@@ -186,6 +186,7 @@ def holds(operator: str, a: object, b: object) -> bool | None:
     return order in signs[operator]
 
 
-def rank(value: object) -> tuple[int, float]:
+def rank(value: object) -> tuple[int, int | float]:
+    # Not as doubles: whole numbers compare exactly.
     number = as_number(value)
-    return (1, 0.0) if number is None else (0, float(number))
+    return (1, 0) if number is None else (0, number)

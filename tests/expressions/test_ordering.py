@@ -1,10 +1,12 @@
 import pytest
 
-from sow.errors import BadFilter
-from sow.expressions import OrderTerm, parse_order_by, sort_key
+from sow.errors import BadFilter, NotAvailable, TooLarge
+from sow.expressions import OrderTerm, parse, parse_order_by, sort_key
+from sow.expressions.nodes import Arithmetic, Identifier
+from sow.expressions.ordering import CALCULATED_MAX, TERMS_MAX
 from sow.paths import Path
 
-PX, ID = Path(("px",)), Path(("id",))
+PX, ID = Identifier(Path(("px",))), Identifier(Path(("id",)))
 
 
 @pytest.mark.parametrize(
@@ -14,23 +16,92 @@ PX, ID = Path(("px",)), Path(("id",))
         ("/px DESC,/id", (OrderTerm(PX, descending=True), OrderTerm(ID))),
         (" /px  asc , /id desc text ", (OrderTerm(PX), OrderTerm(ID, True, True))),
         ("/id TEXT", (OrderTerm(ID, text=True),)),
-        ("[/a, b] DESC,/px", (OrderTerm(Path(("a, b",)), True), OrderTerm(PX))),
-        ("/a[0]", (OrderTerm(Path(("a",), 0)),)),
-        ("$.order.px DESC", (OrderTerm(Path(("order", "px")), True),)),
+        ("[/a, b] DESC,/px", (OrderTerm(Identifier(Path(("a, b",))), True), OrderTerm(PX))),
+        ("/a[0]", (OrderTerm(Identifier(Path(("a",), 0))),)),
+        ("$.order.px DESC", (OrderTerm(Identifier(Path(("order", "px"))), True),)),
+        ("/px * /id DESC,(/id)", (OrderTerm(Arithmetic("*", PX, ID), True), OrderTerm(ID))),
+        ("/px > 1 AND /id = 2 DESC", (OrderTerm(parse("/px > 1 AND /id = 2"), True),)),
+        ("/desc desc", (OrderTerm(Identifier(Path(("desc",))), True),)),
     ],
 )
-def test_an_order_is_a_list_of_paths_with_directions(text, terms):
+def test_an_order_is_a_list_of_values_with_directions(text, terms):
     assert parse_order_by(text) == terms
 
 
 @pytest.mark.parametrize(
     ("text", "position"),
-    [("", 0), ("px", 0), ("/px DOWN", 0), ("/px,", 4), ("/px,id", 4), ("/px TEXT DESC", 0)],
+    [
+        ("", 0),
+        ("px", 0),
+        ("/px DOWN", 4),
+        ("/px,", 4),
+        ("/px,id", 4),
+        ("/px TEXT DESC", 9),
+        ("/px DESC ASC", 9),
+        ("/px + DESC", 6),
+        ("/px /qty", 5),
+        ("/id, NOPE(/px)", 5),
+        ("/id, /px OF PREVIOUS", 9),
+        ("/id, LENGTH(/a, /b)", 5),
+        ("/px, 'id'", 5),
+        ("1", 0),
+        ("TRUE_VALUE() DESC", 0),
+    ],
 )
 def test_a_bad_order_is_refused_with_its_position(text, position):
-    with pytest.raises(BadFilter) as error:
+    with pytest.raises(BadFilter, match="order_by: ") as error:
         parse_order_by(text)
     assert (error.value.reason, error.value.position) == ("bad orderby", position)
+    assert error.value.expected
+
+
+def test_what_may_follow_a_value_is_said():
+    with pytest.raises(BadFilter) as error:
+        parse_order_by("/px DOWN")
+    assert "ASC or DESC, TEXT, AND, OR, ',' or the end of the order_by" in error.value.expected
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        (", ".join(["/a"] * (TERMS_MAX + 1)), 4 * TERMS_MAX),
+        (", ".join(["/a+1"] * (CALCULATED_MAX + 1)), 6 * CALCULATED_MAX),
+        ("/id, " + "(" * 200 + "/a", 105),
+        ("/id, " + "- " * 101 + "/a", 205),
+        ("/" + "a" * 9000, 8192),
+        (", ".join([f"/b IN ({', '.join(['5'] * 248)})"] * 5), 4 * (8 + 3 * 248)),
+        (f"/id, /x IN ({', '.join([f'/f{at:03}' for at in range(257)])})", 12 + 7 * 255),
+    ],
+)
+def test_an_order_is_bounded(text, position):
+    with pytest.raises(TooLarge) as error:
+        parse_order_by(text)
+    assert (error.value.position, bool(error.value.expected)) == (position, True)
+
+
+def test_calls_with_patterns_are_bounded_over_all_terms():
+    call = "REGEXP_REPLACE(/a, 'x', 'y')"
+    term = f"CONCAT({call}, {call}, {call})"
+    with pytest.raises(TooLarge, match="8 calls of functions"):
+        parse_order_by(f"{term}, {term}, {term}")
+
+
+def test_what_is_not_built_is_refused_by_name():
+    with pytest.raises(NotAvailable):
+        parse_order_by("[orders]./a")
+
+
+def test_a_term_is_calculated_of_its_fields():
+    plain, calculated, constant = parse_order_by("/px DESC, /px * /id, 1 + 1")
+    assert (plain.path, plain.paths) == (PX.path, (PX.path,))
+    assert plain.calculate([[3, None]], 2) == [3, None]
+    assert (calculated.path, calculated.paths) == (None, (PX.path, ID.path))
+    assert calculated.calculate([[3, None], [2, 1]], 2) == [6, None]
+    assert constant.calculate([], 3) == [2, 2, 2]
+
+
+def test_an_order_is_read_once():
+    assert parse_order_by("/px, /id") is parse_order_by("/px, /id")
 
 
 def test_nulls_come_first_then_nan_then_numbers_then_strings():

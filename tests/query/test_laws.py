@@ -69,10 +69,23 @@ FILTERS = st.recursive(
     ),
     max_leaves=5,
 )
+CALCULATED = st.one_of(
+    st.tuples(FIELDS, st.sampled_from([" + ", " * ", " / ", " % "]), st.one_of(FIELDS, LITERALS)),
+    st.tuples(FIELDS, OPERATORS.map(lambda symbol: f" {symbol} "), LITERALS),
+    st.tuples(
+        st.sampled_from(["LENGTH(", "ABS(", "ARRAY_COUNT(", "CONCAT(/b, ", "COALESCE(/b, "]),
+        FIELDS,
+        st.just(")"),
+    ),
+    st.tuples(FIELDS, st.sampled_from([" IS NULL", " IS NAN", " LIKE '5'", " IN (5, 'a')"])),
+    st.tuples(st.just("IF(/a = 5, /b, "), FIELDS, st.just(")")),
+).map("".join)
 ORDERS = st.one_of(
     st.none(),
     st.lists(
-        st.tuples(FIELDS, st.sampled_from(["", " DESC", " TEXT", " DESC TEXT"])).map("".join),
+        st.tuples(
+            st.one_of(FIELDS, CALCULATED), st.sampled_from(["", " DESC", " TEXT", " DESC TEXT"])
+        ).map("".join),
         min_size=1,
         max_size=2,
     ).map(", ".join),

@@ -56,6 +56,60 @@ def test_large_integers_keep_their_order() -> None:
     assert topic_of(2**53 + 1, 2**53, 2**53 + 2).found(None, "/v") == [1, 0, 2]
 
 
+def test_what_is_calculated_can_be_sorted_by() -> None:
+    topic = Topic()
+    topic.put(*({"id": at, "a": a, "b": b} for at, (a, b) in enumerate([(1, 9), (2, 3), (4, 2)])))
+    assert topic.found(None, "/a * /b DESC") == [0, 2, 1]
+    assert topic.found(None, "/a % 2, /b") == [2, 1, 0]
+    assert topic.found(None, "/a > 1 DESC, /id DESC") == [2, 1, 0]
+    assert topic.found("/b < 5", "/a * -1", top_n=1) == [2]
+
+
+def test_what_comes_to_nothing_stands_first_then_what_is_no_number() -> None:
+    topic = topic_of("x", 2.0, 0.0, None, 1.0)
+    assert topic.found(None, "0 / (/v * 1.0)") == [0, 3, 2, 1, 4]
+    assert topic.found(None, "0 / (/v * 1.0) DESC") == [1, 4, 2, 0, 3]
+
+
+def test_numbers_and_texts_that_are_calculated_rank_like_any_others() -> None:
+    topic = topic_of("b", 2, None, "10", 1.5, "", True)
+    assert topic.found(None, "COALESCE(/v, /v)") == topic.found(None, "/v")
+    assert topic.found(None, "IF(/v = 2, 'z', /v)") == [2, 5, 6, 4, 3, 0, 1]
+
+
+@pytest.mark.parametrize("direction", ["", " DESC"])
+@pytest.mark.parametrize("end", range(0, 32, 5))
+def test_the_first_few_of_what_is_calculated(direction: str, end: int) -> None:
+    topic = topic_of(*[None if at % 5 == 0 else at * 7 % 11 for at in range(30)])
+    everything = topic.found(None, f"/v * 2{direction}, /v")
+    assert everything == topic.found(None, f"/v{direction}")
+    found = topic.found("/v IS NOT NULL", f"/v * 2{direction}", top_n=end)
+    assert found == topic.found("/v IS NOT NULL", f"/v{direction}", top_n=end)
+
+
+def test_it_is_told_what_has_served_a_term(monkeypatch) -> None:
+    monkeypatch.setattr(order, "FEW_ROWS", 0)
+    (step,) = topic_of(1, 2).ask(None, "/v, /v * 2 DESC").steps[1:]
+    assert (step.expression, step.index) == ("ORDER BY /v, (/v * 2) DESC", "memo(/v), scan")
+
+
+def test_an_order_of_calculated_terms_leaves_no_column_behind() -> None:
+    topic = topic_of(*range(300))
+    topic.found(None, "/v * 2 DESC")
+    assert topic.indexes.memos == ()
+    assert not topic.indexes._held
+
+
+def test_of_few_found_among_many_only_these_are_calculated(monkeypatch) -> None:
+    monkeypatch.setattr(readiness, "NOTES_FEW", 0)
+    monkeypatch.setattr("sow.indexes.STEP_NOTES_MAX", 1)
+    topic = topic_of(*range(400))
+    topic.found("/v < 20")
+    topic.indexes.refresh()
+    assert topic.found("/v < 20", "/v * -1") == list(range(19, -1, -1))
+    assert len(list(answering(topic.indexes, query("/v < 20", "/v * -1")))) < 100
+
+
 def test_a_second_field_decides_between_equals() -> None:
     topic = Topic()
     topic.put(

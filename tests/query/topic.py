@@ -4,14 +4,15 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from sow.expressions import compile_filter, parse_order_by
+from sow.expressions import Node, compile_filter, parse_order_by, paths_in
 from sow.indexes import Indexes
 from sow.keys import identities, sow_keys
 from sow.messages import message_type
-from sow.paths import Path, parse_path
+from sow.paths import Path, Value, parse_path
 from sow.query import Query, QueryAnswer, answering
 from sow.steps import at_once
 from sow.store.memory import Table
+from tests.expressions.naive import value_of
 
 JSON = message_type("json")
 decoder = cache(JSON.decoder)
@@ -78,10 +79,16 @@ def naive(table: Table, asked: Query) -> tuple[list[int], int]:
         slots = [slot for slot in slots if _is_true(table, slot, asked)]
     for term in reversed(asked.order_by):
         slots.sort(
-            key=lambda slot: term.key(_values(table, slot, [term.path])[0]),
+            key=lambda slot: term.key(_calculated(table, slot, term.value)),
             reverse=term.descending,
         )
     return slots[asked.skip_n : asked.end], len(slots)
+
+
+def _calculated(table: Table, slot: int, node: Node) -> Value:
+    """By the naive evaluator, which shares nothing with what the product compiles."""
+    wanted = paths_in(node)
+    return value_of(node, dict(zip(wanted, _values(table, slot, wanted), strict=True)))
 
 
 def _is_true(table: Table, slot: int, asked: Query) -> bool:

@@ -1,0 +1,87 @@
+"""Wanted columns: what is calculated of records, for those that one query asks about.
+
+An order by ``/qty * /px`` needs a value of each record that the query has found, and of no other.
+So such a column reads the records that are wanted, as truths do (`sow.indexes.truths`), and is else
+what a memo column is: numbers and texts, or sort keys, which are put in order like any other. It
+belongs to its query, which has it told what changes; a record that changes is read anew when it is
+wanted again.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.expressions import OrderTerm, walk
+from sow.indexes.memo import Bodies, MemoColumn
+from sow.indexes.notes import CHUNK_ROWS
+from sow.messages.base import Column, Decoder
+from sow.paths import Path
+
+Slots = NDArray[np.int64]
+NODES_OF_A_NOTE = 4
+"""Parts of an expression that take as long as reading a field of a message."""
+
+
+class CalculatingDecoder:
+    """Reads of messages what a term calculates, as if that were a field of theirs."""
+
+    def __init__(self, term: OrderTerm, decoder: Decoder) -> None:
+        self._term = term
+        self._decoder = decoder
+
+    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
+        """The one column of calculated values."""
+        return [self._term.calculate(self._decoder.columns(bodies), len(bodies))]
+
+    def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
+        """Check bodies, too."""
+        stored, columns = self._decoder.read(bodies)
+        return stored, [self._term.calculate(columns, len(stored))]
+
+
+class WantedColumn(MemoColumn):
+    """The values of `term` by slot, or with `as_keys` their sort keys; `decoder` reads its
+    paths."""
+
+    def __init__(
+        self, term: OrderTerm, decoder: Decoder, bodies: Bodies, as_keys: bool = False
+    ) -> None:
+        super().__init__(term.path or Path(()), CalculatingDecoder(term, decoder), bodies)
+        self._key = term.key if as_keys else None
+        self._cost = 1 + sum(1 for _ in walk(term.value)) // NODES_OF_A_NOTE
+        self._known = np.zeros(0, np.bool_)
+        self._wanted: Slots = np.zeros(0, np.int64)
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        self._known[[slot for slot in slots if slot < len(self._known)]] = False
+
+    def want(self, slots: Slots) -> None:
+        """The next question, after `refresh`, will be of these records."""
+        self._reserve(len(self._bodies))
+        more = len(self.kinds) - len(self._known)
+        if more > 0:
+            self._known = np.concatenate([self._known, np.zeros(more, np.bool_)])
+        self._wanted = slots[~self._known[slots]]
+
+    @property
+    def dirty_count(self) -> int:
+        """How much there is to read of wanted records, in notes."""
+        return len(self._wanted) * self._cost
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Read wanted records: all, or as many as cost what `limit` notes do."""
+        count = len(self._wanted) if limit is None else max(1, limit // self._cost)
+        slots, self._wanted = self._wanted[:count], self._wanted[count:]
+        for start in range(0, len(slots), CHUNK_ROWS):
+            chunk = slots[start : start + CHUNK_ROWS]
+            self._read(chunk.tolist())
+            self._known[chunk] = True
+        return len(slots) * self._cost
+
+    def _store(self, where: Slots, values: Column) -> None:
+        if self._key is None:
+            super()._store(where, values)
+        else:
+            self._store_texts(where, list(map(self._key, values)))
