@@ -5,6 +5,7 @@ file, so that a server made for a file is made once; of the folders in `ONE_PROC
 folder. Longest first, so that no core is left with a long group when the others have nothing left.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,6 +21,12 @@ ONE_PROCESS = ("spark", "browser", "cluster", "crash/spark")
 
 LONGEST = ("spark", "crash", "storm", "simulation", "fuzz")
 """What takes longest, in this order; the rest follows as it is collected."""
+
+# Tests start some hundred processes, and each core reads all test files. Where the environment
+# asks Python to write no bytecode down, as in many containers, every one of them would compile
+# everything again: half of what it costs to begin.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("sow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
