@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,11 +21,16 @@ CONFIG = """<SOWConfig><Name>test</Name><SOW><Topic><Name>${TOPIC}</Name>
 STOP_S_MAX = 5
 
 
+def command_in(directory):
+    """The command that serves a configuration with one topic, and data beside it."""
+    (directory / "config.xml").write_text(CONFIG)
+    base = [sys.executable, "-m", "sow.cli", "serve", str(directory / "config.xml")]
+    return [*base, "--set", "TOPIC=orders", "--port", "0"]
+
+
 @pytest.fixture
 def command(tmp_path):
-    (tmp_path / "config.xml").write_text(CONFIG)
-    base = [sys.executable, "-m", "sow.cli", "serve", str(tmp_path / "config.xml")]
-    return [*base, "--set", "TOPIC=orders", "--port", "0"]
+    return command_in(tmp_path)
 
 
 @contextmanager
@@ -213,14 +219,22 @@ main()
 """`sow serve` that stops after so many steps of its start, until a file is there."""
 
 
-@pytest.fixture
-def held_start(command, tmp_path):
-    """Starts on a directory with two records, one of them only in the log; held after a step."""
-    with started(command) as (process, line):
+@pytest.fixture(scope="module")
+def two_records(tmp_path_factory):
+    """The data of a server that has stored two records, for tests to copy."""
+    directory = tmp_path_factory.mktemp("two")
+    with started(command_in(directory)) as (process, line):
         publish = [sys.executable, "-m", "sow.cli", "publish", "orders", "--url", line.split()[3]]
         subprocess.run(publish, input='{"id":1}\n{"id":2}', text=True, check=True)
         process.terminate()
         assert process.wait(timeout=STOP_S_MAX) == 0
+    return directory / "data"
+
+
+@pytest.fixture
+def held_start(command, two_records, tmp_path):
+    """Starts on a directory with two records, one of them only in the log; held after a step."""
+    shutil.copytree(two_records, tmp_path / "data")
     gate = tmp_path / "gate"
 
     @contextmanager
@@ -258,7 +272,8 @@ def test_while_records_are_put_back_it_says_so_and_requests_wait(held_start):
         assert process.wait(STOP_S_MAX) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+# That SIGINT is the same as SIGTERM is seen above.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("step", [0, 2])
 def test_a_start_can_be_ended_at_any_step_and_loses_nothing(held_start, command, number, step):
     with held_start(step) as (process, _):
