@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from sow.delivery.feeds import Feed
 from sow.delivery.term_index import Found, TermIndex
+from sow.expressions import access_of
 from sow.topic.batch import Batch
 
 
@@ -28,16 +29,16 @@ class FeedIndex:
         """
         if feed.condition is None or (feed.told is not None and not feed.topic.retains):
             return False
-        return self._terms.add(feed, feed.condition.conjuncts)
+        return self._terms.add(feed, access_of(feed.condition))
 
     def remove(self, feed: Feed) -> None:
         """Take a filed feed out."""
         assert feed.condition is not None
-        self._terms.remove(feed, feed.condition.conjuncts)
+        self._terms.remove(feed, access_of(feed.condition))
 
     def check(self, filed: Iterable[Feed]) -> None:
         """Assert that exactly these feeds are found, each by all terms that it needs."""
-        self._terms.check({feed: feed.condition.conjuncts for feed in filed if feed.condition})
+        self._terms.check({feed: access_of(feed.condition) for feed in filed if feed.condition})
 
     def candidates(self, batch: Batch) -> Found[Feed]:
         """Feeds that may care, with the places of the records that made them candidates."""

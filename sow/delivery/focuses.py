@@ -10,6 +10,7 @@ asked which records of the batch it has, which takes a few microseconds for a hu
 from collections.abc import Iterator
 
 from sow.delivery.term_index import Found, TermIndex
+from sow.expressions import access_of
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.focus import CopyFocus
@@ -60,7 +61,7 @@ class Focuses:
             del self._filed[focus]
             assert self._index is not None
             assert focus.condition is not None
-            self._index.remove(focus, focus.condition.conjuncts)
+            self._index.remove(focus, access_of(focus.condition))
         else:
             self._asked = tuple(one for one in self._asked if one is not focus)
 
@@ -69,7 +70,7 @@ class Focuses:
         index = self._index = self._index or TermIndex()
         filed = self._filed = self._filed or {}
         for focus in self._asked:
-            if focus.condition is not None and index.add(focus, focus.condition.conjuncts):
+            if focus.condition is not None and index.add(focus, access_of(focus.condition)):
                 filed[focus] = None
         self._asked = tuple(focus for focus in self._asked if focus not in filed)
 
@@ -107,8 +108,8 @@ class Focuses:
             assert focus.copies, "a filter is judged for nobody"
             assert all(_text_of(copy) == _text_of(focus) for copy in focus.copies)
         if self._index is not None:
-            conjuncts = {one: one.condition.conjuncts for one in self._filed or () if one.condition}
-            self._index.check(conjuncts)
+            filed = {one: access_of(one.condition) for one in self._filed or () if one.condition}
+            self._index.check(filed)
 
 
 def _text_of(judging: CopyFocus | ConflatedCopy) -> str | None:

@@ -12,12 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sow.delivery.term_places import TermPlaces, keys_of, kind_of
-from sow.expressions import Access, Node, find_access
+from sow.expressions import Access
 from sow.messages.base import Column
 from sow.paths import Path
 
-Terms = Sequence[Node]
-"""Conditions of which all must be true."""
 Kind = tuple[Path, type[TermPlaces[Any]]]
 """A field, and how it is looked at."""
 ColumnOf = Callable[[Path], Column]
@@ -51,9 +49,8 @@ class TermIndex(Generic[Sought]):
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
-    def add(self, feed: Sought, terms: Terms) -> bool:
-        """File a feed; False when none of the terms is one to find it by."""
-        access = find_access(terms)
+    def add(self, feed: Sought, access: Access | None) -> bool:
+        """File a feed; False when there is nothing to find it by."""
         if access is None:
             return False
         self._paths = None
@@ -65,19 +62,18 @@ class TermIndex(Generic[Sought]):
             if place is None:
                 place = Place()
                 places.hold(key, place)
-            place.add(feed, access.rest)
+            place.add(feed, access)
             self._wants_old[kind] += feed.wants_old
         return True
 
-    def remove(self, feed: Sought, terms: Terms) -> None:
-        """Take out a feed that was filed by these terms."""
-        access = find_access(terms)
+    def remove(self, feed: Sought, access: Access | None) -> None:
+        """Take out a feed that was filed by this."""
         assert access is not None
         self._paths = None
         for kind, key in _places_of(access):
             places = self._kinds[kind]
             place = places.held[key]
-            place.remove(feed, access.rest)
+            place.remove(feed, access)
             self._wants_old[kind] -= feed.wants_old
             if not place:
                 places.release(key)
@@ -115,15 +111,14 @@ class TermIndex(Generic[Sought]):
                 assert place.index is not None
                 place.index.find(column_of, numbers, found, old=old)
 
-    def check(self, filed: Mapping[Sought, Terms]) -> None:
+    def check(self, filed: Mapping[Sought, Access | None]) -> None:
         """Assert that exactly these feeds stand here, each in all places of its terms."""
-        expected: dict[tuple[Kind, Hashable], dict[Sought, Terms]] = {}
+        expected: dict[tuple[Kind, Hashable], dict[Sought, Access]] = {}
         wants_old: Counter[Kind] = Counter()
-        for feed, terms in filed.items():
-            access = find_access(terms)
+        for feed, access in filed.items():
             assert access is not None
             for kind, key in _places_of(access):
-                expected.setdefault((kind, key), {})[feed] = access.rest
+                expected.setdefault((kind, key), {})[feed] = access
                 wants_old[kind] += feed.wants_old
         there = {(kind, key) for kind, places in self._kinds.items() for key in places.held}
         assert there == expected.keys(), "a feed is filed under other terms than it has"
@@ -138,32 +133,34 @@ class Place(Generic[Sought]):
     """Feeds that are filed in one place; `index` has those that are told apart by more terms."""
 
     def __init__(self) -> None:
-        self.feeds: dict[Sought, Terms] = {}
+        self.feeds: dict[Sought, Access] = {}
         self.index: TermIndex[Sought] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.feeds or self.index)
 
-    def add(self, feed: Sought, rest: Terms) -> None:
-        """File a feed by what is left of its terms."""
-        if self.index is not None and self.index.add(feed, rest):
+    def add(self, feed: Sought, access: Access) -> None:
+        """File a feed that this has led to, by what is left of its terms."""
+        if self.index is not None and self.index.add(feed, access.further):
             return
-        self.feeds[feed] = rest
+        self.feeds[feed] = access
         if self.index is None and len(self.feeds) == CROWD_MIN:
             index: TermIndex[Sought] = TermIndex()
             self.index = index
-            self.feeds = {one: its for one, its in self.feeds.items() if not index.add(one, its)}
+            self.feeds = {
+                one: its for one, its in self.feeds.items() if not index.add(one, its.further)
+            }
 
-    def remove(self, feed: Sought, rest: Terms) -> None:
+    def remove(self, feed: Sought, access: Access) -> None:
         """Undo `add`."""
         if self.feeds.pop(feed, None) is None:
             assert self.index is not None
-            self.index.remove(feed, rest)
+            self.index.remove(feed, access.further)
 
-    def check(self, filed: Mapping[Sought, Terms]) -> None:
+    def check(self, filed: Mapping[Sought, Access]) -> None:
         """Assert that exactly these feeds stand here."""
         assert self.feeds.keys() <= filed.keys(), "a feed stands where it does not belong"
-        apart = {feed: rest for feed, rest in filed.items() if feed not in self.feeds}
+        apart = {one: its.further for one, its in filed.items() if one not in self.feeds}
         assert self.index is not None or not apart, "a feed is not where it belongs"
         if self.index is not None:
             self.index.check(apart)

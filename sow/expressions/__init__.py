@@ -11,6 +11,7 @@ from sow.expressions.access import (
     PatternTerm,
     RangeTerm,
     ValueTerm,
+    access_of,
     find_access,
 )
 from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
@@ -77,6 +78,7 @@ __all__ = [
     "RangeTerm",
     "TextCache",
     "ValueTerm",
+    "access_of",
     "as_number",
     "as_text",
     "compare",

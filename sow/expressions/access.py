@@ -10,10 +10,13 @@ from its lowest to its highest element.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from sow.expressions.compare import MIRRORED
-from sow.expressions.filters import LiteralValue, pinned
+from sow.expressions.filters import Filter, LiteralValue, pinned
 from sow.expressions.nodes import (
     And,
     Between,
@@ -61,12 +64,29 @@ range with one bound, ten times as much. How much it is nobody knows before reco
 _ABOVE, _BELOW = (">", ">="), ("<", "<=")
 
 
-class Access(NamedTuple):
+@dataclass(frozen=True)
+class Access:
     """How a filter is found: every record that matches makes one of `terms` true, and all of
     `rest`, what is left of the conditions."""
 
     terms: Sequence[AccessTerm]
     rest: Sequence[Node]
+
+    @cached_property
+    def further(self) -> "Access | None":
+        """How it is told apart from others that are found by the same terms, if it can be."""
+        return find_access(self.rest)
+
+
+_ACCESSES: WeakKeyDictionary[Filter, Access | None] = WeakKeyDictionary()
+"""What was found of filters. One that follows a pattern is filed for each of its topics."""
+
+
+def access_of(condition: Filter) -> Access | None:
+    """The most selective way to find the records that match a filter, found once, if there is."""
+    if condition not in _ACCESSES:
+        _ACCESSES[condition] = find_access(condition.conjuncts)
+    return _ACCESSES[condition]
 
 
 def find_access(conditions: Iterable[Node]) -> Access | None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sow.delivery import intervals, term_index, term_places
 from sow.delivery.term_index import TermIndex
-from sow.expressions import compile_filter, compile_term, pattern_sets
+from sow.expressions import access_of, compile_filter, compile_term, pattern_sets
 from tests.expressions.strategies import PATHS, expressions, values
 
 ODD = [10**400, -(10**400), "1e3", 1000, "1e999", "NaN", "inf", " 5", "+5", "٣", "\ud800"]
@@ -33,7 +33,7 @@ class Follower:
 
     def __init__(self, expression, wants_old=False):
         self.condition = compile_term(expression)
-        self.terms = self.condition.conjuncts
+        self.terms = access_of(self.condition)
         self.wants_old = wants_old
 
     def wants(self, row):

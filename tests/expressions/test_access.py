@@ -3,7 +3,14 @@
 import pytest
 from hypothesis import given
 
-from sow.expressions import PatternTerm, RangeTerm, ValueTerm, compile_filter, find_access
+from sow.expressions import (
+    PatternTerm,
+    RangeTerm,
+    ValueTerm,
+    access_of,
+    compile_filter,
+    find_access,
+)
 from sow.expressions.access import Access
 from sow.paths import Path
 from tests.expressions.strategies import expressions
@@ -70,3 +77,14 @@ def test_what_nests_as_deep_as_it_may_can_be_found():
 @given(expressions)
 def test_it_is_the_same_every_time(expression):
     assert find_access((expression,)) == find_access((expression,))
+
+
+def test_what_finds_a_filter_is_found_once_however_many_topics_it_is_filed_for(monkeypatch):
+    condition = compile_filter("/a = 1 AND /b > 2")
+    found = access_of(condition)
+    monkeypatch.setattr("sow.expressions.access.find_access", lambda _conditions: 1 / 0)
+    assert access_of(condition) is found
+    monkeypatch.undo()
+    assert found.further == find_access(found.rest)
+    assert found.further is found.further
+    assert access_of(compile_filter("/a IS NULL")) is None
