@@ -34,6 +34,7 @@ class MadeFields:
     def __init__(self, message_type: MessageType, fields: Fields) -> None:
         self._type = message_type
         self._fields = fields
+        self._of_previous = fields.of_previous
 
     def body(
         self,
@@ -50,7 +51,8 @@ class MadeFields:
         a result that does not fit what is `declared`; if `fitted`, it is NULL instead.
         """
         document = self._document(body)
-        before = None if previous is None else self._document(previous)
+        asks = nulls is not None or self._of_previous
+        before = None if previous is None or not asks else self._document(previous)
         holds = None if declared is None else partial(self._holds, declared, fitted)
         made = self._fields.apply(document, before, holds)
         try:

@@ -8,6 +8,7 @@ import pytest
 from sow.errors import BadFilter, NotAvailable, TooLarge
 from sow.expressions import compile_fields
 from sow.expressions.parser import FIELD_DEPTH_MAX
+from sow.paths import parse_path, value_at
 
 RECORD = {"qty": 4, "list": [2, 5, 7], "px": 2.5, "text": "12", "word": "abc", "a": {"b": 1}}
 
@@ -150,6 +151,28 @@ def test_states_that_a_field_does_not_have_are_refused_where_they_stand(states, 
     with pytest.raises(BadFilter, match="has no place in this field") as refused:
         compile_fields([text], states)
     assert (refused.value.position, bool(refused.value.expected)) == (position, True)
+
+
+VALUES = [1, 2.5, "x", "", True, None, [], [1, "a"], [None], [[1], 2], {"b": 1}, {"b": [1, 2]},
+          [{"b": 3}, {"b": {"c": 4}}]]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("path", ["/a", "/a[0]", "/a/b", "/a/b[1]", "/none"])
+def test_fields_are_read_as_paths_are_everywhere(value, path):
+    document = {"a": value}
+    made = compile_fields([f"{path} AS /now", f"{path} OF PREVIOUS AS /then"])
+    found = made.apply({"c": 1, **document}, document)
+    there = value_at(document, parse_path(path))
+    assert (found["now"], found["then"]) == (there, there)
+
+
+def test_what_is_made_is_no_part_of_what_came():
+    document = {"a": {"b": 1}, "l": [1]}
+    fields = ["1 AS /x", "2 AS /a/c HINT SET_CURRENT", "3 AS /y", "/n AS /l HINT OPTIONAL"]
+    made = compile_fields(fields).apply(document)
+    assert made == {"a": {"b": 1, "c": 2}, "x": 1, "y": 3}
+    assert document == {"a": {"b": 1}, "l": [1]}
 
 
 def test_a_result_that_cannot_be_held_is_null():

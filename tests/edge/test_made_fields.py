@@ -1,0 +1,62 @@
+"""A topic's Preprocessing and Enrichment at every door: what is made is what is found and told."""
+
+import json
+
+import pytest
+
+from tests.edge.arrow import staged
+from tests.edge.serving import Running, configuration
+
+TOPIC = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
+<Preprocessing><Field>CONCAT(/desk, '-', /n) AS /id HINT OPTIONAL</Field>
+<Field>/desk + 0 AS /desk HINT OPTIONAL</Field></Preprocessing>
+<Enrichment><Field>COALESCE(/count OF PREVIOUS, 0) + 1 AS /count</Field></Enrichment></Topic>
+<ConflatedTopic><Name>copy</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
+SENT = {"desk": "7", "n": 1}
+MADE = {"desk": 7, "n": 1, "id": "7-1", "count": 1}
+
+
+@pytest.fixture
+def orders(tmp_path):
+    server = Running(configuration(TOPIC), tmp_path)
+    yield server
+    server.close()
+    assert server.errors == []
+
+
+def test_it_is_made_whichever_way_it_comes(orders):
+    orders.publish("orders", SENT)
+    with orders.socket() as socket:
+        for command in ("publish", "delta_publish"):
+            socket.ask({"c": command, "t": "orders", "d": SENT, "a": "processed"})
+    assert orders.records("orders") == [{**MADE, "count": 3}]
+    assert staged(orders, "orders", [SENT]).status == 200
+
+
+def test_it_is_told_and_kept_as_it_was_made(orders):
+    with orders.socket() as socket:
+        socket.ask({"c": "subscribe", "t": "orders"})
+        orders.publish("orders", SENT, SENT)
+        lines = socket.settled()
+    assert [line["d"]["count"] for line in lines] == [1, 2]
+    rows = orders.get("/v1/log?topics=orders").body.splitlines()
+    assert [json.loads(row)["d"] for row in rows] == [MADE, {**MADE, "count": 2}]
+
+
+def test_a_delete_makes_the_keys_of_its_messages_as_a_publish_does(orders):
+    orders.publish("orders", SENT, {**SENT, "n": 2})
+    body = json.dumps([SENT]).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = orders.request("DELETE", "/v1/topics/orders/records", data=body, headers=headers)
+    assert answer.json == {"deleted": 1}
+    with orders.socket() as socket:
+        delete = {"c": "sow_delete", "t": "orders", "d": {**SENT, "n": 2}, "a": "processed"}
+        assert socket.ask(delete)[-1]["status"] == "success"
+    assert orders.records("orders") == []
+
+
+def test_the_configuration_is_shown_with_them(orders):
+    (topic, _) = orders.get("/v1/config").json["topics"]
+    assert topic["enrichment"] == ["COALESCE(/count OF PREVIOUS, 0) + 1 AS /count"]
+    assert len(topic["preprocessing"]) == 2
