@@ -41,7 +41,7 @@ class Filters:
     def compiled(self, text: str) -> Filter | ClientError:
         """The filter that `text` says, made now, or the error that `get` would raise.
 
-        May run in a thread: a long one takes up to seconds.
+        May run in a thread: a long one takes up to 50 milliseconds.
         """
         limits = self._limits()
         try:

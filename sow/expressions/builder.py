@@ -6,7 +6,9 @@ sign becomes one literal, and a value that stands where a condition should, such
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 from lark import Token, Transformer
@@ -36,6 +38,12 @@ from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
 _JSON_STEP = re.compile(r"""\.([\w@-]+)|\['([^']*)'\]|\["([^"]*)"\]""")
 _INDEX = re.compile(r"\[([0-9]+)\]\Z")
+_LITERAL = re.compile(
+    r"""(?P<raw>r(?:'[^']*'|"[^"]*"))|(?P<null>null)"""
+    r"""|(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>(?:[-+]\s*)?[0-9.][0-9.e]*(?:(?<=e)[-+][0-9]+)?)""",
+    re.I | re.S,
+)
+"""A literal of a list that the grammar has found to hold nothing else."""
 _CONTROL = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"f": b"\f", b"r": b"\r"}
 
 
@@ -84,16 +92,16 @@ class Builder(Transformer[Token, Node | Construction | Term]):
         at = operand.position
         return _unless(negation, Between(operand, low, high, position=at))
 
-    def member(self, parts: tuple[Node, Token | None, *tuple[Node, ...]]) -> Node:
+    def member(self, parts: "tuple[Node, Token | None, *tuple[Node | Token, ...]]") -> Node:
         """`a [NOT] IN (b, c)`."""
         operand, negation, *members = parts
-        return _unless(negation, In(operand, tuple(members), position=operand.position))
+        return _unless(negation, In(operand, _members(members), position=operand.position))
 
-    def begins(self, parts: tuple[Node, Token | None, *tuple[Node, ...]]) -> Node:
+    def begins(self, parts: "tuple[Node, Token | None, *tuple[Node | Token, ...]]") -> Node:
         """`a [NOT] BEGINS WITH ('b', 'c')`."""
         return _affix(parts, at_end=False)
 
-    def ends(self, parts: tuple[Node, Token | None, *tuple[Node, ...]]) -> Node:
+    def ends(self, parts: "tuple[Node, Token | None, *tuple[Node | Token, ...]]") -> Node:
         """`a [NOT] ENDS WITH ('b', 'c')`."""
         return _affix(parts, at_end=True)
 
@@ -153,7 +161,7 @@ class Builder(Transformer[Token, Node | Construction | Term]):
 
     def string(self, parts: tuple[Token]) -> Node:
         """`'text'` or the same in double quotes."""
-        return Literal(_unescaped(parts[0]), position=_start(parts[0]))
+        return Literal(_unescaped(parts[0], _start(parts[0])), position=_start(parts[0]))
 
     def raw(self, parts: tuple[Token]) -> Node:
         """`r'text'`, in which a backslash is a backslash."""
@@ -217,9 +225,33 @@ def _conditions(nodes: list[Node]) -> tuple[Node, ...]:
     return tuple([as_condition(node) for node in nodes])
 
 
-def _affix(parts: tuple[Node, Token | None, *tuple[Node, ...]], *, at_end: bool) -> Node:
+def _affix(parts: tuple[Node, Token | None, *tuple[Node | Token, ...]], *, at_end: bool) -> Node:
     operand, negation, *members = parts
-    return _unless(negation, Affix(operand, tuple(members), at_end, position=operand.position))
+    affix = Affix(operand, _members(members), at_end, position=operand.position)
+    return _unless(negation, affix)
+
+
+def _members(parts: Sequence[Node | Token]) -> tuple[Node, ...]:
+    """What a list holds: its nodes, or those of the one word that it is if all are literals."""
+    if isinstance(parts[0], Token):
+        return tuple(map(_literal, _LITERAL.finditer(parts[0]), repeat(_start(parts[0]))))
+    return tuple([part for part in parts if isinstance(part, Node)])
+
+
+def _literal(found: re.Match[str], start: int) -> Literal:
+    """A literal of a list that begins at `start`."""
+    text, position = found[0], start + found.start()
+    match found.lastgroup:
+        case "string":
+            return Literal(_unescaped(text, position), position=position)
+        case "raw":
+            return Literal(text[2:-1], position=position)
+        case "null":
+            return Literal(None, position=position)
+    factor = -1 if text[0] == "-" else 1
+    number = as_number(text.lstrip("+- \t\r\n\f\v"))
+    assert number is not None
+    return Literal(number * factor, position=position)
 
 
 def _json_path(token: Token) -> Path:
@@ -258,14 +290,16 @@ def _start(token: Token) -> int:
     return token.start_pos or 0
 
 
-def _unescaped(token: Token) -> str:
+def _unescaped(token: str, position: int) -> str:
     """The text of a quoted string. Escapes name bytes, so ``\\xc3\\xa9`` is one letter."""
+    if token.isascii() and "\\" not in token:
+        return token[1:-1]
     try:
         return _ESCAPE.sub(_escaped_bytes, token[1:-1].encode()).decode()
     except UnicodeError:
         raise BadFilter(
             f"the string {clipped(token)} is not UTF-8 text; write \\xHH for the bytes of UTF-8",
-            position=_start(token),
+            position=position,
             expected="UTF-8 text",
         ) from None
 

@@ -215,12 +215,13 @@ class SourceText:
     def _write_values(self, root: Node, as_value: bool = False) -> None:
         """Write what stands for a value in `root`, the innermost first: so whoever needs one finds
         it written, and nothing here recurs with the depth of the expression."""
-        nodes = list(walk(root))
+        # Literals are read nowhere and written when they are wanted: a list may hold thousands.
+        nodes = [node for node in walk(root) if not isinstance(node, Literal)]
         outcomes = _outcomes_among(nodes, as_value)
         for node in reversed(nodes):
             if id(node) not in self._reads:
                 self._reads[id(node)] = self._read_by(node)
-                below = [self._heights[id(part)] for part in node.children]
+                below = [self._heights.get(id(part), 0) for part in node.children]
                 self._heights[id(node)] = 1 + max(below, default=-1)
                 if isinstance(node, Arithmetic):
                     self._write(node, self._arithmetic(node))
@@ -236,7 +237,8 @@ class SourceText:
             return {self._variable(node): None}
         found: dict[str, None] = {}
         for part in node.children:
-            found.update(self._reads[id(part)])
+            if not isinstance(part, Literal):
+                found.update(self._reads[id(part)])
         return found
 
     def _value(self, node: Node) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, cast
 
-from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, UnexpectedInput, UnexpectedToken
 
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Builder, Construction, Term
@@ -20,7 +20,7 @@ from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
 """Of a filter, unless Limits/FilterSize says otherwise: thousands of keys in an IN. Reading and
-compiling takes some 5 ms a KiB (docs/limits.md)."""
+compiling such a list takes some 0.5 ms a KiB, other filters are bounded by TERMS_MAX."""
 EXPRESSION_DEPTH_MAX = 200
 """Levels of a filter, unless Limits/FilterDepth says otherwise. More than any program writes, and
 below what Python's stack takes."""
@@ -33,6 +33,10 @@ ORDER_BYTES_MAX = 8 * 1024
 STATES = ("CURRENT", "PREVIOUS")
 """States of a record that a field can be made of: the message that has come, and what there was
 before it."""
+TERMS_MAX = 2000
+"""Of an expression: names, literals, operators, parentheses and commas, a list of literals being
+one. Reading and compiling takes 10 to 20 us a term, and nobody is to wait for 50 ms. That is some
+500 comparisons joined by OR."""
 FIELDS_MAX = 256
 """Distinct fields of an expression: each is read of every message, at the cost of whoever
 publishes."""
@@ -46,14 +50,20 @@ _STRING_OR_PARENTHESIS = re.compile(
 )
 
 
-def parse(text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = EXPRESSION_DEPTH_MAX) -> Node:
+def parse(
+    text: str,
+    *,
+    bytes_max: int = BYTES_MAX,
+    depth_max: int = EXPRESSION_DEPTH_MAX,
+    terms_max: int = TERMS_MAX,
+) -> Node:
     """The condition that `text` states.
 
     Raises BadFilter with the character position of the mistake, NotAvailable for what is not
     built yet, TooLarge for more than `bytes_max` bytes, `depth_max` levels of nesting (250 are
-    the most that can be allowed) or FIELDS_MAX fields.
+    the most that can be allowed), `terms_max` terms or FIELDS_MAX fields.
     """
-    limits = _Limits("filter", bytes_max, min(depth_max, _DEPTH_CEILING))
+    limits = _Limits("filter", bytes_max, min(depth_max, _DEPTH_CEILING), terms_max)
     node = as_condition(cast(Node, _read(text, "start", limits)))
     limits.check(node)
     return node
@@ -81,10 +91,15 @@ def parse_order(text: str) -> tuple[Term, ...]:
 
 def _read(text: str, start: str, limits: "_Limits") -> object:
     limits.check_text(text)
+    parsing = _parser().parse_interactive(text, start=start)
     try:
-        return cast(object, _parser().parse(text, start=start))
+        for terms, token in enumerate(parsing.iter_parse()):
+            if terms == limits.terms_max:
+                raise limits.too_many_terms(token.start_pos or 0)
+        return cast(object, parsing.feed_eof())  # type: ignore[no-untyped-call]
     except UnexpectedInput as error:
-        raise syntax_error(text, position_of(error, text), _accepted(error), limits.what) from None
+        accepted = frozenset(parsing.accepts())  # type: ignore[no-untyped-call]
+        raise syntax_error(text, position_of(error, text), accepted, limits.what) from None
 
 
 class _Limits(NamedTuple):
@@ -93,6 +108,7 @@ class _Limits(NamedTuple):
     what: str
     bytes_max: int
     depth_max: int
+    terms_max: int = TERMS_MAX
 
     def check_text(self, text: str) -> None:
         """Refuse what need not be read to be too large."""
@@ -115,6 +131,16 @@ class _Limits(NamedTuple):
         if (deepest := below(node, self.depth_max)) is not None:
             raise self._too_deep(deepest.position)
         _check_fields(node, self.what, states)
+
+    def too_many_terms(self, position: int) -> TooLarge:
+        """The refusal of the term at `position` and all behind it."""
+        return TooLarge(
+            f"the {self.what} has more than {self.terms_max} terms (names, literals, operators, "
+            "parentheses and commas, a list of literals being one); write x IN ('a', 'b') in place "
+            "of x = 'a' OR x = 'b', or several filters",
+            position=position,
+            expected=f"at most {self.terms_max} terms",
+        )
 
     def _too_deep(self, position: int) -> TooLarge:
         return TooLarge(
@@ -154,12 +180,6 @@ def position_of(error: UnexpectedInput, text: str) -> int:
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         return len(text)
     return error.pos_in_stream or 0
-
-
-def _accepted(error: UnexpectedInput) -> frozenset[str]:
-    if isinstance(error, UnexpectedToken | UnexpectedCharacters):
-        return frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
-    return frozenset()
 
 
 @cache

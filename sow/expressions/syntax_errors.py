@@ -129,6 +129,8 @@ def _hint(text: str, position: int, value_wanted: bool) -> str:
 def in_words(accepted: Set[str], kind: str = "filter") -> str:
     """What the terminals mean to a reader: "a path, a literal or '('", "AND or OR"."""
     left = set(accepted)
+    if "LITERALS" in left:
+        left.add("LPAR")
     if "PATH" in left:
         left = left - _STARTS_OF_A_VALUE | {"PATH"}
     if "COMPARISON" in left:

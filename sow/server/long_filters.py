@@ -1,7 +1,8 @@
 """Long filters: compiled in a thread before somebody asks for them, so that nobody else waits.
 
-Compiling takes some 5 ms a KiB. What was compiled, or the mistake that was found, is kept by the
-engine's filters, where whoever asks next finds it at hand. Nothing here raises for a bad filter.
+Compiling may take tens of milliseconds. What was compiled, or the mistake that was found, is kept
+by the engine's filters, where whoever asks next finds it at hand. Nothing here raises for a bad
+filter.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from sow.engine.filters import Filters
 
 LONG_FILTER_CHARS = 4 * 1024
-"""A filter so long is compiled beside the loop: it may take a quarter of a second."""
+"""A filter so long is compiled beside the loop: it may take 50 milliseconds."""
 
 
 def long_among(filters: Filters, texts: Iterable[str | None]) -> list[str]:

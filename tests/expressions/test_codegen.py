@@ -38,10 +38,10 @@ def test_deep_conditions_are_compiled(levels):
 
 
 def test_a_wide_condition_is_compiled():
-    compiled = compile_filter(" OR ".join(f"/f{i % 200} = {i}" for i in range(2000)))
+    compiled = compile_filter(" OR ".join(f"/f{i % 200} = {i}" for i in range(400)))
     values = [None] * 200
     assert compiled.truth(values) is None
-    values[199] = 1999
+    values[199] = 399
     assert compiled.truth(values) is True
 
 
@@ -114,7 +114,7 @@ def nested(groups):
 
 
 def source_length(text):
-    node = parse(text)
+    node = parse(text, terms_max=100_000)
     paths = paths_in(node)
     source = SourceText(paths, tests=1000)
     return len(source.condition(node, True)) + sum(map(len, source.functions))
@@ -142,14 +142,14 @@ def compared(groups):
 
 
 @pytest.mark.parametrize(
-    "text", [nested(23), compared(45), " OR ".join(f"/f{at % 200} = 1" for at in range(4500))]
+    "text", [nested(2), compared(2), " OR ".join(f"/f{at % 200} = 1" for at in range(500))]
 )
-def test_a_filter_of_64_kib_is_compiled_in_bounded_memory(text):
+def test_one_of_the_largest_filters_is_compiled_in_bounded_memory(text):
     tracemalloc.start()
     compile_filter(text)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 100 * 1024**2
+    assert peak < 10 * 1024**2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import And, Compare, Identifier, In, IsNull, Like, Literal, Not, Or, parse
-from sow.expressions.parser import FIELDS_MAX
+from sow.expressions.parser import FIELDS_MAX, TERMS_MAX
 from sow.paths import Path
 
 A = Identifier(Path(("a",)))
@@ -137,3 +137,72 @@ def test_a_filter_names_so_many_different_fields_at_most():
     with pytest.raises(TooLarge, match="different fields") as error:
         parse(f"{names} OR /g = 1 OR /h = 1")
     assert error.value.position == len(names) + 4
+
+
+def test_a_filter_has_so_many_terms_at_most() -> None:
+    tests = TERMS_MAX // 4
+    many = " OR ".join(["/a = 1"] * tests)
+    assert parse(many)
+    with pytest.raises(TooLarge, match=f"more than {TERMS_MAX} terms") as error:
+        parse(f"{many} OR /b = 1")
+    # One comparison has three terms, and each OR before it one.
+    assert error.value.position == len(many) + len(" OR ")
+    with pytest.raises(TooLarge, match="more than 3 terms"):
+        parse("/a = 1 OR /b = 2", terms_max=3)
+
+
+@pytest.mark.parametrize("words", ["IN", "NOT IN", "BEGINS WITH", "NOT ENDS WITH"])
+def test_a_list_of_literals_is_one_term(words) -> None:
+    members = ", ".join(f"'{at}'" for at in range(TERMS_MAX))
+    assert parse(f"/a {words} ({members})", terms_max=4)
+    with pytest.raises(TooLarge):
+        parse(f"/a {words} ({members}, /b)")
+
+
+LISTS = [
+    "(1)",
+    "( 1 ,2.5,\t.5 , 1e3,1.e-2 , 1E+5,-1, +2, - 3 )",
+    "('a', \"b\", r'\\d', R\"'\", 'it\\'s', 'a,b)', '(', '')",
+    "(NULL, null, 'NULL')",
+    "('\\x41', '\\303\\251', 'é')",
+    "(00012345678901234567890123, -0.0, 1e999)",
+    "(7.)",
+]
+
+
+@pytest.mark.parametrize("members", LISTS)
+def test_a_list_of_literals_holds_what_its_members_say(members) -> None:
+    """One member in parentheses makes the list one of expressions, read word by word."""
+    plain = parse(f"/a IN {members}")
+    word_by_word = parse(f"/a IN {members[:-1]}, (1))")
+    assert list(map(repr, plain.members)) == list(map(repr, word_by_word.members[:-1]))
+    for one, other in zip(plain.members, word_by_word.members, strict=False):
+        assert one.position == other.position
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("/a IN (1, 2", 11),
+        ("/a IN (1 2)", 9),
+        ("/a IN ()", 7),
+        ("/a IN (1,)", 9),
+        ("/a IN (1, 'x)", 10),
+        ("/a IN (1, 2)) OR /b", 12),
+        ("/a IN (1, 5x)", 11),
+        (r"/a IN (1, '\xff')", 10),
+        ("/a IN 5", 6),
+    ],
+)
+def test_a_mistake_in_a_list_is_found_where_it_is(text, position) -> None:
+    with pytest.raises(BadFilter) as error:
+        parse(text)
+    assert error.value.position == position
+
+
+@pytest.mark.parametrize("member", ["12345678901234567", "'a'", "r'a'", "- 1.5e-7"])
+def test_a_list_that_ends_in_something_else_is_read_in_linear_time(member) -> None:
+    with pytest.raises(TooLarge):
+        parse(f"/a IN ({', '.join([member] * 3000)}, /b)")
+    with pytest.raises((TooLarge, BadFilter)):
+        parse(f"/a IN ({', '.join([member] * 3000)}")
