@@ -16,7 +16,7 @@ of records or batches.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from sow.errors import TooLarge
+from sow.errors import TooLarge, shown
 from sow.expressions.compare import (
     MIRRORED,
     Outcome,
@@ -49,7 +49,13 @@ from sow.expressions.nodes import (
     as_condition,
     walk,
 )
-from sow.expressions.patterns import Patterns, like
+from sow.expressions.pattern_costs import (
+    FREE_MAX,
+    SLOW_STEPS_MAX,
+    searched_chars_max,
+    slow_steps,
+)
+from sow.expressions.patterns import Patterns, Search, like
 from sow.expressions.values import ARITHMETIC, first
 from sow.paths import Path, Value
 
@@ -91,6 +97,7 @@ class SourceText:
         self._reads: dict[int, dict[str, None]] = {}
         self._temporaries = self._prepared = 0
         self._patterns = Patterns()
+        self._slow: dict[str, int] = {}
         self._in_place = tests <= TESTS_IN_PLACE_MAX
 
     @property
@@ -152,8 +159,9 @@ class SourceText:
                     return self._calling(_members(members).contain, operand)
                 return f"{self._shared(_equals_one)}({self._listed(operand, *members)})"
             case Like(operand, pattern):
-                search = self._patterns.search(str(pattern.value), pattern.position)
-                return self._calling(like(search), operand)
+                text = str(pattern.value)
+                search = self._search(text, pattern.position)
+                return self._calling(like(search, searched_chars_max(text)), operand)
             case Affix(operand, members, at_end):
                 return self._calling(partial(affixed, at_end), operand, *members)
             case IsNull(operand):
@@ -304,7 +312,7 @@ class SourceText:
                 expected=f"at most {PREPARED_MAX} such calls",
             )
         if function.searches:
-            self._patterns.search(texts[0], fixed[0].position)
+            self._search(texts[0], fixed[0].position)
         run = function.prepare(*texts, fixed[0].position)
         return self._name(run), [
             one for at, one in enumerate(node.arguments) if at not in function.literals
@@ -331,6 +339,20 @@ class SourceText:
                 "if one is None: joined = None",
             ]
         return self._define(node, [*lines, "return joined"])
+
+    def _search(self, pattern: str, position: int) -> Search:
+        search = self._patterns.search(pattern, position)
+        if steps := slow_steps(pattern):
+            self._slow[pattern] = steps
+        if steps and (steps := sum(self._slow.values())) > SLOW_STEPS_MAX:
+            raise TooLarge(
+                f"LIKE pattern {shown(pattern)}: with it the patterns that have more than "
+                f"{FREE_MAX} classes, dots or counted characters have {steps} steps, and the limit "
+                f"is {SLOW_STEPS_MAX}; write fewer, or smaller numbers in braces",
+                position=position,
+                expected=f"such patterns of at most {SLOW_STEPS_MAX} steps",
+            )
+        return search
 
     # Names.
 

@@ -9,15 +9,23 @@ other patterns as well.
 """
 
 import re
+import sys
 from functools import lru_cache
 
-from sow.expressions.patterns import steps_of
+from sow.expressions.patterns import is_plain, steps_of
 
 FREE_MAX = 8
 """Free positions that a simple pattern has at most: 256 states of a thousand bytes."""
 SLOW_FACTOR = 20
 """A step of a pattern that is not simple counts for so many: at worst it takes 5 to 10 ns for each
 character searched, and one of the others next to nothing."""
+SEARCHED_CHARS_MAX = 64 * 1024
+"""Of a text in which a pattern is searched: some 65 us, of which a filter may have 500. Of longer
+ones LIKE is unknown; INSTR, and patterns that are plain text, have no such limit."""
+SLOWLY_SEARCHED_CHARS_MAX = 4096
+"""The same for a pattern that is not simple."""
+SLOW_STEPS_MAX = 1000
+"""Steps of all patterns of a filter that are not simple: 40 ms for the longest text, at worst."""
 ENDLESS = 1_000_000
 """More free positions than any pattern has that is short enough to be made."""
 _TOKEN = re.compile(
@@ -61,3 +69,15 @@ def is_simple(pattern: str) -> bool:
 def search_cost(pattern: str) -> int:
     """What searching each character for a pattern may cost, in steps of simple programs."""
     return steps_of(pattern) * (1 if is_simple(pattern) else SLOW_FACTOR)
+
+
+def searched_chars_max(pattern: str) -> int:
+    """Of how many characters a text may be in which a pattern is searched."""
+    if is_plain(pattern):
+        return sys.maxsize
+    return SEARCHED_CHARS_MAX if is_simple(pattern) else SLOWLY_SEARCHED_CHARS_MAX
+
+
+def slow_steps(pattern: str) -> int:
+    """How many steps a pattern has that count with those that are not simple."""
+    return 0 if is_simple(pattern) else steps_of(pattern)

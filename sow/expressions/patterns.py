@@ -36,6 +36,12 @@ ENGINE_BYTES_SHORT = 64 * 1024
 making some sooner, and searches without, three to six times as fast."""
 SHORT_STEPS_MAX = 500
 """Steps of a program that is short."""
+PATTERN_CHARS_MAX = 2048
+"""Of a pattern: RE2 reads a longer one for tens of milliseconds, 25,000 times `a?` for a second,
+before it says how many steps it has."""
+UNICODE_CLASS_CHARS = 100
+r"""What a class such as \pL counts for: it is read as hundreds of ranges."""
+_UNICODE_CLASS = re.compile(r"\\[pP]")
 
 
 def searcher(pattern: str, position: int) -> Search:
@@ -71,6 +77,11 @@ def _too_long(pattern: str, steps: int, position: int) -> TooLarge:
     )
 
 
+def is_plain(pattern: str) -> bool:
+    """Whether a pattern is text that is looked for as it is, without the engine."""
+    return _PLAIN.match(pattern) is not None
+
+
 def steps_of(pattern: str) -> int:
     """How many steps the program of a pattern has, about; raises BadFilter."""
     return _compile(pattern, 0)[1] or len(pattern)
@@ -90,6 +101,15 @@ def _compile(pattern: str, position: int) -> tuple[Search, int]:
     """The search for a pattern, and how many steps its program has."""
     if plain := _PLAIN.match(pattern):
         return _plain_searcher(plain["text"], bool(plain["start"]), bool(plain["end"])), 0
+    chars = len(pattern) + UNICODE_CLASS_CHARS * len(_UNICODE_CLASS.findall(pattern))
+    if chars > PATTERN_CHARS_MAX:
+        raise TooLarge(
+            f"LIKE pattern {shown(pattern)}: it has {chars} characters, where a class such as "
+            f"\\pL counts as {UNICODE_CLASS_CHARS}, and the limit is {PATTERN_CHARS_MAX}; "
+            "write it shorter, or several",
+            position=position,
+            expected=f"a pattern of at most {PATTERN_CHARS_MAX} characters",
+        )
     try:
         # As bytes: for str the library would also compute character offsets, at thrice the cost.
         encoded = pattern.encode(errors="replace")
@@ -118,13 +138,14 @@ def _plain_searcher(plain: str, start: bool, end: bool) -> Search:
     return lambda text: plain in text
 
 
-def like(search: Search) -> Callable[[Value], Outcome]:
-    """The LIKE test of one pattern, for any value."""
+def like(search: Search, chars_max: int) -> Callable[[Value], Outcome]:
+    """The LIKE test of one pattern, for any value; unknown of texts of more than `chars_max`."""
 
     def scalar(value: Scalar) -> Outcome:
         if value is None or value == "":
             return None
-        return search(as_text(value))
+        text = as_text(value)
+        return search(text) if len(text) <= chars_max else None
 
     def test(value: Value) -> Outcome:
         return any_of(map(scalar, value)) if isinstance(value, list) else scalar(value)

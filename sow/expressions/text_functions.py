@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import re2
 
@@ -16,12 +17,13 @@ from sow.expressions.function import (
     of_text,
     of_texts,
 )
+from sow.expressions.pattern_costs import searched_chars_max
 from sow.expressions.patterns import ENGINE_BYTES_MAX, engine_options, searcher
 from sow.expressions.values import number, text
 from sow.paths import Value
 
-_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+LONG_CHARS = 4096
+"""A text of more takes microseconds to be made small letters of."""
 REPLACED_CHARS_MAX = 4096
 """Of a text in which REGEXP_REPLACE replaces: each match costs some three microseconds, and every
 character may be one."""
@@ -31,12 +33,25 @@ BLANKS = " \t\n\r\f\v"
 
 def upper(value: str) -> str:
     """`value` with the letters a to z as capitals."""
-    return value.upper() if value.isascii() else value.translate(_UPPER)
+    return value.upper() if value.isascii() else _as_bytes(value, bytes.upper)
 
 
 def lower(value: str) -> str:
     """`value` with the letters A to Z as small ones."""
-    return value.lower() if value.isascii() else value.translate(_LOWER)
+    if len(value) > LONG_CHARS:
+        return _lower_of_long(value)
+    return value.lower() if value.isascii() else _as_bytes(value, bytes.lower)
+
+
+@lru_cache(maxsize=2)
+def _lower_of_long(value: str) -> str:
+    """Kept for the next test: hundreds of them may ask for the same."""
+    return _as_bytes(value, bytes.lower)
+
+
+def _as_bytes(value: str, change: Callable[[bytes], bytes]) -> str:
+    """What is done to letters of ASCII leaves all others of UTF-8 as they are."""
+    return change(value.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
 
 def _substr(value: Value, position: Value, length: Value = TEXT_CHARS_MAX) -> Value:
@@ -103,10 +118,13 @@ def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
     is_found = searcher(pattern, position)
     # As bytes, as LIKE searches: with offsets of characters it would take twice as long.
     compiled = re2.compile(pattern.encode(errors="replace"), _options())
+    chars_max = searched_chars_max(pattern)
 
     def replaced(value: Value, new: Value) -> Value:
         whole = text(value)
-        if whole is None or not is_found(whole):
+        if whole is None or len(whole) > chars_max:
+            return None
+        if not is_found(whole):
             return whole
         if len(whole) > REPLACED_CHARS_MAX:
             return None
@@ -227,8 +245,8 @@ TEXT_FUNCTIONS = {
         3,
         None,
         "all that the regular expression finds replaced; `\\1` in new is what its group found",
-        "NULL if the text is NULL, or has a match and over 4,096 characters; new text that is NULL "
-        "is nothing",
+        "NULL if the text is NULL, or has a match and over 4,096 characters, or over 65,536; new "
+        "text that is NULL is nothing",
         (Example("REGEXP_REPLACE(/sym, r'[A-C]', '*')", "**ME"),),
         (1,),
         _replacing,
@@ -274,7 +292,7 @@ TEXT_FUNCTIONS = {
         "STREQUAL_I(text, text)",
         2,
         2,
-        of_texts(lambda one, other: int(lower(one) == lower(other))),
+        of_texts(lambda one, other: int(len(one) == len(other) and lower(one) == lower(other))),
         "1 if both are the same, whatever the case; else 0",
         NULL_BY_NULL,
         (Example("STREQUAL_I(/sym, 'acme')", 1),),

@@ -1,8 +1,13 @@
 import pytest
 
 from sow.errors import BadFilter, TooLarge
-from sow.expressions import compile_filter
-from sow.expressions.patterns import STEPS_MAX, Patterns, searcher
+from sow.expressions import compile_filter, patterns
+from sow.expressions.pattern_costs import (
+    SEARCHED_CHARS_MAX,
+    SLOW_STEPS_MAX,
+    SLOWLY_SEARCHED_CHARS_MAX,
+)
+from sow.expressions.patterns import PATTERN_CHARS_MAX, STEPS_MAX, Patterns, searcher
 from sow.topic_patterns import topic_search
 
 SAMPLES = ["", "x", "son", "sonny", "Johnson", "a son b", "sönne", "son\n", "SON"]
@@ -53,7 +58,7 @@ def test_text_beyond_unicode_does_not_crash_the_search():
     assert compile_filter("/a LIKE '[x]'").truth(["\ud800x"]) is True
 
 
-@pytest.mark.parametrize("pattern", ["(" * 5000 + "a" + ")" * 5000, "((a)|(b))+" * 100])
+@pytest.mark.parametrize("pattern", ["(" * 900 + "a" + ")" * 900, "((a)|(b))+" * 100])
 def test_groups_cost_nothing_since_nobody_asks_what_they_matched(pattern):
     assert searcher(pattern, 0)("ab" * 100) is True
 
@@ -79,3 +84,41 @@ def test_the_patterns_of_a_filter_count_together_and_equal_ones_once():
 def test_repetitions_of_repetitions_are_refused():
     with pytest.raises(BadFilter, match="repetition"):
         searcher("(a{1000}){1000}", 0)
+
+
+@pytest.mark.parametrize("pattern", ["a?" * 25_000, r"\pL" * 25, r"\PL{9}" * 300, "(a|b)*" * 400])
+def test_a_pattern_of_much_text_is_refused_before_it_is_read(pattern, monkeypatch):
+    monkeypatch.setattr(patterns.re2, "compile", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(TooLarge, match=f"the limit is {PATTERN_CHARS_MAX}") as error:
+        searcher(pattern, 8)
+    assert error.value.position == 8
+
+
+def test_plain_text_may_be_as_long_as_the_filter():
+    assert compile_filter(f"/a LIKE '{'x' * 60_000}'").truth(["x" * 60_001]) is True
+
+
+@pytest.mark.parametrize(
+    ("pattern", "chars_max"),
+    [("[x]", SEARCHED_CHARS_MAX), (r"[x]\\d{9}|[x]", SLOWLY_SEARCHED_CHARS_MAX)],
+)
+def test_longer_texts_than_can_be_searched_are_unknown(pattern, chars_max):
+    condition = compile_filter(f"/a LIKE '{pattern}'")
+    assert condition.truth(["x" * chars_max]) is True
+    assert condition.truth(["x" * (chars_max + 1)]) is None
+    assert compile_filter(f"/a NOT LIKE '{pattern}'").truth(["x" * (chars_max + 1)]) is None
+    replaced = compile_filter(f"REGEXP_REPLACE(/a, '{pattern}', 'y') IS NULL")
+    assert replaced.truth(["z" * chars_max]) is False
+    assert replaced.truth(["z" * (chars_max + 1)]) is True
+
+
+def test_plain_text_is_looked_for_in_texts_of_any_length():
+    assert compile_filter("/a LIKE 'xy$'").truth(["x" * 10**6 + "xy"]) is True
+
+
+def test_costly_patterns_of_a_filter_have_few_steps_together():
+    costly = [f"{at}[ab]{{100}}c" for at in range(SLOW_STEPS_MAX // 100)]
+    assert compile_filter(f"/a LIKE '{costly[0]}' OR /b LIKE '{costly[0]}'")
+    with pytest.raises(TooLarge, match=f"the limit is {SLOW_STEPS_MAX}") as error:
+        compile_filter(" OR ".join(f"/a LIKE '{one}'" for one in costly))
+    assert error.value.position > 0

@@ -6,7 +6,7 @@ from sow.errors import TooLarge
 from sow.expressions import compile_filter
 from sow.expressions.codegen import PREPARED_MAX
 from sow.expressions.function import TEXT_CHARS_MAX
-from sow.expressions.text_functions import REPLACED_CHARS_MAX, TEXT_FUNCTIONS
+from sow.expressions.text_functions import REPLACED_CHARS_MAX, TEXT_FUNCTIONS, lower, upper
 
 LONG = "ab" * (TEXT_CHARS_MAX // 2)
 
@@ -91,3 +91,17 @@ def test_there_are_few_calls_of_what_may_cost_milliseconds():
 def test_a_pattern_is_read_once_for_all_messages():
     compiled = compile_filter("REGEXP_REPLACE(/a, r'\\d', '#') = '#x'")
     assert compiled.matches([["1x", "12", None]], 3) == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "text", ["aÉzé\U0001f600[@`{Z", "ÀbC\ud800D", "x" * 5000 + "ÉQ", "Q" * 5000]
+)
+def test_case_is_that_of_ascii_letters_alone(text):
+    small = "".join(chr(ord(one) + 32) if "A" <= one <= "Z" else one for one in text)
+    large = "".join(chr(ord(one) - 32) if "a" <= one <= "z" else one for one in text)
+    assert (lower(text), upper(text)) == (small, large)
+
+
+def test_long_texts_that_differ_in_length_alone_are_not_equal():
+    condition = compile_filter("STREQUAL_I(/a, /b) = 1")
+    assert [condition.truth(["A" * 5000, "a" * count]) for count in (5000, 5001)] == [True, False]
