@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sow.errors import BadFilter, ClientError, shown
-from sow.expressions import Filter, Identifier, compile_filter
+from sow.expressions import Filter, Identifier, check_fields_alone, compile_filter
 from sow.expressions.nodes import walk
 from sow.paths import parse_path
 from sow.suggest import did_you_mean
@@ -84,6 +84,7 @@ class Recording:
         slashed = "".join([f"{'/' * (at in starts)}{text[at]}" for at in range(len(text))])
         try:
             condition = compile_filter(slashed)
+            check_fields_alone(condition, "the filter of deletes")
         except ClientError as error:
             raise _without_slashes(error, starts) from None
         for node in walk(condition.expression):

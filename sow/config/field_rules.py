@@ -3,7 +3,7 @@
 from sow.config.findings import Findings
 from sow.config.structure import Section
 from sow.errors import BadMessage
-from sow.expressions import Fields, compile_fields, nested
+from sow.expressions import Fields, Trait, compile_fields, nested
 from sow.messages.base import MessageType
 from sow.paths import Path, parse_path
 
@@ -16,9 +16,35 @@ def check_fields(topic: Section, kind: MessageType, findings: Findings) -> None:
             continue
         fields = compile_fields(section.texts("fields"))
         _can_be_written(section, fields, kind, findings)
+        if topic.element.name == "Topic":
+            _is_known(section, fields, findings)
         if element == "Enrichment" and topic.element.name == "Topic":
             _leaves_keys(topic, section, fields, findings)
             _has_a_past(topic, section, fields, findings)
+
+
+UNKNOWN = {
+    "Preprocessing": {
+        Trait.BOOKMARK: "a message is numbered after its fields are made",
+        Trait.SOW_KEY: "the key of a message is read after it is preprocessed",
+        Trait.LAST_UPDATED: "a message is given its time after it is preprocessed",
+        Trait.UNIX_TIMESTAMP: "a message is given its time after it is preprocessed",
+    },
+    "Enrichment": {Trait.BOOKMARK: "a message is numbered after its fields are made"},
+}
+"""What is not known yet of a message where the fields of a topic are made, and why."""
+
+
+def _is_known(section: Section, fields: Fields, findings: Findings) -> None:
+    unknown = UNKNOWN[section.tag]
+    for trait in fields.traits:
+        if trait in unknown:
+            findings.error(
+                section.line,
+                section.tag,
+                f"asks for {trait}(), and {unknown[trait]}",
+                "remove it" if trait in UNKNOWN["Enrichment"] else "make the field in Enrichment",
+            )
 
 
 def _can_be_written(

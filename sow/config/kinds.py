@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from sow.config import units
 from sow.config.findings import MistakeError, halves
 from sow.errors import BadFilter, ClientError, shown
-from sow.expressions import compile_fields, compile_filter
+from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
 from sow.messages.value_types import value_type
 from sow.paths import parse_path
 from sow.suggest import nearest
@@ -107,7 +107,15 @@ def _value_type(text: str) -> str:
 
 def _filter(text: str) -> str:
     try:
-        compile_filter(text)
+        check_deterministic(compile_filter(text), "the filter of a topic")
+    except ClientError as error:
+        raise _mistake(error) from None
+    return text
+
+
+def _fields_filter(text: str) -> str:
+    try:
+        check_fields_alone(compile_filter(text), "the filter of a pipeline")
     except ClientError as error:
         raise _mistake(error) from None
     return text
@@ -318,6 +326,8 @@ VALUE_TYPE = Kind(
 )
 FIELD_NAME = Kind("name", _field_name)
 FILTER = Kind("filter", _filter)
+FIELDS_FILTER = Kind("filter", _fields_filter)
+"""One that knows nothing of a row but its fields."""
 FILE = Kind("file", _file)
 DIRECTORY = Kind("directory", _text)
 EXPIRATION = Kind("`disabled`, `enabled` or an interval", _expiration)

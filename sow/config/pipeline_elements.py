@@ -187,7 +187,7 @@ CONFLATE = Element(
         ),
         Element(
             name="Filter",
-            kind=kinds.FILTER,
+            kind=kinds.FIELDS_FILTER,
             fields=("filter",),
             about="Only rows that match; a key whose row no longer does is deleted.",
         ),

@@ -2,6 +2,7 @@
 
 from sow.config.findings import Findings, at
 from sow.config.structure import Section
+from sow.expressions import compile_filter
 from sow.pipelines import TRIGGER_US
 from sow.suggest import nearest
 
@@ -95,6 +96,8 @@ def _run_by_spark(topic: Section, underlying: Section, findings: Findings) -> No
         )
     elif underlying.text("durability") == "transient" or not underlying.values.get("retain", True):
         refuse(f"spark reads the log of {name!r}, which has none")
+    if (text := topic.text("filter")) and compile_filter(text).traits:
+        refuse("spark judges rows by their fields alone, and Filter asks for more of the message")
     if topic.text("schedule") == "tick":
         refuse("spark cuts a window for each key, and Schedule says tick")
     interval_us = int(str(topic.values.get("interval_us", 5_000_000)))

@@ -303,7 +303,9 @@ class Catalog:
         usage = None if definition.system else self.usage
         kind = message_type(definition.message_type, self._kinds())
         domain = definition.key_domain or name
-        records = Records(definition, kind, definition.keys, domain, usage, name)
+        records = Records(
+            definition, kind, definition.keys, domain, usage, name, self.configuration.name
+        )
         return SourceTopic(records, definition, pattern, self._ledger, self.followers)
 
     def _copy(
@@ -313,7 +315,9 @@ class Catalog:
         kind = message_type(definition.message_type, self._kinds())
         underlying = self.topics[source].records
         keys = tuple(map(str, underlying.keys))
-        records = Records(definition, kind, keys, underlying.domain, self.usage, name)
+        records = Records(
+            definition, kind, keys, underlying.domain, self.usage, name, self.configuration.name
+        )
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
         of_pattern = None if pattern is None else pattern.name

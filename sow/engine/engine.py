@@ -32,7 +32,7 @@ from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.engine.undivided import Undivided
 from sow.errors import ClientError, TooLarge
-from sow.expressions import Filter
+from sow.expressions import Filter, Trait
 from sow.query import Query, QueryAnswer, answering
 from sow.steps import Steps, at_once
 from sow.store.memory import Slots
@@ -72,7 +72,8 @@ class Engine:
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
-        self.filters = Filters(lambda: self.configuration.limits)
+        known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
+        self.filters = Filters(lambda: self.configuration.limits, known)
         self.catalog = Catalog(configuration, self.filter, self.ledger)
         self.capacity = Capacity(self.catalog)
         self.undivided = Undivided(lambda: self.seq, self._go_on_after)
@@ -204,7 +205,7 @@ class Engine:
         """What records become of these messages, as `SourceTopic.finished` says; only what was
         being removed already is changed."""
         self.removals.make_way(topic, messages.identities, now_us)
-        return topic.finished(messages, delta, fitted=fitted)
+        return topic.finished(messages, delta, fitted=fitted, now_us=now_us)
 
     def put(
         self, topic: SourceTopic, messages: CheckedMessages, now_us: int, expires_us: int = 0
@@ -475,7 +476,7 @@ class Engine:
         Raises at once what `query` does; from a later step UnknownTopic, if the topic has gone.
         """
         self._checked(name, query)
-        return self.undivided.apart(name, self._answering(name, query))
+        return self.undivided.apart(name, self._answering(name, query.at(self.now_us)))
 
     def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
         while True:

@@ -5,11 +5,12 @@ A text that is refused is remembered with its refusal. A long text may be compil
 thread beforehand (`compiled`, `keep`), so that nobody else waits for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sow.definitions import Limits
 from sow.errors import ClientError
-from sow.expressions import Filter, TextCache, compile_filter
+from sow.expressions import NO_TRAITS, Filter, TextCache, Trait, compile_filter
+from sow.paths import Scalar
 
 FILTERS_KEPT_CHARS = 512 * 1024
 """Text of the filters that are kept compiled, which takes up to a hundred times as much: some
@@ -17,10 +18,14 @@ thousands of usual ones, or eight of the longest."""
 
 
 class Filters:
-    """Compiled filters by their text. `limits` gives the limits that hold now."""
+    """Compiled filters by their text. `limits` gives the limits that hold now, `known` is what all
+    messages have in common beside their fields."""
 
-    def __init__(self, limits: Callable[[], Limits]) -> None:
+    def __init__(
+        self, limits: Callable[[], Limits], known: Mapping[Trait, Scalar] = NO_TRAITS
+    ) -> None:
         self._limits = limits
+        self._known = known
         self._kept: TextCache[str, Filter | ClientError] = TextCache(FILTERS_KEPT_CHARS)
 
     def get(self, text: str) -> Filter:
@@ -46,7 +51,10 @@ class Filters:
         limits = self._limits()
         try:
             return compile_filter(
-                text, bytes_max=limits.filter_bytes_max, depth_max=limits.filter_depth_max
+                text,
+                bytes_max=limits.filter_bytes_max,
+                depth_max=limits.filter_depth_max,
+                known=self._known,
             )
         except ClientError as error:
             return error

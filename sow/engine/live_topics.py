@@ -66,7 +66,7 @@ class LiveTopicBase:
         """Changes routed since the server started."""
         self.is_system = isinstance(definition, Topic) and definition.system
         """It is the server's own."""
-        self.is_logged = is_persistent(definition) and not self.is_system
+        self.is_logged = records.is_logged
         """Whether the log holds what is published to it."""
         self.falls_due = falls_due
         """Whether it ever has something to do by itself."""
@@ -162,8 +162,10 @@ class SourceTopic(LiveTopicBase):
         delta: bool,
         held: Mapping[str, bytes | None] | None = None,
         fitted: bool = False,
+        now_us: int = 0,
     ) -> CheckedMessages:
-        """What records become of these messages, which are deltas or not; changes nothing.
+        """What records become of these messages, which are deltas or not and come at `now_us`;
+        changes nothing.
 
         Messages that are no deltas need it only where `makes_records`. `held` are the bodies that
         some records are to be taken for. What is made fits, or raises BadMessage; if `fitted`, what
@@ -174,7 +176,7 @@ class SourceTopic(LiveTopicBase):
         if not merges and not self.makes_records:
             return messages
         nulls = self.definition.delta_null if merges else None
-        bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted)
+        bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted, now_us)
         return CheckedMessages(bodies, messages.identities, {})
 
     def put(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Batch:

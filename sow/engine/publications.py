@@ -188,7 +188,7 @@ class Publications:
         expires_us: int,
         delta: bool,
     ) -> Steps[int]:
-        deeds = yield from self._deeds(topic, read, delta)
+        deeds = yield from self._deeds(topic, read, delta, now_us)
         room = self._capacity.reserve(topic, deeds)
         try:
             yield from self._capacity.check(topic, deeds, room)
@@ -218,7 +218,7 @@ class Publications:
         return publication.bookmark
 
     def _deeds(
-        self, topic: SourceTopic, read: Sequence[CheckedMessages], delta: bool
+        self, topic: SourceTopic, read: Sequence[CheckedMessages], delta: bool, now_us: int
     ) -> Steps[list[Deed]]:
         """What a publish comes to, all records made as things are now; raises TooLarge."""
         deeds: list[Deed] = []
@@ -227,7 +227,7 @@ class Publications:
         for messages in read:
             if finishes:
                 try:
-                    messages = topic.finished(messages, delta, held)
+                    messages = topic.finished(messages, delta, held, now_us=now_us)
                 except BadMessage as error:
                     raise error.moved(count) from None
                 self._check_sizes(messages.bodies)

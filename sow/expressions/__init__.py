@@ -15,13 +15,17 @@ from sow.expressions.access import (
     find_access,
 )
 from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
-from sow.expressions.fields import Fields, compile_fields, nested
+from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
     Filter,
+    check_deterministic,
+    check_fields_alone,
     compile_filter,
     compile_term,
     equalities_of,
     paths_in,
+    sow_keys_in,
+    traits_in,
 )
 from sow.expressions.functions import FUNCTIONS, described_functions
 from sow.expressions.nodes import (
@@ -37,9 +41,11 @@ from sow.expressions.nodes import (
     IsNull,
     Like,
     Literal,
+    MessageTrait,
     Node,
     Not,
     Or,
+    Source,
     walk,
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
@@ -47,12 +53,15 @@ from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
 from sow.expressions.parser import STATES, parse
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.text_cache import TextCache
+from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 
 __all__ = [
     "FUNCTIONS",
     "MIRRORED",
+    "NO_TRAITS",
     "NUMERIC_FUNCTIONS",
     "STATES",
+    "UNSTEADY",
     "Access",
     "AccessTerm",
     "Affix",
@@ -67,8 +76,11 @@ __all__ = [
     "In",
     "IsNan",
     "IsNull",
+    "Known",
     "Like",
     "Literal",
+    "MessageColumns",
+    "MessageTrait",
     "Node",
     "Not",
     "Or",
@@ -76,11 +88,15 @@ __all__ = [
     "PatternSets",
     "PatternTerm",
     "RangeTerm",
+    "Source",
     "TextCache",
+    "Trait",
     "ValueTerm",
     "access_of",
     "as_number",
     "as_text",
+    "check_deterministic",
+    "check_fields_alone",
     "compare",
     "compile_fields",
     "compile_filter",
@@ -93,6 +109,9 @@ __all__ = [
     "parse",
     "parse_order_by",
     "paths_in",
+    "seconds",
     "sort_key",
+    "sow_keys_in",
+    "traits_in",
     "walk",
 ]

@@ -27,6 +27,7 @@ from sow.expressions.compare import (
     is_nan,
     is_null,
 )
+from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
 from sow.expressions.membership import Members
 from sow.expressions.nodes import (
@@ -43,9 +44,11 @@ from sow.expressions.nodes import (
     IsNull,
     Like,
     Literal,
+    MessageTrait,
     Node,
     Not,
     Or,
+    Source,
     as_condition,
     walk,
 )
@@ -64,9 +67,10 @@ _LEVELS_PER_FUNCTION = 40
 # Answering in place makes a test five times as quick, and its source five times as long to compile:
 # in a filter of thousands of tests that would take Python half a second.
 TESTS_IN_PLACE_MAX = 100
-PREPARED_MAX = 8
-"""Calls of REGEXP_REPLACE, STRPTIME and STRFTIME in a filter: at worst each costs some 15
+SLOW_MAX = 8
+"""Calls of REGEXP_REPLACE, STRPTIME, STRFTIME and CRC64 in a filter: at worst each costs some 15
 milliseconds a record, hundreds of times as much as all other functions."""
+_SLOW = [name for name, one in FUNCTIONS.items() if one.slow or one.prepare is not None]
 _EXACT = 2**53
 """Integers up to here are doubles too."""
 _GUARDS = {
@@ -76,18 +80,18 @@ _GUARDS = {
 
 
 class SourceText:
-    """The source of conditions and values over the values of `paths`, and the names that it uses.
+    """The source of conditions and values over the values of `read`, and the names that it uses.
 
-    The value of `paths[i]` is the variable ``v{i}``; those of `before`, paths of the state that
-    there was before, follow. `names` is what the source needs around it.
-    `tests` is about how many tests there will be: the source of many is kept short.
+    The value of `read[i]`, a path or a trait, is the variable ``v{i}``; those of `before`, paths of
+    the state that there was before, follow. `names` is what the source needs around it. `tests` is
+    about how many tests there will be: the source of many is kept short.
     """
 
-    def __init__(self, paths: Sequence[Path], tests: int = 1, before: Sequence[Path] = ()) -> None:
-        self.count = len(paths) + len(before)
+    def __init__(self, read: Sequence[Source], tests: int = 1, before: Sequence[Path] = ()) -> None:
+        self.count = len(read) + len(before)
         variables = [f"v{i}" for i in range(self.count)]
-        self._variables = dict(zip(paths, variables, strict=False))
-        self._before = dict(zip(before, variables[len(paths) :], strict=True))
+        self._variables: dict[Source, str] = dict(zip(read, variables, strict=False))
+        self._before = dict(zip(before, variables[len(read) :], strict=True))
         self.variables = ", ".join(variables)
         self.names: dict[str, object] = {"str": str, "int": int, "float": float, "bool": bool}
         self._functions: list[str] = []
@@ -95,7 +99,7 @@ class SourceText:
         self._values: dict[int, str] = {}
         self._heights: dict[int, int] = {}
         self._reads: dict[int, dict[str, None]] = {}
-        self._temporaries = self._prepared = 0
+        self._temporaries = self._slow = 0
         self._patterns = Patterns()
         self._slow: dict[str, int] = {}
         self._in_place = tests <= TESTS_IN_PLACE_MAX
@@ -241,7 +245,7 @@ class SourceText:
 
     def _read_by(self, node: Node) -> dict[str, None]:
         """The variables that a node reads, of whose parts they are known."""
-        if isinstance(node, Identifier):
+        if isinstance(node, Identifier | MessageTrait):
             return {self._variable(node): None}
         found: dict[str, None] = {}
         for part in node.children:
@@ -251,13 +255,15 @@ class SourceText:
 
     def _value(self, node: Node) -> str:
         match node:
-            case Identifier():
+            case Identifier() | MessageTrait():
                 return self._variable(node)
             case Literal(value):
                 return self._name(value)
         return self._values[id(node)]
 
-    def _variable(self, node: Identifier) -> str:
+    def _variable(self, node: Identifier | MessageTrait) -> str:
+        if isinstance(node, MessageTrait):
+            return self._variables[node.trait]
         return (self._before if node.of == "PREVIOUS" else self._variables)[node.path]
 
     def _write(self, node: Node, source: str) -> None:
@@ -298,25 +304,30 @@ class SourceText:
     def _run_of(self, node: Call) -> tuple[str, Sequence[Node]]:
         """What runs for a call, and the arguments that it takes."""
         function = FUNCTIONS[node.name]
+        self._count_slow(function, node)
         if function.prepare is None:
             assert function.run is not None
             return self._shared(function.run), node.arguments
         fixed = [node.arguments[at] for at in function.literals]
         texts = [str(literal.value) for literal in fixed if isinstance(literal, Literal)]
-        self._prepared += 1
-        if self._prepared > PREPARED_MAX:
-            raise TooLarge(
-                f"{node.name}: an expression has at most {PREPARED_MAX} calls of functions whose "
-                "pattern or format is a quoted text; write fewer",
-                position=node.position,
-                expected=f"at most {PREPARED_MAX} such calls",
-            )
         if function.searches:
             self._search(texts[0], fixed[0].position)
         run = function.prepare(*texts, fixed[0].position)
         return self._name(run), [
             one for at, one in enumerate(node.arguments) if at not in function.literals
         ]
+
+    def _count_slow(self, function: Function, node: Call) -> None:
+        if not function.slow and function.prepare is None:
+            return
+        self._slow += 1
+        if self._slow > SLOW_MAX:
+            raise TooLarge(
+                f"{node.name}: an expression has at most {SLOW_MAX} calls of {', '.join(_SLOW)}; "
+                "write fewer",
+                position=node.position,
+                expected=f"at most {SLOW_MAX} such calls",
+            )
 
     def _outcome(self, node: Node) -> str:
         """A condition as a value, of whose parts the outcomes are written."""
@@ -380,7 +391,7 @@ class SourceText:
     def _twice(self, node: Node) -> tuple[str, str]:
         """Source of a value where it is needed first, and where it is needed again."""
         source = self._value(node)
-        if isinstance(node, Identifier | Literal):
+        if isinstance(node, Identifier | MessageTrait | Literal):
             return source, source
         name = f"t{self._temporaries}"
         self._temporaries += 1

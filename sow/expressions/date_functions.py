@@ -1,6 +1,9 @@
 """Functions of times: seconds since 1970 UTC, to text and back. All are in UTC.
 
-Formats are those of strftime(3), with ``%f`` for microseconds and ``%03f`` for milliseconds.
+Formats are those of strftime(3), with ``%f`` for microseconds and ``%03f`` for milliseconds. What
+time it is comes with the messages (`sow.expressions.traits`): nothing here reads a clock. AMPS has
+forms in local time and in UTC of some; here a server gives the same wherever it runs, so both are
+UTC.
 """
 
 import re
@@ -9,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from sow.errors import BadFilter, clipped, shown
 from sow.expressions.function import NULL_BY_NULL, Example, Function, of_number
+from sow.expressions.nodes import Call, Literal, MessageTrait
+from sow.expressions.traits import Trait
 from sow.expressions.values import number, text
 from sow.paths import Value
 
@@ -20,6 +25,8 @@ _CODES = frozenset("aAbBdHIjmMpSUwWyYZzfcxX%TFDeRn")
 _CODE = re.compile(r"%(03f|.|\Z)", re.S)
 _PART = re.compile(r"%03f|(?:%(?!03f).|[^%])+", re.S)
 """Milliseconds, which Python does not know, and all that lies between."""
+DAY_S = 86_400
+"""Of UTC, which has no leap seconds here: those of a day are always as many."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITTEN = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M", "n": "\n"}
 """Codes of C that stand for others."""
@@ -28,6 +35,11 @@ _WRITTEN = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M", "n"
 def moment(seconds: int | float) -> datetime:
     """The time of so many seconds since 1970; raises OverflowError or ValueError."""
     return _EPOCH + timedelta(microseconds=round(seconds * 1_000_000))
+
+
+def _day(seconds: int | float) -> int | float:
+    moment(seconds)  # raises what has no day
+    return seconds - seconds % DAY_S
 
 
 def _pieces(form: str, position: int) -> str:
@@ -102,7 +114,38 @@ def _reading(form: str, position: int) -> Callable[[Value], Value]:
     return read
 
 
+_NOW = MessageTrait(Trait.UNIX_TIMESTAMP)
+_TODAY = Call("DATE", (_NOW,))
+
+
+def _date(name: str) -> Function:
+    return Function(
+        f"{name}(seconds)",
+        1,
+        1,
+        of_number(_day),
+        "the beginning of the day of a time in UTC, in seconds since 1970",
+        NULL_BY_NULL,
+        (Example(f"{name}(/at)", 1_699_920_000.0),),
+    )
+
+
+def _today(name: str) -> Function:
+    return Function(
+        f"{name}()",
+        0,
+        0,
+        None,
+        "the beginning of today in UTC, in seconds since 1970: that of the day of UNIX_TIMESTAMP()",
+        "never NULL",
+        (Example(f"{name}()", 1_699_920_000.0),),
+        stands_for=_TODAY,
+    )
+
+
 DATE_FUNCTIONS = {
+    "DATE": _date("DATE"),
+    "DATE_UTC": _date("DATE_UTC"),
     "DAY": Function(
         "DAY(seconds)",
         1,
@@ -148,6 +191,28 @@ DATE_FUNCTIONS = {
         ),
         (1,),
         _reading,
+    ),
+    "TIMEZONEOFFSET": Function(
+        "TIMEZONEOFFSET()",
+        0,
+        0,
+        None,
+        "how many seconds local time is ahead of UTC: 0, since all times here are in UTC",
+        "never NULL",
+        (Example("TIMEZONEOFFSET()", 0),),
+        stands_for=Literal(0),
+    ),
+    "TODAY": _today("TODAY"),
+    "TODAY_UTC": _today("TODAY_UTC"),
+    "UNIX_TIMESTAMP": Function(
+        "UNIX_TIMESTAMP()",
+        0,
+        0,
+        None,
+        "now, in seconds since 1970 UTC: in a query when it began, else when the message came",
+        "never NULL",
+        (Example("UNIX_TIMESTAMP()", 1_700_000_060.0), Example("UNIX_TIMESTAMP() - /at", 59.75)),
+        stands_for=_NOW,
     ),
     "YEAR": Function(
         "YEAR(seconds)",

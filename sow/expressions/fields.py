@@ -6,19 +6,21 @@ away. With ``HINT SET_CURRENT`` the fields that follow see the result. ``/qty OF
 value that the field had before the message came, NULL where there was none.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sow.delta import merged
 from sow.expressions.builder import Construction
-from sow.expressions.filters import compile_value, paths_in
+from sow.expressions.filters import compile_value, paths_in, traits_in
 from sow.expressions.parser import STATES, parse_field
+from sow.expressions.traits import NO_TRAITS, Trait
 from sow.paths import Path, Value, value_at
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 Document = dict[str, Any]
-Evaluate = Callable[[Document, Document | None], Value]
+Known = Mapping[Trait, Value]
+Evaluate = Callable[[Document, Document | None, Known], Value]
 Holds = Callable[[Document], bool]
 """Whether a document of one field can be written."""
 
@@ -32,6 +34,7 @@ class Field:
     optional: bool
     set_current: bool
     of_previous: bool
+    traits: tuple[Trait, ...]
 
 
 class Fields:
@@ -39,6 +42,7 @@ class Fields:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._fields = tuple(fields)
+        self.traits = tuple(dict.fromkeys(trait for field in fields for trait in field.traits))
 
     @property
     def targets(self) -> tuple[Path, ...]:
@@ -51,14 +55,19 @@ class Fields:
         return any(field.of_previous for field in self._fields)
 
     def apply(
-        self, document: Document, previous: Document | None = None, holds: Holds | None = None
+        self,
+        document: Document,
+        previous: Document | None = None,
+        holds: Holds | None = None,
+        known: Known = NO_TRAITS,
     ) -> Document:
         """The document with all fields made; it is not changed itself, and returned where nothing
-        is to be. `previous` is what there was before. A result that `holds` denies is NULL.
+        is to be. `previous` is what there was before. A result that `holds` denies is NULL. `known`
+        has what is known of the message beside its fields, for each of `traits`.
         """
         seen = result = document
         for field in self._fields:
-            value = field.evaluate(seen, previous)
+            value = field.evaluate(seen, previous, known)
             if holds is not None and not holds(nested(field.target, value)):
                 value = None
             result = _with(result, field, value, result is not document)
@@ -82,12 +91,13 @@ def nested(target: Path, value: Value) -> Document:
 
 
 def _compile(made: Construction) -> Field:
-    value = compile_value(made.value)
+    value, traits = compile_value(made.value), traits_in(made.value)
     paths, before = paths_in(made.value), paths_in(made.value, of_previous=True)
     now, then = list(map(_reader, paths)), list(map(_reader, before))
 
-    def evaluate(document: Document, previous: Document | None) -> Value:
+    def evaluate(document: Document, previous: Document | None, known: Known) -> Value:
         values = [read(document) for read in now]
+        values += [known[trait] for trait in traits]
         if then:
             values += [None] * len(then) if previous is None else [read(previous) for read in then]
         return value(values)
@@ -98,6 +108,7 @@ def _compile(made: Construction) -> Field:
         "OPTIONAL" in made.hints,
         "SET_CURRENT" in made.hints,
         bool(before),
+        traits,
     )
 
 

@@ -5,11 +5,14 @@ loop), or for one record with all three outcomes, and tells a planner what it is
 knows nothing of records: whoever holds it supplies the columns.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache
 from types import CodeType
 from typing import Any
 
+from sow.errors import BadFilter, TooLarge
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
 from sow.expressions.functions import FUNCTIONS
@@ -21,15 +24,18 @@ from sow.expressions.nodes import (
     In,
     Like,
     Literal,
+    MessageTrait,
     Node,
+    Source,
     conjuncts,
     walk,
 )
 from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.pattern_costs import search_cost
-from sow.paths import Path, Value
+from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
+from sow.paths import Path, Scalar, Value
 
-_TESTS = Identifier | Arithmetic | Call
+_TESTS = Identifier | MessageTrait | Arithmetic | Call
 """What makes the generated text longer."""
 LiteralValue = str | int | float
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
@@ -37,13 +43,25 @@ Truth = Callable[[Sequence[Value]], Outcome]
 SHARED_CHARS_MAX = 4096
 """Generated texts of up to so many characters have their code kept for the next filter of their
 form: a usual one has some hundred, and the longest would take megabytes."""
+MOMENT_CHARS_MAX = 4096
+"""Of a filter that asks for the time: as of a moment it is compiled anew, some 5 ms a KiB, while
+everybody waits."""
+LITERAL_CHARS_MAX = 1024
+"""Of a text that is calculated beforehand: a usual one has some dozen, and `explain` shows it."""
 
 
 def compile_filter(
-    text: str, *, bytes_max: int = BYTES_MAX, depth_max: int = EXPRESSION_DEPTH_MAX
+    text: str,
+    *,
+    bytes_max: int = BYTES_MAX,
+    depth_max: int = EXPRESSION_DEPTH_MAX,
+    known: Mapping[Trait, Scalar] = NO_TRAITS,
 ) -> "Filter":
-    """The filter that `text` states; raises BadFilter, NotAvailable or TooLarge."""
-    return Filter(parse(text, bytes_max=bytes_max, depth_max=depth_max), text)
+    """The filter that `text` states; raises BadFilter, NotAvailable or TooLarge. `known` are traits
+    that all messages share, such as the instance's name."""
+    node = parse(text, bytes_max=bytes_max, depth_max=depth_max)
+    _check_moments(node, text)
+    return Filter(with_known(node, known), text)
 
 
 def compile_term(node: Node) -> "Filter":
@@ -54,30 +72,41 @@ def compile_term(node: Node) -> "Filter":
 class Filter:
     """A condition over records. A record matches when it is true, not when it is unknown.
 
-    `text` is what it was read from, `expression` its topmost node, `paths` the distinct paths
-    whose values it needs, in the order of the columns it takes.
+    `text` is what it was read from, `expression` its topmost node, `paths` and `traits` are the
+    distinct ones whose values it needs. `sources` are both, paths first: the order of the columns
+    that it takes.
     """
 
     def __init__(self, expression: Node, text: str) -> None:
         self.text = text
         self.expression = expression
         self.paths: tuple[Path, ...] = paths_in(expression)
+        self.traits: tuple[Trait, ...] = traits_in(expression)
+        self.sources: tuple[Source, ...] = (*self.paths, *self.traits)
         self._tests = sum(isinstance(part, _TESTS) for part in walk(expression))
         self._matches = _compile_matches(expression, self._source())
 
     def _source(self) -> SourceText:
-        return SourceText(self.paths, self._tests)
+        return SourceText(self.sources, self._tests)
 
     def matches(self, columns: Sequence[Sequence[Value]], count: int) -> list[bool]:
-        """Which of `count` records match; one column of `count` values for each of `paths`."""
+        """Which of `count` records match; one column of `count` values for each of `sources`."""
         return self._matches(columns, count)
 
+    def matches_messages(
+        self, columns: Sequence[Sequence[Value]], messages: MessageColumns
+    ) -> list[bool]:
+        """Which of these messages match; one column for each of `paths`."""
+        if self.traits:
+            columns = [*columns, *messages.columns(self.traits)]
+        return self._matches(columns, len(messages.bodies))
+
     def truth(self, values: Sequence[Value]) -> bool | None:
-        """The outcome for one record, given the value of each of `paths`; None is unknown."""
+        """The outcome for one record, given the value of each of `sources`; None is unknown."""
         return self._truth(values)
 
     def holds(self, values: Sequence[Value]) -> bool:
-        """Whether one record matches, given the value of each of `paths`."""
+        """Whether one record matches, given the value of each of `sources`."""
         if self._tests > TESTS_IN_PLACE_MAX:
             # What it takes to tell false from unknown as well is not compiled for such a filter.
             return self._matches([(value,) for value in values], 1)[0]
@@ -99,11 +128,57 @@ class Filter:
 
     @property
     def deterministic(self) -> bool:
-        """Whether the outcome depends on the record alone; so it is of all that is built yet."""
-        return True
+        """Whether the outcome depends on the message alone, and not on when it is asked."""
+        return Trait.UNIX_TIMESTAMP not in self.traits
+
+    @property
+    def steady(self) -> bool:
+        """Whether a record's body and key say what the outcome is, and was when it was told."""
+        return UNSTEADY.isdisjoint(self.traits)
+
+    def at(self, now_us: int) -> "Filter":
+        """The filter as of one moment, so that all records of an answer see the same."""
+        if self.deterministic:
+            return self
+        known = {Trait.UNIX_TIMESTAMP: seconds(now_us)}
+        return Filter(with_known(self.expression, known), self.text)
+
+    def position_of(self, traits: Container[Trait]) -> int:
+        """The character where the first of these traits stands."""
+        return next(
+            part.position
+            for part in walk(self.expression)
+            if isinstance(part, MessageTrait) and part.trait in traits
+        )
 
     def __repr__(self) -> str:
         return f"Filter({self.text!r})"
+
+
+def check_deterministic(condition: Filter, where: str) -> None:
+    """Refuse a filter that asks for the time where it may not; raises BadFilter."""
+    if not condition.deterministic:
+        position = condition.position_of({Trait.UNIX_TIMESTAMP})
+        raise BadFilter(
+            f"{where} cannot ask for the time (position {position}): a record would enter or leave "
+            "it without being published; compare with a field or a number",
+            position=position,
+            expected="a condition over the record alone",
+        )
+
+
+def check_fields_alone(condition: Filter, where: str) -> None:
+    """Refuse a filter that asks for more than fields where there is nothing else; raises
+    BadFilter."""
+    if condition.traits:
+        trait = condition.traits[0]
+        position = condition.position_of({trait})
+        raise BadFilter(
+            f"{where} cannot ask for {trait}() (position {position}): it knows fields alone; "
+            "compare fields",
+            position=position,
+            expected="a condition over fields alone",
+        )
 
 
 def _patterns_in(expression: Node) -> Iterator[str]:
@@ -148,6 +223,24 @@ def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
     return None
 
 
+def sow_keys_in(term: Node) -> tuple[str, ...] | None:
+    """The texts of which one is the SowKey of every record that matches a term, and of no other
+    that there is; None if it says no such thing."""
+    match term:
+        case Compare("=", MessageTrait(Trait.SOW_KEY), Literal() as literal):
+            members: tuple[Node, ...] = (literal,)
+        case Compare("=", Literal() as literal, MessageTrait(Trait.SOW_KEY)):
+            members = (literal,)
+        case In(MessageTrait(Trait.SOW_KEY), members):
+            pass
+        case _:
+            return None
+    # A number equals every text that spells it, of records with keys of their own several.
+    keys = [member.value for member in members if isinstance(member, Literal)]
+    texts = tuple(key for key in keys if isinstance(key, str) and key)
+    return texts if len(texts) == len(members) else None
+
+
 def _distinct(literals: Sequence[Literal]) -> tuple[LiteralValue, ...]:
     values = [node.value for node in literals if node.value is not None and node.value != ""]
     # Adding 0 makes True 1 and -0.0 0.0.
@@ -161,10 +254,75 @@ def paths_in(node: Node, of_previous: bool = False) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(p.path for p in read if (p.of == "PREVIOUS") is of_previous))
 
 
+def traits_in(node: Node) -> tuple[Trait, ...]:
+    """The distinct traits of the message that a condition reads, in the order of the text."""
+    return tuple(dict.fromkeys(part.trait for part in walk(node) if isinstance(part, MessageTrait)))
+
+
+def with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
+    """The node with traits that are known put in as literals, and what is calculated of literals
+    alone calculated: so it may be found by an index."""
+    if not any(trait in known for trait in traits_in(node)):
+        return node
+    return _with_known(node, known)
+
+
+def _with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
+    if isinstance(node, MessageTrait):
+        is_known = node.trait in known
+        return Literal(known[node.trait], position=node.position) if is_known else node
+    parts: dict[str, Any] = {}
+    for field in fields(node):
+        part = getattr(node, field.name)
+        if isinstance(part, Node):
+            made: Any = _with_known(part, known)
+        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
+            made = _all_with_known(part, known)
+        else:
+            continue
+        if made is not part:
+            parts[field.name] = made
+    return _calculated(replace(node, **parts)) if parts else node
+
+
+def _all_with_known(nodes: tuple[Node, ...], known: Mapping[Trait, Scalar]) -> tuple[Node, ...]:
+    made = tuple([_with_known(node, known) for node in nodes])
+    # The same tuple where nothing is new: to compare parts would look through all below.
+    return nodes if all(map(operator.is_, made, nodes)) else made
+
+
+def _calculated(node: Node) -> Node:
+    """What a node comes to if it is calculated of literals alone; else the node."""
+    if not isinstance(node, Arithmetic | Call):
+        return node
+    if not all(isinstance(part, Literal) for part in node.children):
+        return node
+    value = compile_value(node)(())
+    if isinstance(value, list) or (isinstance(value, str) and len(value) > LITERAL_CHARS_MAX):
+        return node
+    return Literal(value, position=node.position)
+
+
+def _check_moments(node: Node, text: str) -> None:
+    """Refuse a long filter that has to be compiled again for each query."""
+    if len(text) <= MOMENT_CHARS_MAX:
+        return
+    for part in walk(node):
+        if isinstance(part, MessageTrait) and part.trait is Trait.UNIX_TIMESTAMP:
+            raise TooLarge(
+                f"a filter that asks for the time has at most {MOMENT_CHARS_MAX} characters, since "
+                f"it is compiled again for each query, and this one has {len(text)}; write the "
+                "time as a number",
+                position=part.position,
+                expected=f"at most {MOMENT_CHARS_MAX} characters",
+            )
+
+
 def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
-    """What gives the value of `node`, given those of the paths that it reads: of the record, then
-    of what there was before it."""
-    source = SourceText(paths_in(node), before=paths_in(node, of_previous=True))
+    """What gives the value of `node`, given those of `paths_in(node)`, of `traits_in(node)`, and of
+    the paths that it reads of what there was before the record."""
+    read: tuple[Source, ...] = (*paths_in(node), *traits_in(node))
+    source = SourceText(read, before=paths_in(node, of_previous=True))
     value = source.value(node)
     text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
     function: Callable[[Sequence[Value]], Value] = _run(source, text)

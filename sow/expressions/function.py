@@ -8,8 +8,10 @@ any) is the business of the makers here, so that bodies are about one thing: `of
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sow.expressions.nodes import Node
+from sow.expressions.traits import Trait
 from sow.expressions.values import number, text
-from sow.paths import Value
+from sow.paths import Scalar, Value
 
 ANY = 99
 """As many arguments as there are."""
@@ -35,6 +37,16 @@ EXAMPLE_RECORD: dict[str, Any] = {
     "at": 1_700_000_000.25,
 }
 """The record of all examples."""
+EXAMPLE_MESSAGE: dict[Trait, Scalar] = {
+    Trait.AMPS_INSTANCE_NAME: "desk",
+    Trait.BOOKMARK: "7",
+    Trait.LAST_UPDATED: 1_700_000_000.5,
+    Trait.MESSAGE_SIZE: 87,
+    Trait.SOW_KEY: "13378342716498349218",
+    Trait.TOPIC_NAME: "orders",
+    Trait.UNIX_TIMESTAMP: 1_700_000_060.0,
+}
+"""What is known beside the fields of the message that holds it."""
 
 
 class Function(NamedTuple):
@@ -56,6 +68,10 @@ class Function(NamedTuple):
     prepare: Callable[..., Callable[..., Value]] | None = None
     searches: bool = False
     """The text known beforehand is a regular expression: it counts with those of LIKE."""
+    slow: bool = False
+    """An expression has few calls of it, as of those that `prepare` something."""
+    stands_for: Node | None = None
+    """What a call, which has no arguments, is read as: a literal, or something of the message."""
 
 
 def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:

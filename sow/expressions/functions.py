@@ -8,19 +8,17 @@ nearest known one. What functions do stands in the modules beside this one, by w
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sow.errors import BadFilter, ClientError, NotAvailable, clipped
 from sow.expressions.array_functions import ARRAY_FUNCTIONS
 from sow.expressions.date_functions import DATE_FUNCTIONS
 from sow.expressions.function import ANY, Example, Function
+from sow.expressions.message_functions import MESSAGE_FUNCTIONS, NOT_KEPT
 from sow.expressions.nodes import Call, Literal, Node
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.text_functions import TEXT_FUNCTIONS
-from sow.paths import Scalar
 from sow.suggest import nearest
-
-CONSTANTS: dict[str, Scalar] = {"TRUE_VALUE": True, "FALSE_VALUE": False, "NAN_VALUE": math.nan}
-"""Functions without arguments, which always give the same."""
 
 _SPECIAL = {
     "COALESCE": Function(
@@ -46,10 +44,24 @@ _SPECIAL = {
         ),
     ),
     "TRUE_VALUE": Function(
-        "TRUE_VALUE()", 0, 0, None, "true", "never NULL", (Example("TRUE_VALUE()", True),)
+        "TRUE_VALUE()",
+        0,
+        0,
+        None,
+        "true",
+        "never NULL",
+        (Example("TRUE_VALUE()", True),),
+        stands_for=Literal(True),
     ),
     "FALSE_VALUE": Function(
-        "FALSE_VALUE()", 0, 0, None, "false", "never NULL", (Example("FALSE_VALUE()", False),)
+        "FALSE_VALUE()",
+        0,
+        0,
+        None,
+        "false",
+        "never NULL",
+        (Example("FALSE_VALUE()", False),),
+        stands_for=Literal(False),
     ),
     "NAN_VALUE": Function(
         "NAN_VALUE()",
@@ -59,6 +71,7 @@ _SPECIAL = {
         "the number that is none",
         "never NULL",
         (Example("IF(NAN_VALUE() IS NAN, 'none', 'one')", "none"),),
+        stands_for=Literal(math.nan),
     ),
 }
 
@@ -70,16 +83,13 @@ FUNCTIONS: dict[str, Function] = dict(
             **TEXT_FUNCTIONS,
             **DATE_FUNCTIONS,
             **ARRAY_FUNCTIONS,
+            **MESSAGE_FUNCTIONS,
         }.items()
     )
 )
 
-_NAMES = """
-    AMPS_INSTANCE_NAME AVG BOOKMARK CLIENT_NAME CORRELATION_ID COUNT DATE DATE_UTC LAST_READ
-    LAST_UPDATED MAX MESSAGE_SIZE MIN SOW_KEY SUM TIMEZONEOFFSET TODAY TODAY_UTC TOPIC_NAME
-    UNIX_TIMESTAMP VALUE_LOOKUP
-"""
-FUNCTIONS_LATER = frozenset(_NAMES.split())
+FUNCTIONS_LATER = frozenset(("AVG", "COUNT", "MAX", "MIN", "SUM"))
+"""Aggregates, which belong to views."""
 SLIPS = {
     "ABSOLUTE": "ABS(x)",
     "CEIL": "CEILING(x)",
@@ -87,15 +97,22 @@ SLIPS = {
     "CHR": "CHAR_VALUE(byte)",
     "CONCAT_WS": "ARRAY_TO_STRING(list, delimiter, null_text) or CONCAT",
     "CONTAINS": "INSTR(text, part) != 0",
+    "CURDATE": "TODAY()",
+    "CURRENT_DATE": "TODAY()",
+    "CURRENT_TIMESTAMP": "UNIX_TIMESTAMP()",
     "ENDSWITH": "x ENDS WITH ('text')",
+    "GETDATE": "UNIX_TIMESTAMP()",
     "IFNULL": "COALESCE(x, y)",
     "IIF": "IF(condition, then, otherwise)",
     "ISNULL": "x IS NULL",
     "LCASE": "LOWER(text)",
     "LEN": "LENGTH(text)",
     "LN": "LOG(x)",
+    "LOCATE": "INSTR(text, part)",
+    "MID": "SUBSTR(text, position, length)",
     "NOW": "UNIX_TIMESTAMP()",
     "NVL": "COALESCE(x, y)",
+    "POSITION": "INSTR(text, part)",
     "POW": "POWER(base, exponent)",
     "STARTSWITH": "x BEGINS WITH ('text')",
     "STRLEN": "LENGTH(text)",
@@ -137,11 +154,18 @@ def called(name: str, arguments: Sequence[Node], position: int) -> Node:
             position=position,
             expected=function.signature,
         )
-    if upper in CONSTANTS:
-        return Literal(CONSTANTS[upper], position=position)
+    if function.stands_for is not None:
+        return _placed(function.stands_for, position)
     for at in function.literals:
         _check_literal(function, arguments[at])
     return Call(upper, tuple(arguments), position=position)
+
+
+def _placed(node: Node, position: int) -> Node:
+    """What a call stands for, all of it where the call is written."""
+    if isinstance(node, Call):
+        node = replace(node, arguments=tuple([_placed(one, position) for one in node.arguments]))
+    return replace(node, position=position)
 
 
 def _check_literal(function: Function, argument: Node) -> None:
@@ -169,6 +193,12 @@ def _unknown(name: str, position: int) -> ClientError:
     if upper in FUNCTIONS_LATER:
         return NotAvailable(
             f"function {upper} is not available yet; those that are stand in docs/functions.md",
+            position=position,
+            expected="a function that is available",
+        )
+    if upper in NOT_KEPT:
+        return BadFilter(
+            f"there is no {upper} here: {NOT_KEPT[upper]}",
             position=position,
             expected="a function that is available",
         )

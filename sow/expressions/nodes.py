@@ -1,11 +1,11 @@
 """The parts of an expression: what a filter says, without how it is read or run.
 
-A node is a value (Identifier, Literal, Arithmetic, Call) or a condition (all others), and either
-may stand where the other is asked for: a condition as a value is true, false or NULL, a value as a
-condition is that it differs from 0. Conditions have three outcomes: true, false and unknown.
-Synonyms are gone: ``==`` is ``=``, ``<>`` is ``!=``, ``NOT IN`` is a Not around an In, a chain of
-ANDs is one And. A node knows its 0-based character `position` in the text it was read from;
-equality ignores it. `str(node)` is text that parses to the same node again.
+A node is a value (Identifier, Literal, MessageTrait, Arithmetic, Call) or a condition (all others),
+and either may stand where the other is asked for: a condition as a value is true, false or NULL, a
+value as a condition is that it differs from 0. Conditions have three outcomes: true, false and
+unknown. Synonyms are gone: ``==`` is ``=``, ``<>`` is ``!=``, ``NOT IN`` is a Not around an In, a
+chain of ANDs is one And. A node knows its 0-based character `position` in the text it was read
+from; equality ignores it. `str(node)` is text that parses to the same node again.
 """
 
 import math
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from sow.expressions.traits import Trait
 from sow.paths import Path, Scalar
 
 PLAIN_NAME = r"[^\s/\[\](){},;=<>!'\"*+%&|^~?\\]+"
@@ -79,6 +80,16 @@ class Literal(Node):
             case float() if math.isinf(self.value):
                 return "1e999" if self.value > 0 else "-1e999"
         return repr(self.value)
+
+
+@dataclass(frozen=True)
+class MessageTrait(Node):
+    """What is known of the message beside its fields."""
+
+    trait: Trait
+
+    def __str__(self) -> str:
+        return f"{self.trait}()"
 
 
 @dataclass(frozen=True)
@@ -274,7 +285,9 @@ class Or(Node):
         return _joined(self.operands, " OR ")
 
 
-VALUES = Identifier | Literal | Arithmetic | Call
+Source = Path | Trait
+"""What an expression reads of a record: a field, or something that is known beside its fields."""
+VALUES = Identifier | Literal | MessageTrait | Arithmetic | Call
 """Kinds of nodes that are values; all others are conditions."""
 
 
@@ -317,15 +330,15 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def below(node: Node, levels: int) -> Node | None:
-    """The first part that lies under more than so many others, but for paths and literals; not
-    recursive."""
+    """The first part that lies under more than so many others, but for paths, traits and
+    literals; not recursive."""
     layer: list[Node] = [node]
     for _ in range(levels):
         layer = [
             child
             for parent in layer
             for child in parent.children
-            if not isinstance(child, Identifier | Literal)
+            if not isinstance(child, Identifier | Literal | MessageTrait)
         ]
         if not layer:
             return None

@@ -7,7 +7,7 @@ failure, gets the same rows. Only what is durable is in the log.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sow.expressions import Filter
+from sow.expressions import Filter, MessageColumns
 from sow.keys import sow_key
 from sow.steps import Steps, at_once
 from sow.store.protocols import Journal, LogEntry, Op
@@ -154,7 +154,10 @@ def _passing(rows: LogRows, condition: Filter) -> LogRows | None:
     if rows.op != "publish":
         return rows
     columns = rows.topic.decoder(condition.paths).columns(rows.bodies)
-    inside = condition.matches(columns, len(rows.keys))
+    messages = MessageColumns(
+        rows.topic.name, rows.bodies, lambda: rows.keys, rows.seqs, [rows.ts_us] * len(rows.keys)
+    )
+    inside = condition.matches_messages(columns, messages)
     places = [at for at, hit in enumerate(inside) if hit]
     if not places:
         return None

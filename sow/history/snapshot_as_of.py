@@ -8,12 +8,13 @@ The log is read in steps, as much of it in one as takes about a millisecond.
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from sow.errors import ClientError, TooLarge
-from sow.expressions import Filter
+from sow.expressions import Filter, MessageColumns
 from sow.history.held import HeldColumn, Rows
 from sow.history.snapshot import Snapshot
 from sow.keys import sow_key
@@ -94,7 +95,14 @@ def narrowed(
         passing = np.ones(len(part.bodies), np.bool_)
         if condition is not None:
             columns = snapshot.topic.decoder(condition.paths).columns(part.bodies)
-            passing &= np.array(list(condition.matches(columns, len(part.bodies))), np.bool_)
+            messages = MessageColumns(
+                snapshot.topic.name,
+                part.bodies,
+                partial(list[str], part.sow_keys),
+                None,
+                part.ts_us,
+            )
+            passing &= np.array(condition.matches_messages(columns, messages), np.bool_)
         if wanted is not None:
             passing &= np.array([key in wanted for key in part.sow_keys], np.bool_)
         chosen[start : start + RECORDS_AT_ONCE] = passing

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Filter, OrderTerm
+from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.memo import MemoColumn
@@ -58,7 +58,8 @@ class Indexes:
     """The indexes of the topic kept in `table`.
 
     `decoder` gives a decoder of any paths. `keys` are the topic's key fields, () if it has none.
-    `memos` are the fields whose columns are to exist from the start (`Index` elements).
+    `memos` are the fields whose columns are to exist from the start (`Index` elements). `name` is
+    the topic's.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Indexes:
         "_pinned",
         "_sow_keys",
         "hashes",
+        "name",
         "table",
         "watched",
     )
@@ -82,8 +84,10 @@ class Indexes:
         keys: tuple[Path, ...] = (),
         hash_indexes: Sequence[tuple[Path, ...]] = (),
         memos: Sequence[Path] = (),
+        name: str = "",
     ) -> None:
         self.table = table
+        self.name = name
         self._decoder = decoder
         self._keys = keys
         self._key: KeyIndex | None = None
@@ -300,6 +304,20 @@ class Indexes:
         passing = np.zeros(len(slots), np.bool_)
         for start in range(0, len(slots), CHUNK_ROWS):
             chunk = slots[start : start + CHUNK_ROWS]
-            columns = self.columns(condition.paths, chunk)
+            columns = self.columns(condition.paths, chunk) if condition.paths else []
+            if condition.traits:
+                columns += self._messages(chunk).columns(condition.traits)
             passing[start : start + len(chunk)] = condition.matches(columns, len(chunk))
         return passing
+
+    def _messages(self, slots: Slots) -> MessageColumns:
+        """The records in these slots as filters see them that ask for more than fields."""
+        table, places = self.table, slots.tolist()
+        identities = [table.identities[slot] or "" for slot in places]
+        return MessageColumns(
+            self.name,
+            [table.bodies[slot] for slot in places],
+            lambda: table.sow_keys(places, identities),
+            None,  # of a record that is asked for there is no bookmark, as in AMPS
+            table.ts_us[slots].tolist(),
+        )

@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.expressions import (
-    FUNCTIONS,
     MIRRORED,
     Affix,
     And,
     Between,
-    Call,
     Compare,
     Filter,
     Identifier,
@@ -32,6 +30,7 @@ from sow.expressions import (
     IsNull,
     Like,
     Literal,
+    MessageTrait,
     Node,
     Not,
     Or,
@@ -260,8 +259,8 @@ def is_columnar(node: Node) -> bool:
 
 
 def _is_of_fields(node: Node) -> bool:
-    """Whether a part is the same for records whose fields are; a function of nothing may not be."""
-    return not isinstance(node, Call) or (node.name in FUNCTIONS and bool(node.arguments))
+    """Whether a part is the same for records whose fields are."""
+    return not isinstance(node, MessageTrait)
 
 
 def is_plain(test: Node) -> bool:

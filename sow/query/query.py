@@ -1,6 +1,6 @@
 """What is asked and what is answered; plain data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,12 @@ class Query:
         for name, count in (("top_n", self.top_n), ("skip_n", self.skip_n)):
             if count is not None and count < 0:
                 raise ClientError(f"{name} is {count}; write 0 or a positive number of records")
+
+    def at(self, now_us: int) -> "Query":
+        """The query as of one moment: all records of an answer are asked for at the same time."""
+        if self.filter is None or self.filter.deterministic:
+            return self
+        return replace(self, filter=self.filter.at(now_us))
 
     @property
     def end(self) -> int | None:

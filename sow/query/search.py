@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import Node, paths_in
+from sow.expressions import Node, paths_in, sow_keys_in, traits_in
 from sow.indexes import MEMO_COLUMNS_MAX
 from sow.indexes.masks import Columns, Masks, compiled, is_columnar, is_quick
 from sow.indexes.memo import OTHER
@@ -54,8 +54,7 @@ class Search:
 
         Raises Unready.
         """
-        if self._query.keys is not None:
-            self._by_sow_keys(self._query.keys)
+        self._by_sow_keys()
         self._by_constants()
         if self._left.listed is not None or not self._by_key_fields():
             self._by_ways()
@@ -76,15 +75,25 @@ class Search:
 
     # Ways in.
 
-    def _by_sow_keys(self, keys: tuple[str, ...]) -> None:
+    def _by_sow_keys(self) -> None:
+        """By the SowKeys that the query names beside its filter, and those that its terms name."""
+        asked = [] if self._query.keys is None else [self._query.keys]
+        for term in list(self._terms):
+            named = sow_keys_in(term)
+            if named is not None:
+                asked.append(named)
+                self._terms.remove(term)
+        if not asked:
+            return
+        keys = set(asked[0]).intersection(*asked[1:])
         self._ready.need(self._indexes.sow_keys)
         found = map(self._indexes.table.find, keys)
         self._left.become(np.array([*{slot for slot in found if slot is not None}], np.int64))
-        self._step(f"{len(set(keys))} SowKeys", "key")
+        self._step(f"{len(keys)} SowKeys", "key")
 
     def _by_constants(self) -> None:
-        """Terms that name no field hold for all records or for none."""
-        for term in [term for term in self._terms if not paths_in(term)]:
+        """Terms that ask nothing of a record hold for all records or for none."""
+        for term in [one for one in self._terms if not paths_in(one) and not traits_in(one)]:
             if not compiled(term, True).matches([], 1)[0]:
                 self._left.become(NOTHING)
             self._served([term], SCAN)

@@ -130,7 +130,7 @@ class Plan:
 
     def _stored(self, step: CommitStep) -> Piece:
         is_delta = step.operation == "delta"
-        messages = self._topic.finished(step.messages, is_delta, self._states)
+        messages = self._topic.finished(step.messages, is_delta, self._states, now_us=self._now_us)
         if self._follows_states:
             self._note(messages)
         return Piece(messages, False)

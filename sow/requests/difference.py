@@ -158,7 +158,13 @@ def unstored_difference(records: Records, held: Held, condition: Filter | None) 
     if condition is not None:
         bodies = [update.new or b"" for update in waiting]
         columns = records.decoder(condition.paths).columns(bodies)
-        inside = condition.matches(columns, len(waiting))
+        messages = records.messages(
+            [update.identity for update in waiting],
+            bodies,
+            [update.seq for update in waiting],
+            [update.ts_us for update in waiting],
+        )
+        inside = condition.matches_messages(columns, messages)
         waiting = [update for update, hit in zip(waiting, inside, strict=True) if hit]
     known = held.unstored.union(update.identity for update in waiting)
     late = [update._replace(delta=None) for update in waiting]

@@ -419,6 +419,7 @@ class Executor:
         yield from self.engine.publications.finish_left(topic.name)
         yield from self.engine.undivided.let_by(topic.name)
         if identities is None:
+            self.engine.reach(now_us)
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)
             slots = (yield from self.engine.answering(topic.name, query)).slots

@@ -55,7 +55,7 @@ class Following:
             self.check_room(session, command)
         pattern = asked.pattern
         condition = self._questions.condition(command)
-        key = feed_key(command, session.encoding, complete)
+        key = feed_key(command, session.encoding, complete, self._questions.is_steady(command))
         scope, equal = self._scope(session, command, key, asked)
         if equal is None or name or not shares:
             strand = self._strand(name or self._register.new_name("f"), key, session.encoding)

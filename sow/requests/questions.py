@@ -19,7 +19,7 @@ from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, UnknownTopic, shown
-from sow.expressions import Filter, parse_order_by
+from sow.expressions import Filter, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
@@ -81,11 +81,18 @@ class Questions:
         """The filter of a command; raises BadFilter."""
         return None if command.filter is None else self._engine.filter(command.filter)
 
+    def is_steady(self, command: Command) -> bool:
+        """Whether a record's body and key say if it was in focus, or somebody has to note it."""
+        condition = self.condition(command)
+        return condition is None or condition.steady
+
     def check_fields(self, topic: LiveTopic, command: Command) -> None:
         """Refuse what needs fields of messages that have none, and keys that would mix records."""
         options = command.options
         condition = self.condition(command)
         topic.records.check_filter(condition)
+        if condition is not None and options.oof:
+            check_deterministic(condition, "a subscription that asks for oof")
         if command.name != "sow":
             topic.records.check_watch(condition, self._register.pattern_paths)
         if options.select is not None:
@@ -210,7 +217,9 @@ class Questions:
         again, and in the last step those that have changed since.
         """
         asked, query = (yield from self.asked(command)), self.query(command)
+        query = query.at(self._engine.now_us)
         partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
+        partly |= not self.is_steady(command)
         taken = TakenAnswer(tells=partly)
         with self._engine.noting() as noted:
             for at, topic in enumerate(asked.topics):
@@ -225,14 +234,14 @@ class Questions:
                 while len(noted) > TAKEN_AT_ONCE and left > 0:
                     for topic in [*islice(noted, TAKEN_AT_ONCE)]:
                         del noted[topic]
-                        left -= self._take_again(session, command, asked, taken, topic)
+                        left -= self._take_again(session, command, query, asked, taken, topic)
                     yield
                 changing = self._engine.undivided.topic
                 if changing is None or (changing not in noted and changing not in asked.topics):
                     break
                 yield from self._engine.undivided.let_by(changing.name)
             for topic in list(noted):
-                self._take_again(session, command, asked, taken, topic)
+                self._take_again(session, command, query, asked, taken, topic)
         if asked.pattern is None:
             self._engine.topic(command.topic)
         return asked, taken
@@ -241,6 +250,7 @@ class Questions:
         self,
         session: Session,
         command: Command,
+        query: Query,
         asked: TopicsAsked,
         taken: TakenAnswer,
         topic: LiveTopic,
@@ -253,7 +263,7 @@ class Questions:
             asked.pattern is None or not self.is_asked_for(topic, asked.pattern, command)
         ):
             return False
-        answer = self._engine.query(topic.name, self.query(command))
+        answer = self._engine.query(topic.name, query)
         self._take(session, taken, topic, answer)
         return True
 
@@ -305,8 +315,12 @@ def sow_keys(command: Command) -> tuple[str, ...] | None:
     return tuple(comma_list(command.key))
 
 
-def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
-    """What a subscription's command says about its feeds; raises ClientError."""
+def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool = True) -> FeedKey:
+    """What a subscription's command says about its feeds; raises ClientError.
+
+    `complete`: it was given all that is in focus. `steady`: the old state of a record says whether
+    it was, so that nobody has to note it (`Filter.steady`).
+    """
     options, delta = command.options, command.kind.is_delta
     if options.no_empties and not delta:
         raise ClientError(
@@ -318,12 +332,13 @@ def feed_key(command: Command, encoding: Encoding, complete: bool) -> FeedKey:
             raise ClientError("conflation_key needs conflation", reason="invalid options")
         for path in options.conflation_key:
             parse_member("conflation_key", path)
+    is_told = options.oof or delta or (options.conflation is not None and not steady)
     return FeedKey(
         filter=command.filter,
         oof=options.oof,
         delta=delta,
         no_empties=options.no_empties,
-        accounts=(options.oof or delta) and not complete,
+        accounts=is_told and not (complete and steady),
         interval_us=options.conflation if isinstance(options.conflation, int) else None,
         auto=options.conflation == "auto",
         conflation_key=options.conflation_key,

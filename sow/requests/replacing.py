@@ -64,7 +64,7 @@ class Replacement(NamedTuple):
     """What is to take the place of `old`, as a `command` asks for it.
 
     `topics` are those that it names, and `followed` those that `old` may have told of. `condition`
-    is its filter, `whole` what its answer would be without a page.
+    is its filter, `whole` what its answer would be without a page. It is asked for at `now_us`.
     """
 
     old: Subscription
@@ -74,14 +74,15 @@ class Replacement(NamedTuple):
     followed: list[LiveTopic]
     condition: Filter | None
     whole: Query
+    now_us: int
 
     def focus_of(self, topic: LiveTopic) -> Question:
         """Which records are in the new focus."""
-        return topic.records.indexes, Query(filter=self.condition)
+        return topic.records.indexes, Query(filter=self.condition).at(self.now_us)
 
     def rows_of(self, topic: LiveTopic) -> Question:
         """Which records belong to the answer."""
-        return topic.records.indexes, self.whole
+        return topic.records.indexes, self.whole.at(self.now_us)
 
     def held_of(self, records: Records) -> Question:
         """Which records are held by a session that was given all in the old focus."""
@@ -129,7 +130,14 @@ class Replacing:
             condition = questions.condition(command)
             whole = dataclasses.replace(questions.query(command), top_n=None, skip_n=0)
             replacement = Replacement(
-                old, command, with_snapshot, asked.topics, followed, condition, whole
+                old,
+                command,
+                with_snapshot,
+                asked.topics,
+                followed,
+                condition,
+                whole,
+                self._engine.now_us,
             )
             answers: Answers | None = None
             while answers is None:
@@ -202,6 +210,7 @@ class Replacing:
         self._ending.end(old)
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
+        complete &= self._questions.is_steady(command)
         new = self._following.begin(session, command, asked, complete, name=old.name)
         told = Told(session.encoding, oldest if with_snapshot else None)
         for records, update in gone:

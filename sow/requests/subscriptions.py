@@ -103,6 +103,7 @@ class Subscriptions:
         self._following.check_room(session, command)
         asked, taken = yield from self.questions.take_all(session, command)
         complete = sow_keys(command) is None and taken.is_whole
+        complete &= self.questions.is_steady(command)
         subscription = self._following.begin(session, command, asked, complete, shares=complete)
         if not complete:
             subscription.was_told(taken.told)

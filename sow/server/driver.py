@@ -20,6 +20,7 @@ from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.ledger import Group
 from sow.errors import DiskFull, StoreError
+from sow.expressions import Filter
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
 from sow.server.falling_due import FallingDue
@@ -110,6 +111,11 @@ class Driver:
             yield
         finally:
             self.watch.note(name, self._loop.time() - began)
+
+    def filter(self, text: str) -> Filter:
+        """The filter that a request asks by, as of now; raises what `Engine.filter` does."""
+        self.engine.reach(self.now_us())
+        return self.engine.filter(text).at(self.engine.now_us)
 
     def _turn(self) -> None:
         self._turning = False

@@ -18,7 +18,7 @@ from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.engine.patterns import PatternTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
-from sow.expressions import Filter, parse_order_by
+from sow.expressions import Filter, check_fields_alone, parse_order_by
 from sow.history.snapshot import Snapshot
 from sow.history.unread import Unread
 from sow.lists import comma_list
@@ -206,7 +206,7 @@ class HttpDoor:
         text = asked.get("filter")
         order_by = asked.get("order_by")
         return Query(
-            filter=self._engine.filter(text) if text is not None else None,
+            filter=self._driver.filter(text) if text is not None else None,
             keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
             order_by=parse_order_by(order_by) if order_by else (),
             top_n=options.top_n,
@@ -328,7 +328,8 @@ class HttpDoor:
         asked = asked_of(request)
         if "filter" not in asked:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
-        condition, conflated = self._engine.filter(asked["filter"]), await _conflated(request)
+        condition, conflated = self._driver.filter(asked["filter"]), await _conflated(request)
+        check_fields_alone(condition, "a filter over sessions")
         changing = self._changing(condition, conflated)
         return json_response({"changed": await self._driver.turns.take("sessions", changing)})
 

@@ -96,7 +96,7 @@ class SnapshotDoor:
 
     async def _snapshot(self, asked: dict[str, str]) -> tuple[Snapshot, int]:
         engine, text = self._engine, asked.get("filter")
-        condition = engine.filter(text) if text is not None else None
+        condition = self._driver.filter(text) if text is not None else None
         keys = tuple(comma_list(asked["keys"])) if "keys" in asked else None
         if "as_of" in asked:
             return await self._earlier(asked["topic"], asked["as_of"], condition, keys)

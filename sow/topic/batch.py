@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sow.changes import Changes
 from sow.delta import Document, difference
-from sow.expressions import Filter
+from sow.expressions import UNSTEADY, Filter, MessageColumns, Trait
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
@@ -24,7 +24,8 @@ class Batch:
     """Changes of one topic while they are routed.
 
     `columns` are the fields of the new states that are known already. `decoder` gives a decoder of
-    any paths, `sow_keys` the SowKeys of records by their slots and identities.
+    any paths, `sow_keys` the SowKeys of records by their slots and identities. `is_logged`: the
+    numbers of the changes are bookmarks.
     """
 
     def __init__(
@@ -34,13 +35,16 @@ class Batch:
         renderer: Renderer,
         decoder: Callable[[tuple[Path, ...]], Decoder],
         sow_keys: Callable[[Sequence[int], Sequence[str]], list[str]],
+        is_logged: bool = False,
     ) -> None:
         self.changes = changes
         self._renderer = renderer
         self._decoder = decoder
         self._sow_keys = sow_keys
+        self._is_logged = is_logged
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
+        self._traits: dict[tuple[Trait, bool], Column] = {}
         self._keys: list[str] | None = None
         self._states: list[tuple[bytes, int, int]] | None = None
         self._documents: dict[int, tuple[Document, Document]] = {}
@@ -81,10 +85,40 @@ class Batch:
                 values = iter(found)
                 known[path] = [None if body is None else next(values) for body in bodies]
 
-    def row(self, paths: Sequence[Path], at: int, old: bool = False) -> list[Value]:
-        """Values of some fields of one record."""
+    def row(self, paths: Sequence[Path], at: int) -> list[Value]:
+        """Values of some fields of one record in its new state."""
+        return [self.column(path)[at] for path in paths]
+
+    def _row_for(self, condition: Filter, at: int, old: bool = False) -> list[Value]:
+        """What a filter reads of one record."""
+        return [column[at] for column in self._read_by(condition, old)]
+
+    def _read_by(self, condition: Filter, old: bool = False) -> list[Column]:
+        """What a filter reads of the new or the old states."""
         column = self.old_column if old else self.column
-        return [column(path)[at] for path in paths]
+        columns = [column(path) for path in condition.paths]
+        if condition.traits:
+            columns += [self._trait(trait, old) for trait in condition.traits]
+        return columns
+
+    def _trait(self, trait: Trait, old: bool) -> Column:
+        """What is known of the new or the old states beside their fields."""
+        known = self._traits.get((trait, old))
+        if known is None:
+            changes = self.changes
+            # Who asks by such a trait keeps account of what it has said (`Filter.steady`).
+            assert not old or trait not in UNSTEADY, "nobody knows what it was before"
+            bodies = changes.olds if old else changes.news
+            assert bodies is not None
+            messages = MessageColumns(
+                changes.topic,
+                bodies,
+                self.keys,
+                changes.seqs if self._is_logged else None,
+                changes.ts_us,
+            )
+            known = self._traits[trait, old] = messages.column(trait)
+        return known
 
     def states(self) -> list[tuple[bytes, int, int]]:
         """What each change says, with its number and time: the new state, of what has left by a
@@ -104,27 +138,27 @@ class Batch:
             return [False] * count
         if condition is None:
             return [True] * count
-        return condition.matches([self.column(path) for path in condition.paths], count)
+        return condition.matches(self._read_by(condition), count)
 
     def old_focus(self, condition: Filter | None) -> Sequence[bool]:
         """Which records passed the filter in their old state."""
         olds = self.changes.olds
         if condition is None:
             return [old is not None for old in olds]
-        matched = condition.matches([self.old_column(path) for path in condition.paths], len(self))
+        matched = condition.matches(self._read_by(condition, True), len(self))
         return [hit and old is not None for hit, old in zip(matched, olds, strict=True)]
 
     def was_in_focus(self, condition: Filter | None, at: int) -> bool:
         """Whether one record passed the filter in its old state."""
         if self.changes.olds[at] is None:
             return False
-        return condition is None or condition.holds(self.row(condition.paths, at, True))
+        return condition is None or condition.holds(self._row_for(condition, at, True))
 
     def is_in_focus(self, condition: Filter | None, at: int) -> bool:
         """Whether one record passes the filter in its new state."""
         if self.changes.news is None:
             return False
-        return condition is None or condition.holds(self.row(condition.paths, at))
+        return condition is None or condition.holds(self._row_for(condition, at))
 
     # What is said.
 

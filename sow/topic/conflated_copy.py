@@ -232,7 +232,8 @@ class ConflatedCopy:
         if self.condition is None or not slots:
             return dict(updates)
         columns = self.underlying.decoder(self.condition.paths).columns(bodies)
-        return dict(compress(updates, self.condition.matches(columns, len(slots))))
+        messages = self.underlying.messages([*found], bodies, *stamps)
+        return dict(compress(updates, self.condition.matches_messages(columns, messages)))
 
     # Releasing.
 
@@ -289,13 +290,20 @@ class ConflatedCopy:
         copies: Sequence[Records],
     ) -> list[Batch]:
         bodies, seqs, ts_us = zip(*updates, strict=True)
-        held = list(map(self._as_held, bodies))
+        if self.enrichment is not None:
+            bodies = tuple(map(self._as_held, identities, updates))
         columns: Columns = {}
-        return [copy.put(identities, held, columns, seqs, ts_us) for copy in copies]
+        return [copy.put(identities, bodies, columns, seqs, ts_us) for copy in copies]
 
-    def _as_held(self, body: bytes) -> bytes:
-        """A message as it stands in the copy."""
-        return body if self.enrichment is None else self.enrichment.body(body)
+    def _as_held(self, identity: str, update: CopyUpdate) -> bytes:
+        """A message as it stands in the copy: with the fields that are made of it."""
+        body, seq, ts_us = update
+        if self.enrichment is None:
+            return body
+        if not (traits := self.enrichment.traits):
+            return self.enrichment.body(body)
+        messages = self.underlying.messages((identity,), (body,), (seq,), (ts_us,))
+        return self.enrichment.body(body, known=messages.first(traits))
 
     def _drop(self, leaving: Sequence[Removal[str, CopyUpdate]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]
@@ -303,7 +311,7 @@ class ConflatedCopy:
         # An oof of a record that no longer matches carries its new state, every other one the
         # state this copy last had.
         partings = (
-            {removal.key: self._as_held(removal.value[0]) for removal in leaving}
+            {removal.key: self._as_held(removal.key, removal.value) for removal in leaving}
             if reason == "match"
             else None
         )

@@ -14,12 +14,12 @@ What does not fit the Schema of the topic refuses the message; where it is too l
 because a part of a large publish has been stored, it is NULL.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from sow.delta import Document, Nulls, merged
 from sow.errors import BadMessage
-from sow.expressions import Fields, compile_fields
+from sow.expressions import NO_TRAITS, Fields, Known, Trait, compile_fields
 from sow.messages import decoder_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.declared import DeclaredFields
@@ -36,6 +36,11 @@ class MadeFields:
         self._fields = fields
         self._of_previous = fields.of_previous
 
+    @property
+    def traits(self) -> tuple[Trait, ...]:
+        """What they ask of a message beside its fields."""
+        return self._fields.traits
+
     def body(
         self,
         body: bytes,
@@ -43,22 +48,25 @@ class MadeFields:
         nulls: Nulls | None = None,
         declared: DeclaredFields | None = None,
         fitted: bool = False,
+        known: Known = NO_TRAITS,
     ) -> bytes:
         """The message with its fields; the same bytes where nothing is made.
 
         `previous` is what the record was before. With `nulls` the message is a delta, in which an
-        explicit null means this, and what it makes of the record is returned. Raises BadMessage for
-        a result that does not fit what is `declared`; if `fitted`, it is NULL instead.
+        explicit null means this, and what it makes of the record is returned. `known` has the
+        `traits` of the message. Raises BadMessage for a result that does not fit what is
+        `declared`; if `fitted`, it is NULL instead.
         """
         document = self._document(body)
         asks = nulls is not None or self._of_previous
         before = None if previous is None or not asks else self._document(previous)
         holds = None if declared is None else partial(self._holds, declared, fitted)
-        made = self._fields.apply(document, before, holds)
+        made = self._fields.apply(document, before, holds, known)
         try:
             return self._written(body, document, made, before, nulls)
         except BadMessage:
-            made = self._fields.apply(document, before, partial(self._holds, declared, True))
+            holds = partial(self._holds, declared, True)
+            made = self._fields.apply(document, before, holds, known)
             return self._written(body, document, made, before, nulls)
 
     def _written(
@@ -98,10 +106,18 @@ class MadeFields:
 
 
 class PreprocessingDecoder:
-    """Reads what `decoder` does, but of messages whose fields are made first."""
+    """Reads what `decoder` does, but of messages whose fields are made first. `known` gives the
+    traits of a message, if the fields ask for any."""
 
-    def __init__(self, message_type: MessageType, fields: MadeFields, decoder: Decoder) -> None:
+    def __init__(
+        self,
+        message_type: MessageType,
+        fields: MadeFields,
+        decoder: Decoder,
+        known: Callable[[bytes], Known] | None = None,
+    ) -> None:
         self._checking = decoder_of(message_type, ())
+        self._known = known
         self._fields = fields
         self._decoder = decoder
 
@@ -112,7 +128,10 @@ class PreprocessingDecoder:
     def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
         """The messages with their fields, and their columns; raises BadMessage."""
         checked, _ = self._checking.read(bodies)
-        made = list(map(self._fields.body, checked))
+        if self._known is None:
+            made = list(map(self._fields.body, checked))
+        else:
+            made = [self._fields.body(body, known=self._known(body)) for body in checked]
         return made, self._decoder.columns(made)
 
 

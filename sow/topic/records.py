@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sow.changes import Changes, Reason
-from sow.definitions import Definition, Topic
+from sow.definitions import Definition, Topic, is_persistent
 from sow.delta import Nulls
 from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
-from sow.expressions import Filter
+from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages import decoder_of, decoders_of
@@ -71,7 +71,9 @@ class Records:
         "domain",
         "folding",
         "indexes",
+        "instance",
         "is_changing",
+        "is_logged",
         "keys",
         "message_type",
         "name",
@@ -90,9 +92,12 @@ class Records:
         domain: str,
         usage: Usage | None = None,
         name: str | None = None,
+        instance: str = "",
     ) -> None:
         self.definition = definition
         self.name = definition.name if name is None else name
+        self.instance = instance
+        """The name of the server that has it."""
         self.message_type = message_type
         self.keys = _paths(tuple(keys))
         self.domain = domain
@@ -104,6 +109,9 @@ class Records:
         self._preprocessing: MadeFields | None
         self._enrichment: MadeFields | None
         self.remake()
+        is_own = isinstance(definition, Topic) and definition.system
+        self.is_logged = is_persistent(definition) and not is_own
+        """The log holds what is published to it: the numbers of its changes are bookmarks."""
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.is_changing = False
         """Half of a change may be here that nobody may see half of: nothing falls due."""
@@ -134,6 +142,7 @@ class Records:
             self.keys,
             tuple(map(_paths, definition.hash_indexes)),
             _paths(definition.indexes),
+            self.name,
         )
 
     def redefine(self, definition: Definition) -> None:
@@ -207,7 +216,13 @@ class Records:
         decoder, fields = self.decoder(paths), self._preprocessing
         if fields is None:
             return decoder
-        return PreprocessingDecoder(self.message_type, fields, decoder)
+        if not (traits := fields.traits):
+            return PreprocessingDecoder(self.message_type, fields, decoder)
+
+        def known(body: bytes) -> Known:
+            return self.messages((), (body,), (), ()).first(traits)
+
+        return PreprocessingDecoder(self.message_type, fields, decoder, known)
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Read these fields of every message as it comes in, because a filter needs them."""
@@ -330,6 +345,7 @@ class Records:
         nulls: Nulls | None,
         held: Mapping[str, bytes | None] | None = None,
         fitted: bool = False,
+        now_us: int = 0,
     ) -> list[bytes]:
         """What records become of messages that were read, one after the other: enriched, and
         deltas, in which an explicit null means `nulls`, merged.
@@ -337,9 +353,8 @@ class Records:
         A record that is not there is merged into as if it were empty: what a null means does not
         depend on what was there. Of types that are sent whole the message is the record. `held` are
         the bodies that some records are to be taken for, whatever the table has; None: for not
-        there.
-        Raises BadMessage with the index of the first one of which something is made that does not
-        fit the Schema; if `fitted`, that is NULL.
+        there. `now_us` is when they have come. Raises BadMessage with the index of the first one of
+        which something is made that does not fit the Schema; if `fitted`, that is NULL.
         """
         kind = self.message_type
         if not kind.partial:
@@ -353,8 +368,11 @@ class Records:
                 before: bytes | None = newest[identity]
             else:
                 before = held[identity] if held and identity in held else self._body(identity)
+            known: Known = NO_TRAITS
+            if traits := fields.traits:
+                known = self.messages((identity,), (body,), (), (now_us,)).first(traits)
             try:
-                record = fields.body(body, before, nulls, self._declared, fitted)
+                record = fields.body(body, before, nulls, self._declared, fitted, known)
             except BadMessage as error:
                 raise error.moved(index) from None
             found.append(record)
@@ -450,7 +468,24 @@ class Records:
 
     def batch(self, changes: Changes, columns: Columns) -> Batch:
         """Changes of this topic, to be routed; `columns` are fields of the new states."""
-        return Batch(changes, columns, self.renderer, self.decoder, self.sow_keys)
+        return Batch(changes, columns, self.renderer, self.decoder, self.sow_keys, self.is_logged)
+
+    def messages(
+        self,
+        identities: Sequence[str],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+    ) -> MessageColumns:
+        """Messages of records as filters see them that ask for more than fields."""
+        return MessageColumns(
+            self.name,
+            bodies,
+            lambda: [*map(self.sow_key_of, identities)],
+            seqs if self.is_logged else None,
+            ts_us,
+            self.instance,
+        )
 
     def settle(self) -> Steps[None]:
         """Make what is made of records, now that all are there: the table was rebuilt."""

@@ -145,7 +145,12 @@ def test_a_column_that_is_not_there_is_named(book):
 
 @pytest.mark.parametrize(
     ("text", "position"),
-    [("qty == 0 AND price >> 1", 20), ("qty = 0 OR /quantity = 1", 11), ("qty + qty >> 1", 11)],
+    [
+        ("qty == 0 AND price >> 1", 20),
+        ("qty = 0 OR /quantity = 1", 11),
+        ("qty + qty >> 1", 11),
+        ("qty = 0 AND SOW_KEY() = 1", 12),
+    ],
 )
 def test_a_mistake_in_delete_when_is_counted_in_the_text_as_it_was_given(book, text, position):
     with pytest.raises(ClientError) as caught:

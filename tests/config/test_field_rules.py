@@ -28,6 +28,22 @@ def test_both_are_read_in_order(topic):
     assert made.enrichment == ("/n OF PREVIOUS AS /n",)
 
 
+@pytest.mark.parametrize(
+    ("element", "known", "unknown"),
+    [
+        ("Preprocessing", "TOPIC_NAME AMPS_INSTANCE_NAME MESSAGE_SIZE", "BOOKMARK SOW_KEY TODAY"),
+        ("Enrichment", "TOPIC_NAME MESSAGE_SIZE SOW_KEY LAST_UPDATED UNIX_TIMESTAMP", "BOOKMARK"),
+    ],
+)
+def test_a_field_asks_for_what_is_known_of_the_message_then(topic, only, element, known, unknown):
+    for name in known.split():
+        assert topic(section(element, f"{name}() AS /a")).findings == ()
+    for name in unknown.split():
+        text = only(topic(section(element, f"{name}() AS /a")))
+        asked = "UNIX_TIMESTAMP" if name == "TODAY" else name
+        assert f"{element}: asks for {asked}(), and " in text
+
+
 @pytest.mark.parametrize("target", ["/id", "/at", "/at/day", "/at/day/hour", "$.id"])
 def test_enrichment_leaves_the_key_alone(topic, only, target):
     text = only(topic(section("Enrichment", f"1 AS {target}")))

@@ -59,7 +59,14 @@ def test_a_mistake_within_a_literal_carries_its_position_too(copy, only):
 
 
 def test_what_filters_cannot_do_yet_is_refused_by_name(copy, only):
-    assert "not available yet" in only(copy("<Filter>TOPIC_NAME() = 'B'</Filter>"))
+    assert "not available yet" in only(copy("<Filter>SUM(/a) = 1</Filter>"))
+
+
+def test_the_filter_of_a_topic_may_ask_for_the_message_and_not_for_the_time(copy, only):
+    assert copy("<Filter>TOPIC_NAME() = 'B' AND MESSAGE_SIZE() > 5</Filter>").findings == ()
+    text = only(copy("<Filter>/a = 1 AND\n TODAY() > 5</Filter>"))
+    assert text.startswith("config.xml:2: Filter: the filter of a topic cannot ask for the time")
+    assert "compare with a field or a number" in text
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,14 @@ def test_what_is_left_out_has_its_default():
             (SOW, CONFLATE.replace("</Conflate>", "<Filter>/a =</Filter></Conflate>"), TO_FILES),
             "Filter",
         ),
+        (
+            (
+                SOW,
+                CONFLATE.replace("</Conflate>", "<Filter>SOW_KEY() = '1'</Filter></Conflate>"),
+                TO_FILES,
+            ),
+            "the filter of a pipeline cannot ask for SOW_KEY()",
+        ),
         ((SOW,), "has no Sink"),
         ((option(SOW, "maxRowsPerTriger"), TO_FILES), "did you mean 'maxRowsPerTrigger'?"),
         ((option(SOW, "asOf"), TO_FILES), "asOf means nothing in a stream read"),

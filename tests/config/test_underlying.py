@@ -71,6 +71,10 @@ SPARK = "<Engine>spark</Engine>"
             + copy("c", "orders", more=SPARK),
             "which has none",
         ),
+        (
+            ORDERS + copy("c", "orders", more="<Filter>MESSAGE_SIZE() > 5</Filter>" + SPARK),
+            "by their fields alone",
+        ),
     ],
 )
 def test_what_spark_cannot_conflate_is_refused(sow, only, topics, says):

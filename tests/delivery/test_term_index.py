@@ -7,12 +7,15 @@ from hypothesis import strategies as st
 from sow.delivery import intervals, term_index, term_places
 from sow.delivery.term_index import TermIndex
 from sow.expressions import access_of, compile_filter, compile_term, pattern_sets
-from tests.expressions.strategies import PATHS, expressions, values
+from tests.expressions.strategies import PATHS, TRAITS, expressions, values
 
 ODD = [10**400, -(10**400), "1e3", 1000, "1e999", "NaN", "inf", " 5", "+5", "٣", "\ud800"]
 odd_values = values | st.sampled_from(ODD) | st.lists(st.sampled_from(ODD), max_size=3)
 rows = st.fixed_dictionaries(
-    {path: st.none() | odd_values if at > 1 else odd_values for at, path in enumerate(PATHS)}
+    {
+        **{path: st.none() | odd_values if at > 1 else odd_values for at, path in enumerate(PATHS)},
+        **TRAITS,
+    }
 )
 FORMS = [
     "/a > {0}", "/a <= {0}", "/a > {0} AND /a < {1}", "/a BETWEEN {0} AND {1}", "{0} < /a",
@@ -37,7 +40,7 @@ class Follower:
         self.wants_old = wants_old
 
     def wants(self, row):
-        return self.condition.holds([row[path] for path in self.condition.paths])
+        return self.condition.holds([row[source] for source in self.condition.sources])
 
 
 def filed(followers, index):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 
-from sow.expressions.function import EXAMPLE_RECORD
+from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD
 from sow.expressions.functions import FUNCTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
@@ -24,7 +24,8 @@ The examples are computed of
 def page() -> str:
     """The whole page."""
     record = orjson.dumps(EXAMPLE_RECORD).decode()
-    parts = [HEAD, "```text\n", record, "\n```\n"]
+    message = ", ".join(f"`{trait}()` is `{value!r}`" for trait, value in EXAMPLE_MESSAGE.items())
+    parts = [HEAD, "```text\n", record, "\n```\n\n", f"in a message of which {message}.\n"]
     for name, function in FUNCTIONS.items():
         parts.append(f"\n## {name}\n\n`{function.signature}`: {function.about}. ")
         parts.append(f"{function.null[0].upper()}{function.null[1:]}.\n\n")

@@ -21,13 +21,15 @@ from sow.expressions import (
     IsNull,
     Like,
     Literal,
+    MessageTrait,
     Node,
     Not,
     Or,
+    Trait,
 )
 from sow.paths import Path, Value
 
-Record = dict[Path, Value]
+Record = dict[Path | Trait, Value]
 
 
 def truth(node: Node, record: Record) -> bool | None:
@@ -78,8 +80,8 @@ def value_of(node: Node, record: Record) -> Value:
     match node:
         case Literal(value):
             return value
-        case Identifier(path):
-            return record[path]
+        case Identifier(source) | MessageTrait(source):
+            return record[source]
         case Arithmetic(operator, left, right):
             return calculated(operator, scalar(left, record), scalar(right, record))
         case Call("IF", (condition, then, otherwise)):
@@ -102,7 +104,7 @@ def value_of(node: Node, record: Record) -> Value:
 
 
 def as_test(node: Node) -> Node:
-    is_value = isinstance(node, Literal | Identifier | Arithmetic | Call)
+    is_value = isinstance(node, Literal | Identifier | MessageTrait | Arithmetic | Call)
     return Compare("!=", node, Literal(0)) if is_value else node
 
 

@@ -15,8 +15,10 @@ from sow.expressions import (
     IsNull,
     Like,
     Literal,
+    MessageTrait,
     Not,
     Or,
+    Trait,
 )
 from sow.paths import Path
 
@@ -30,11 +32,20 @@ numbers = st.one_of(
 )
 scalars = st.one_of(texts, numbers, st.none(), st.booleans(), st.just(float("nan")))
 values = st.one_of(scalars, st.lists(scalars, max_size=3))
-records = st.fixed_dictionaries(dict.fromkeys(PATHS, values))
+TRAITS = {
+    Trait.SOW_KEY: st.sampled_from(["5", "A", "18446744073709551610"]),
+    Trait.TOPIC_NAME: st.sampled_from(["A", "zebra"]),
+    Trait.MESSAGE_SIZE: st.integers(1, 12),
+    Trait.LAST_UPDATED: st.sampled_from([0.5, 5.0, 1e9]),
+    Trait.BOOKMARK: st.sampled_from([None, "5", "10"]),
+    Trait.UNIX_TIMESTAMP: st.sampled_from([5.0, 1e9]),
+}
+records = st.fixed_dictionaries({**dict.fromkeys(PATHS, values), **TRAITS})
 
 identifiers = st.sampled_from(PATHS).map(Identifier)
 literals = st.one_of(texts, numbers, st.none(), st.booleans()).map(Literal)
-simple = st.one_of(identifiers, literals)
+traits = st.sampled_from([*TRAITS]).map(MessageTrait)
+simple = st.one_of(identifiers, identifiers, literals, literals, traits)
 
 
 def _calculated(parts: st.SearchStrategy) -> st.SearchStrategy:

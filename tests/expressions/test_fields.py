@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sow.errors import BadFilter, NotAvailable, TooLarge
-from sow.expressions import compile_fields
+from sow.expressions import Trait, compile_fields
 from sow.expressions.parser import FIELD_DEPTH_MAX
 from sow.paths import parse_path, value_at
 
@@ -186,8 +186,22 @@ def test_it_is_told_where_fields_go():
 
 
 def test_a_function_that_is_not_built_is_refused_by_name():
-    with pytest.raises(NotAvailable, match="UNIX_TIMESTAMP is not available yet"):
-        compile_fields(["UNIX_TIMESTAMP() AS /t"])
+    with pytest.raises(NotAvailable, match="SUM is not available yet"):
+        compile_fields(["SUM(/qty) AS /t"])
+
+
+def test_a_field_may_be_made_of_the_message_and_of_what_all_messages_share():
+    fields = compile_fields(
+        ["CONCAT(TOPIC_NAME(), ' of ', AMPS_INSTANCE_NAME()) AS /from", "SOW_KEY() AS /a/key"]
+    )
+    known = {
+        Trait.TOPIC_NAME: "orders",
+        Trait.AMPS_INSTANCE_NAME: "desk",
+        Trait.SOW_KEY: "7",
+    }
+    assert set(fields.traits) == known.keys()
+    made = fields.apply(RECORD, known=known)
+    assert made == {**RECORD, "from": "orders of desk", "a": {"b": 1, "key": "7"}}
 
 
 @pytest.mark.parametrize(

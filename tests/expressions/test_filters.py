@@ -1,6 +1,15 @@
 import pytest
 
-from sow.expressions import compile_filter, compile_term, equalities_of
+from sow.errors import BadFilter
+from sow.expressions import (
+    MessageColumns,
+    Trait,
+    check_deterministic,
+    check_fields_alone,
+    compile_filter,
+    compile_term,
+    equalities_of,
+)
 from sow.paths import Path
 
 A, B, C = Path(("a",)), Path(("b",)), Path(("c",))
@@ -86,3 +95,65 @@ def test_every_filter_so_far_depends_on_the_record_alone():
 
 def test_a_filter_shows_its_text():
     assert repr(compile_filter("/a=1")) == "Filter('/a=1')"
+
+
+NAMED = {Trait.AMPS_INSTANCE_NAME: "desk"}
+
+
+def test_what_all_messages_share_is_put_in_when_the_filter_is_read():
+    condition = compile_filter("AMPS_INSTANCE_NAME() = /server", known=NAMED)
+    assert (condition.traits, str(condition.expression)) == ((), "'desk' = /server")
+    assert condition.truth(["desk"]) is True
+    assert compile_filter("AMPS_INSTANCE_NAME() = 'x'").traits == (Trait.AMPS_INSTANCE_NAME,)
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("/at > UNIX_TIMESTAMP() - 60", "/at > 1699999940.0"),
+        ("DATE(/at) = TODAY()", "DATE(/at) = 1699920000.0"),
+        ("/a = 1 AND STRFTIME('%F', UNIX_TIMESTAMP()) = /day", "/a = 1 AND '2023-11-14' = /day"),
+        ("/at + 5 > UNIX_TIMESTAMP()", "(/at + 5) > 1700000000.0"),
+        ("/a IN (1, YEAR(TODAY_UTC()))", "/a IN (1, 2023)"),
+        ("NOT (/a LIKE 'x' OR UNIX_TIMESTAMP() < 1)", "NOT (/a LIKE 'x' OR 1700000000.0 < 1)"),
+    ],
+)
+def test_as_of_a_moment_the_time_is_a_number_that_indexes_know(text, then):
+    condition = compile_filter(text)
+    fixed = condition.at(1_700_000_000_000_000)
+    assert (str(fixed.expression), fixed.text) == (then, text)
+    assert (condition.deterministic, fixed.deterministic) == (False, True)
+    assert fixed.at(0) is fixed
+
+
+def test_a_long_text_that_could_be_calculated_beforehand_is_not():
+    text = "CONCAT(AMPS_INSTANCE_NAME(), '" + "x" * 2000 + "') = /a"
+    assert str(compile_filter(text, known=NAMED).expression).startswith("CONCAT('desk', 'xx")
+
+
+def test_a_filter_is_steady_when_a_record_says_what_it_was_told_for():
+    steady = {text: compile_filter(text).steady for text in ("/a = 1", "SOW_KEY() = '1'")}
+    assert steady == {"/a = 1": True, "SOW_KEY() = '1'": True}
+    for name in ("BOOKMARK", "LAST_UPDATED", "UNIX_TIMESTAMP", "TODAY"):
+        assert not compile_filter(f"{name}() = 1").steady
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "position"),
+    [
+        (check_deterministic, "/a = 1 AND TODAY() = 5", 11),
+        (check_fields_alone, "/a = 1 AND LAST_UPDATED() > 5", 11),
+    ],
+)
+def test_what_a_place_does_not_know_is_refused_where_it_stands(check, text, position):
+    with pytest.raises(BadFilter, match="this place cannot ask for") as error:
+        check(compile_filter(text), "this place")
+    assert (error.value.position, bool(error.value.expected)) == (position, True)
+    check(compile_filter("/a = 1"), "this place")
+
+
+def test_messages_are_judged_by_fields_and_what_is_known_beside_them():
+    messages = MessageColumns("orders", [b"{}", b"{  }"], lambda: ["1", "2"], None, [0, 0])
+    condition = compile_filter("/a > 0 AND MESSAGE_SIZE() > 2")
+    assert condition.matches_messages([[1, 1]], messages) == [False, True]
+    assert compile_filter("/a > 0").matches_messages([[1, 0]], messages) == [True, False]

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadFilter, ClientError, NotAvailable
-from sow.expressions import compile_fields, compile_filter
-from sow.expressions.function import EXAMPLE_RECORD
+from sow.expressions import compile_fields, compile_filter, parse, walk
+from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD
 from sow.expressions.functions import FUNCTIONS, FUNCTIONS_LATER, SLIPS
+from sow.expressions.message_functions import NOT_KEPT
 
 EXAMPLES = [(name, example) for name in FUNCTIONS for example in FUNCTIONS[name].examples]
 values = st.sampled_from(
@@ -42,7 +43,7 @@ values = st.sampled_from(
 
 
 def value(expression, record):
-    return compile_fields([f"{expression} AS /out"]).apply(record)["out"]
+    return compile_fields([f"{expression} AS /out"]).apply(record, known=EXAMPLE_MESSAGE)["out"]
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[e.expression for _, e in EXAMPLES])
@@ -74,13 +75,31 @@ def test_no_function_raises_whatever_it_is_given(name, data):
     count = data.draw(st.integers(function.least, min(function.most, function.least + 2)))
     record = {f"a{at}": data.draw(values) for at in range(count)}
     filtered = compile_filter(f"{call_of(name, count)} IS NULL")
-    assert filtered.truth([record.get(path.steps[0]) for path in filtered.paths]) in (True, False)
+    values_read = [record.get(path.steps[0]) for path in filtered.paths]
+    values_read += [EXAMPLE_MESSAGE[trait] for trait in filtered.traits]
+    assert filtered.truth(values_read) in (True, False)
 
 
-@pytest.mark.parametrize("text", ["TOPIC_NAME() = 'X'", "topic_name() = 'X'"])
+@pytest.mark.parametrize("text", ["SUM(/a) = 1", "sum(/a) = 1"])
 def test_a_function_still_to_come_is_refused_by_name(text):
-    with pytest.raises(NotAvailable, match="function TOPIC_NAME is not available yet"):
+    with pytest.raises(NotAvailable, match="function SUM is not available yet"):
         compile_filter(text)
+
+
+@pytest.mark.parametrize("name", NOT_KEPT)
+def test_what_nobody_keeps_of_a_message_is_refused_with_the_reason(name):
+    with pytest.raises(BadFilter, match=f"there is no {name} here: ") as error:
+        compile_filter(f"/a = 1 AND {name}() = 'x'")
+    assert (error.value.position, bool(error.value.expected)) == (11, True)
+    assert name not in FUNCTIONS
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_call_stands_for_stands_where_it_is_written(name):
+    if (stands_for := FUNCTIONS[name].stands_for) is not None:
+        right = parse(f"/a = {name}()").right
+        assert {part.position for part in walk(right)} == {5}
+        assert right == stands_for or right.value != right.value
 
 
 def test_an_unknown_function_is_answered_with_the_nearest():

@@ -24,14 +24,14 @@ from .strategies import PATHS, expressions, literals, operators, records, scalar
 @given(expressions, records)
 def test_generated_code_agrees_with_a_naive_interpreter(expression, record):
     compiled = compile_term(expression)
-    outcome = compiled.truth([record[path] for path in compiled.paths])
+    outcome = compiled.truth([record[path] for path in compiled.sources])
     assert outcome is naive.truth(expression, record)
 
 
 @given(expressions, st.lists(records, max_size=4))
 def test_a_batch_matches_where_the_expression_is_true(expression, batch):
     compiled = compile_term(expression)
-    columns = [[record[path] for record in batch] for path in compiled.paths]
+    columns = [[record[path] for record in batch] for path in compiled.sources]
     expected = [naive.truth(expression, record) is True for record in batch]
     assert compiled.matches(columns, len(batch)) == expected
 

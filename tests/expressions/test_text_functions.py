@@ -1,12 +1,20 @@
 """Functions of text at their edges: positions beyond it, letters beyond ASCII, what grows."""
 
+import lzma
+
 import pytest
 
 from sow.errors import TooLarge
 from sow.expressions import compile_filter
-from sow.expressions.codegen import PREPARED_MAX
+from sow.expressions.codegen import SLOW_MAX
 from sow.expressions.function import TEXT_CHARS_MAX
-from sow.expressions.text_functions import REPLACED_CHARS_MAX, TEXT_FUNCTIONS, lower, upper
+from sow.expressions.text_functions import (
+    HASHED_CHARS_MAX,
+    REPLACED_CHARS_MAX,
+    TEXT_FUNCTIONS,
+    lower,
+    upper,
+)
 
 LONG = "ab" * (TEXT_CHARS_MAX // 2)
 
@@ -80,7 +88,7 @@ def test_its_patterns_count_with_those_of_like():
 
 def test_there_are_few_calls_of_what_may_cost_milliseconds():
     nested = "/a"
-    for _ in range(PREPARED_MAX):
+    for _ in range(SLOW_MAX):
         nested = f"REGEXP_REPLACE({nested}, 'a', 'b')"
     assert compile_filter(f"{nested} = 'b'").truth(["a"]) is True
     with pytest.raises(TooLarge, match="at most 8 calls") as caught:
@@ -105,3 +113,19 @@ def test_case_is_that_of_ascii_letters_alone(text):
 def test_long_texts_that_differ_in_length_alone_are_not_equal():
     condition = compile_filter("STREQUAL_I(/a, /b) = 1")
     assert [condition.truth(["A" * 5000, "a" * count]) for count in (5000, 5001)] == [True, False]
+
+
+def test_a_checksum_of_64_bits_is_that_of_xz_and_of_short_texts_alone():
+    checksum = TEXT_FUNCTIONS["CRC64"].run
+    body = b"\xfd7zXZ\x00"
+    for text in ("", "a", "123456789", "é" * 5):
+        packed = lzma.compress(text.encode(), check=lzma.CHECK_CRC64)
+        assert packed.startswith(body)
+        if text:
+            # Behind the block, before the index and the footer, as the format of xz has it.
+            assert checksum(text).to_bytes(8, "little") in packed
+    assert checksum("") is None
+    assert checksum("x" * HASHED_CHARS_MAX) is not None
+    assert checksum("x" * (HASHED_CHARS_MAX + 1)) is None
+    with pytest.raises(TooLarge, match=f"at most {SLOW_MAX} calls of CRC64, REGEXP_REPLACE"):
+        compile_filter(" AND ".join(["CRC64(/a) = 1"] * (SLOW_MAX + 1)))

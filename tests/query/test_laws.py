@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sow import indexes
 from sow.indexes import Truths, memo, sorted_numbers, sorting, text_order
 from sow.indexes.notes import Notes
+from sow.keys import sow_key
 from sow.query import Query, answering, readiness, search, ways
 from sow.steps import at_once
 from tests.query.topic import Topic, naive, query
@@ -26,6 +27,9 @@ LITERALS = st.sampled_from(
 )  # fmt: skip
 FIELDS = st.sampled_from(["/a", "/b", "/id", "/a[1]"])
 OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+
+
+KEYS = st.sampled_from([str(sow_key("topic", name)) for name in ("1", "2", '"x"')] + ["7"])
 
 
 @st.composite
@@ -54,6 +58,18 @@ def conditions(draw: st.DrawFn) -> str:
                 f"LENGTH({field}) = 1",
                 f"{literal} IN ({field}, {draw(FIELDS)} * 1)",
                 "1 = 1",
+                f"MESSAGE_SIZE() {draw(OPERATORS)} {draw(st.integers(8, 30))}",
+                f"LAST_UPDATED() {draw(OPERATORS)} {draw(st.integers(0, 6))}",
+                f"{field} {draw(OPERATORS)} MESSAGE_SIZE()",
+                f"{field} {draw(OPERATORS)} UNIX_TIMESTAMP()",
+                f"SOW_KEY() % 3 = {draw(st.integers(0, 2))}",
+                f"IF(TOPIC_NAME() = 'topic', {field}, 2) = {literal}",
+                "BOOKMARK() IS NULL",
+                f"SOW_KEY() = '{draw(KEYS)}'",
+                f"SOW_KEY() IN ('{draw(KEYS)}', '{draw(KEYS)}')",
+                f"'{draw(KEYS)}' = SOW_KEY()",
+                f"SOW_KEY() = {draw(KEYS)}",
+                f"SOW_KEY() IN ('{draw(KEYS)}', NULL)",
             ]
         )
     )

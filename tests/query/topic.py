@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from sow.expressions import Node, compile_filter, parse_order_by, paths_in
+from sow.expressions import Node, Trait, compile_filter, parse_order_by, paths_in
 from sow.indexes import Indexes
 from sow.keys import identities, sow_keys
 from sow.messages import message_type
@@ -16,6 +16,7 @@ from tests.expressions.naive import value_of
 
 JSON = message_type("json")
 decoder = cache(JSON.decoder)
+NOW_US = 5_000_000
 
 
 def paths(text: str) -> tuple[Path, ...]:
@@ -34,6 +35,7 @@ class Topic:
             self.keys,
             [paths(text) for text in hashes],
             paths(memos) if memos else (),
+            "topic",
         )
         self.seq = 0
 
@@ -42,7 +44,7 @@ class Topic:
         names = identities(self.keys, decoder(self.keys).columns(bodies))
         seqs = range(self.seq + 1, self.seq + 1 + len(bodies))
         self.seq = seqs[-1]
-        slots, _ = self.table.put(names, bodies, seqs, [0] * len(bodies))
+        slots, _ = self.table.put(names, bodies, seqs, [seq * 500_000 for seq in seqs])
         watched = self.indexes.watched
         columns = decoder(watched).columns(bodies) if watched else []
         self.indexes.put(slots, dict(zip(watched, columns, strict=True)))
@@ -63,11 +65,12 @@ class Topic:
 
 
 def query(filter_: str | None, order: str | None = None, **more: object) -> Query:
-    return Query(
+    made = Query(
         filter=None if filter_ is None else compile_filter(filter_),
         order_by=() if order is None else parse_order_by(order),
         **more,  # type: ignore[arg-type]
     )
+    return made.at(NOW_US)
 
 
 def naive(table: Table, asked: Query) -> tuple[list[int], int]:
@@ -93,7 +96,15 @@ def _calculated(table: Table, slot: int, node: Node) -> Value:
 
 def _is_true(table: Table, slot: int, asked: Query) -> bool:
     assert asked.filter is not None
-    return asked.filter.truth(_values(table, slot, asked.filter.paths)) is True
+    known = {
+        Trait.SOW_KEY: table.sow_key(slot),
+        Trait.TOPIC_NAME: "topic",
+        Trait.MESSAGE_SIZE: len(table.bodies[slot] or b""),
+        Trait.LAST_UPDATED: int(table.seqs[slot]) / 2,
+        Trait.BOOKMARK: None,
+    }
+    values = _values(table, slot, asked.filter.paths)
+    return asked.filter.truth([*values, *[known[one] for one in asked.filter.traits]]) is True
 
 
 def _values(table: Table, slot: int, wanted: Sequence[Path]) -> list:

@@ -200,6 +200,10 @@ async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
         assert not session.conflates
         assert (await place.ask("POST", path, b'{"conflated":1}')).status == 400
         assert (await place.ask("POST", "/v1/sessions", off)).status == 400
+        refused = await place.ask("POST", "/v1/sessions?filter=SOW_KEY()%20%3D%20'1'", off)
+        assert (refused.status, refused.json["position"]) == (400, 0)
+        path = "/v1/sessions?filter=UNIX_TIMESTAMP()%20%3C%200"
+        assert (await place.ask("POST", path, off)).json == {"changed": []}
         assert (await place.ask("DELETE", f"/v1/sessions/{session.id}")).status == 200
         assert session.ended is not None
         assert (await place.ask("DELETE", "/v1/sessions/none")).status == 404

@@ -229,6 +229,8 @@ def test_what_was_read_by_a_thread_while_fields_were_remade_is_not_read_so_again
     plain = replace(ORDERS, hash_indexes=())
 
     class Late:
+        traits = ()
+
         def body(self, text):
             target.redefine(plain)
             target.remake()
