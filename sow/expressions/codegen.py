@@ -70,7 +70,7 @@ TESTS_IN_PLACE_MAX = 100
 SLOW_MAX = 8
 """Calls of REGEXP_REPLACE, STRPTIME, STRFTIME and CRC64 in a filter: at worst each costs some 15
 milliseconds a record, hundreds of times as much as all other functions."""
-_SLOW = [name for name, one in FUNCTIONS.items() if one.slow or one.prepare is not None]
+_SLOW = [name for name, one in FUNCTIONS.items() if one.is_slow]
 _EXACT = 2**53
 """Integers up to here are doubles too."""
 _GUARDS = {
@@ -101,7 +101,7 @@ class SourceText:
         self._reads: dict[int, dict[str, None]] = {}
         self._temporaries = self._slow = 0
         self._patterns = Patterns()
-        self._slow: dict[str, int] = {}
+        self._slow_patterns: dict[str, int] = {}
         self._in_place = tests <= TESTS_IN_PLACE_MAX
 
     @property
@@ -318,7 +318,7 @@ class SourceText:
         ]
 
     def _count_slow(self, function: Function, node: Call) -> None:
-        if not function.slow and function.prepare is None:
+        if not function.is_slow:
             return
         self._slow += 1
         if self._slow > SLOW_MAX:
@@ -354,8 +354,8 @@ class SourceText:
     def _search(self, pattern: str, position: int) -> Search:
         search = self._patterns.search(pattern, position)
         if steps := slow_steps(pattern):
-            self._slow[pattern] = steps
-        if steps and (steps := sum(self._slow.values())) > SLOW_STEPS_MAX:
+            self._slow_patterns[pattern] = steps
+        if steps and (steps := sum(self._slow_patterns.values())) > SLOW_STEPS_MAX:
             raise TooLarge(
                 f"LIKE pattern {shown(pattern)}: with it the patterns that have more than "
                 f"{FREE_MAX} classes, dots or counted characters have {steps} steps, and the limit "

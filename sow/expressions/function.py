@@ -69,9 +69,14 @@ class Function(NamedTuple):
     searches: bool = False
     """The text known beforehand is a regular expression: it counts with those of LIKE."""
     slow: bool = False
-    """An expression has few calls of it, as of those that `prepare` something."""
+    """It costs hundreds of times as much as others, as do those that `prepare` something."""
     stands_for: Node | None = None
     """What a call, which has no arguments, is read as: a literal, or something of the message."""
+
+    @property
+    def is_slow(self) -> bool:
+        """An expression has few calls of it."""
+        return self.slow or self.prepare is not None
 
 
 def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:

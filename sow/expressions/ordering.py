@@ -8,14 +8,15 @@ stable sort and `reverse` for DESC.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Term
-from sow.expressions.codegen import PREPARED_MAX
+from sow.expressions.codegen import SLOW_MAX
 from sow.expressions.compare import as_text
 from sow.expressions.filters import compile_column, paths_in
 from sow.expressions.functions import FUNCTIONS
-from sow.expressions.nodes import Call, Identifier, Literal, Node, walk
+from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, walk
 from sow.expressions.parser import parse_order
 from sow.expressions.text_cache import TextCache
 from sow.paths import Path, Scalar, Value
@@ -140,14 +141,21 @@ def _check(terms: Sequence[Term]) -> None:
             position=parts[PARTS_MAX].position,
             expected=f"at most {PARTS_MAX:,} parts",
         )
-    prepared = list(filter(_is_prepared, parts))
-    if len(prepared) > PREPARED_MAX:
+    slow = list(filter(_is_slow, parts))
+    if len(slow) > SLOW_MAX:
         raise TooLarge(
-            f"order_by has more than {PREPARED_MAX} calls of functions whose pattern or format is "
-            "a quoted text; write fewer",
-            position=prepared[PREPARED_MAX].position,
-            expected=f"at most {PREPARED_MAX} such calls",
+            f"order_by has more than {SLOW_MAX} calls of functions such as {slow[0].name}; "
+            "write fewer",
+            position=slow[SLOW_MAX].position,
+            expected=f"at most {SLOW_MAX} such calls",
         )
+    for part in parts:
+        if isinstance(part, MessageTrait):
+            raise BadFilter(
+                f"{part} is not known of records that are sorted",
+                position=part.position,
+                expected="a path, or what is calculated of fields",
+            )
     for term in terms:
         if isinstance(term.value, Literal):
             raise BadFilter(
@@ -157,5 +165,5 @@ def _check(terms: Sequence[Term]) -> None:
             )
 
 
-def _is_prepared(node: Node) -> bool:
-    return isinstance(node, Call) and FUNCTIONS[node.name].prepare is not None
+def _is_slow(node: Node) -> TypeGuard[Call]:
+    return isinstance(node, Call) and FUNCTIONS[node.name].is_slow
