@@ -64,7 +64,7 @@ class Replacement(NamedTuple):
     """What is to take the place of `old`, as a `command` asks for it.
 
     `topics` are those that it names, and `followed` those that `old` may have told of. `condition`
-    is its filter, `whole` what its answer would be without a page. It is asked for at `now_us`.
+    is its filter, `whole` what its answer would be without a page, both as of one moment.
     """
 
     old: Subscription
@@ -74,15 +74,14 @@ class Replacement(NamedTuple):
     followed: list[LiveTopic]
     condition: Filter | None
     whole: Query
-    now_us: int
 
     def focus_of(self, topic: LiveTopic) -> Question:
         """Which records are in the new focus."""
-        return topic.records.indexes, Query(filter=self.condition).at(self.now_us)
+        return topic.records.indexes, Query(filter=self.condition)
 
     def rows_of(self, topic: LiveTopic) -> Question:
         """Which records belong to the answer."""
-        return topic.records.indexes, self.whole.at(self.now_us)
+        return topic.records.indexes, self.whole
 
     def held_of(self, records: Records) -> Question:
         """Which records are held by a session that was given all in the old focus."""
@@ -127,8 +126,8 @@ class Replacing:
         with self._engine.noting() as noted, Together() as together:
             asked = yield from questions.check(command, session.encoding)
             followed = yield from self._followed(old)
-            condition = questions.condition(command)
-            whole = dataclasses.replace(questions.query(command), top_n=None, skip_n=0)
+            query = questions.query(command).at(self._engine.now_us)
+            condition, whole = query.filter, dataclasses.replace(query, top_n=None, skip_n=0)
             replacement = Replacement(
                 old,
                 command,
@@ -137,7 +136,6 @@ class Replacing:
                 followed,
                 condition,
                 whole,
-                self._engine.now_us,
             )
             answers: Answers | None = None
             while answers is None:

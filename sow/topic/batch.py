@@ -44,7 +44,8 @@ class Batch:
         self._is_logged = is_logged
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
-        self._traits: dict[tuple[Trait, bool], Column] = {}
+        self._traits: dict[tuple[Trait, bool], Column] | None = None
+        """Made for the first filter that asks for one."""
         self._keys: list[str] | None = None
         self._states: list[tuple[bytes, int, int]] | None = None
         self._documents: dict[int, tuple[Document, Document]] = {}
@@ -91,7 +92,11 @@ class Batch:
 
     def _row_for(self, condition: Filter, at: int, old: bool = False) -> list[Value]:
         """What a filter reads of one record."""
-        return [column[at] for column in self._read_by(condition, old)]
+        column = self.old_column if old else self.column
+        row = [column(path)[at] for path in condition.paths]
+        if condition.traits:
+            row += [self._trait(trait, old)[at] for trait in condition.traits]
+        return row
 
     def _read_by(self, condition: Filter, old: bool = False) -> list[Column]:
         """What a filter reads of the new or the old states."""
@@ -103,6 +108,8 @@ class Batch:
 
     def _trait(self, trait: Trait, old: bool) -> Column:
         """What is known of the new or the old states beside their fields."""
+        if self._traits is None:
+            self._traits = {}
         known = self._traits.get((trait, old))
         if known is None:
             changes = self.changes

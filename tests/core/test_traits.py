@@ -359,6 +359,21 @@ def test_in_a_subscription_the_time_is_that_of_the_message_then_and_in_a_replay(
     assert ids(live.data()) == [0, 1]
 
 
+def test_who_changes_to_a_filter_of_the_time_is_answered_as_of_one_moment():
+    world = world_with()
+    world.publish("orders", {"id": 1, "until": START_S - 1}, {"id": 2, "until": START_S + 9})
+    client = world.client()
+    header = {"c": "sow_and_subscribe", "t": "orders"}
+    first = client.say(**header, filter="/id = 1")
+    name = next(line["s"] for line in first if line["c"] == "group_begin")
+    until = "/until > UNIX_TIMESTAMP()"
+    second = client.say(**header, s=name, filter=until, opts="replace")
+    assert short_ids(second) == [("sow", 2)]
+    world.advance(SECOND)
+    world.publish("orders", {"id": 3, "until": START_S}, {"id": 4, "until": START_S + 2})
+    assert ids(client.data()) == [4]
+
+
 @pytest.mark.parametrize("command", ["subscribe", "sow_and_subscribe"])
 def test_who_hears_what_leaves_cannot_ask_for_the_time(command):
     world = world_with()
