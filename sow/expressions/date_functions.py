@@ -21,15 +21,31 @@ FORMATTED_BYTES_MAX = 128
 """Of a time as text, as in AMPS; longer ones are NULL."""
 FORMAT_CHARS_MAX = 128
 """Of a format: what it makes is hardly shorter."""
-_CODES = frozenset("aAbBdHIjmMpSUwWyYZzfcxX%TFDeRn")
+_CODES = frozenset("aAbBdHIjmMpSUwWyYZzfcxX%TFDeRnCgGhrstuV")
 _CODE = re.compile(r"%(03f|.|\Z)", re.S)
-_PART = re.compile(r"%03f|(?:%(?!03f).|[^%])+", re.S)
-"""Milliseconds, which Python does not know, and all that lies between."""
+_PART = re.compile(r"%03f|%[Cgs]|(?:%(?!03f|[Cgs]).|[^%])+", re.S)
+"""Codes that Python does not know, or not in UTC, and all that lies between."""
 DAY_S = 86_400
 """Of UTC, which has no leap seconds here: those of a day are always as many."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WRITTEN = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M", "n": "\n"}
+_WRITTEN = {
+    "D": "%m/%d/%y",
+    "F": "%Y-%m-%d",
+    "R": "%H:%M",
+    "T": "%H:%M:%S",
+    "h": "%b",
+    "n": "\n",
+    "r": "%I:%M:%S %p",
+    "t": "\t",
+}
 """Codes of C that stand for others."""
+_MADE: dict[str, Callable[[datetime], str]] = {
+    "%03f": lambda at: f"{at.microsecond // 1000:03}",
+    "%C": lambda at: f"{at.year // 100:02}",
+    "%g": lambda at: at.strftime("%G")[-2:],
+    "%s": lambda at: str((at - _EPOCH) // timedelta(seconds=1)),
+}
+"""Codes that are worked out here."""
 
 
 def moment(seconds: int | float) -> datetime:
@@ -70,10 +86,7 @@ def _formatting(form: str, position: int) -> Callable[[Value], Value]:
             return None
         try:
             at = moment(one)
-            texts = [
-                f"{at.microsecond // 1000:03}" if part == "%03f" else at.strftime(part)
-                for part in parts
-            ]
+            texts = [_MADE[part](at) if part in _MADE else at.strftime(part) for part in parts]
         except (ValueError, OverflowError):
             return None
         made = "".join(texts)

@@ -1,10 +1,13 @@
 """Times to text and back: fractions, formats of C, and what is no time."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadFilter
+from sow.expressions import compile_filter
 from sow.expressions.date_functions import DATE_FUNCTIONS, FORMAT_CHARS_MAX
 
 
@@ -62,3 +65,50 @@ def test_what_was_written_is_read_again(seconds):
     form = "%Y-%m-%d %H:%M:%S"
     text = formatted(form, seconds)
     assert len(text) < 19 or read(text, form) == seconds
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("%s", "1704067199"),
+        ("%%s %s.%03f", "%s 1704067199.999"),
+        ("%C %y", "20 23"),
+        ("%G-W%V-%u %g", "2023-W52-7 23"),
+        ("%h %r%t%n", "Dec 11:59:59 PM\t\n"),
+    ],
+)
+def test_all_codes_of_c_are_in_utc(form, text, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        compiled = compile_filter(f"STRFTIME('{form}', /a) = /b")
+        assert compiled.truth([1704067199.9991, text]) is True
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_seconds_before_1970_are_rounded_down():
+    assert compile_filter("STRFTIME('%s', /a) = '-1'").truth([-0.5]) is True
+
+
+@pytest.mark.parametrize("form", ["%s", "%C", "%g", "%k", "%E"])
+def test_a_code_that_says_no_moment_cannot_be_read(form):
+    with pytest.raises(BadFilter, match=r"cannot be read back|is not known") as error:
+        compile_filter(f"STRPTIME(/a, '{form}') = 1")
+    assert error.value.expected
+
+
+@pytest.mark.parametrize("name", ["DATE", "DATE_UTC"])
+def test_a_day_begins_at_midnight_in_utc(name):
+    compiled = compile_filter(f"{name}(/a) = /b")
+    for seconds, day in ((0, 0), (86399, 0), (86400.5, 86400), (-1, -86400), ("90000", 86400)):
+        assert compiled.truth([seconds, day]) is True
+    for seconds in (None, "x", 1e300, float("nan"), 10**400):
+        assert compile_filter(f"{name}(/a) IS NULL").truth([seconds]) is True
+
+
+def test_the_time_stands_for_a_trait_and_an_offset_for_nothing():
+    assert compile_filter("TODAY() = DATE(UNIX_TIMESTAMP())").truth([90_000.5]) is True
+    assert compile_filter("TODAY_UTC() = 86400").truth([90_000.5]) is True
+    assert compile_filter("TIMEZONEOFFSET() = 0").traits == ()

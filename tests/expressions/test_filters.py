@@ -157,3 +157,14 @@ def test_messages_are_judged_by_fields_and_what_is_known_beside_them():
     condition = compile_filter("/a > 0 AND MESSAGE_SIZE() > 2")
     assert condition.matches_messages([[1, 1]], messages) == [False, True]
     assert compile_filter("/a > 0").matches_messages([[1, 0]], messages) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["NOT " * 240 + "TODAY() > 5", "ABS(" * 240 + "TODAY()" + ")" * 240, "1 + " * 240 + "TODAY()"],
+)
+def test_what_nests_as_deep_as_it_may_has_its_moment_put_in(text):
+    condition = compile_filter(text, depth_max=250)
+    fixed = condition.at(0)
+    assert (condition.deterministic, fixed.deterministic) == (False, True)
+    assert fixed.truth([]) is condition.truth([0.0])
