@@ -70,7 +70,8 @@ TESTS_IN_PLACE_MAX = 100
 SLOW_MAX = 8
 """Calls of REGEXP_REPLACE, STRPTIME, STRFTIME and CRC64 in a filter: at worst each costs some 15
 milliseconds a record, hundreds of times as much as all other functions."""
-_SLOW = [name for name, one in FUNCTIONS.items() if one.is_slow]
+SLOW_FUNCTIONS = [name for name, one in FUNCTIONS.items() if one.is_slow]
+"""Their names."""
 _EXACT = 2**53
 """Integers up to here are doubles too."""
 _GUARDS = {
@@ -323,8 +324,8 @@ class SourceText:
         self._slow += 1
         if self._slow > SLOW_MAX:
             raise TooLarge(
-                f"{node.name}: an expression has at most {SLOW_MAX} calls of {', '.join(_SLOW)}; "
-                "write fewer",
+                f"{node.name}: an expression has at most {SLOW_MAX} calls of "
+                f"{', '.join(SLOW_FUNCTIONS)}; write fewer",
                 position=node.position,
                 expected=f"at most {SLOW_MAX} such calls",
             )

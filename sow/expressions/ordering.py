@@ -8,14 +8,12 @@ stable sort and `reverse` for DESC.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
-from sow.errors import BadFilter, TooLarge
+from sow.errors import BadFilter, NotAvailable, TooLarge
 from sow.expressions.builder import Term
-from sow.expressions.codegen import SLOW_MAX
+from sow.expressions.codegen import SLOW_FUNCTIONS, SLOW_MAX
 from sow.expressions.compare import as_text
 from sow.expressions.filters import compile_column, paths_in
-from sow.expressions.functions import FUNCTIONS
 from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, walk
 from sow.expressions.parser import parse_order
 from sow.expressions.text_cache import TextCache
@@ -141,21 +139,21 @@ def _check(terms: Sequence[Term]) -> None:
             position=parts[PARTS_MAX].position,
             expected=f"at most {PARTS_MAX:,} parts",
         )
-    slow = list(filter(_is_slow, parts))
+    for part in parts:
+        if isinstance(part, MessageTrait):
+            raise NotAvailable(
+                f"order_by by what is known of a message beside its fields, such as {part}, is not "
+                "available yet; sort by a field",
+                position=part.position,
+                expected="a path, or what is calculated of one",
+            )
+    slow = [part for part in parts if isinstance(part, Call) and part.name in SLOW_FUNCTIONS]
     if len(slow) > SLOW_MAX:
         raise TooLarge(
-            f"order_by has more than {SLOW_MAX} calls of functions such as {slow[0].name}; "
-            "write fewer",
+            f"order_by has more than {SLOW_MAX} calls of {', '.join(SLOW_FUNCTIONS)}; write fewer",
             position=slow[SLOW_MAX].position,
             expected=f"at most {SLOW_MAX} such calls",
         )
-    for part in parts:
-        if isinstance(part, MessageTrait):
-            raise BadFilter(
-                f"{part} is not known of records that are sorted",
-                position=part.position,
-                expected="a path, or what is calculated of fields",
-            )
     for term in terms:
         if isinstance(term.value, Literal):
             raise BadFilter(
@@ -163,7 +161,3 @@ def _check(terms: Sequence[Term]) -> None:
                 position=term.value.position,
                 expected="a path, or what is calculated of one",
             )
-
-
-def _is_slow(node: Node) -> TypeGuard[Call]:
-    return isinstance(node, Call) and FUNCTIONS[node.name].is_slow

@@ -82,7 +82,7 @@ def test_an_order_is_bounded(text, position):
 def test_calls_with_patterns_are_bounded_over_all_terms():
     call = "REGEXP_REPLACE(/a, 'x', 'y')"
     term = f"CONCAT({call}, {call}, {call})"
-    with pytest.raises(TooLarge, match="8 calls of functions"):
+    with pytest.raises(TooLarge, match="8 calls of CRC64"):
         parse_order_by(f"{term}, {term}, {term}")
 
 
@@ -125,3 +125,12 @@ def test_with_text_everything_ranks_as_text():
 def test_without_text_numbers_rank_by_value():
     (term,) = parse_order_by("/px")
     assert sorted([10, 9, "9"], key=term.key) == [9, 10, "9"]
+
+
+@pytest.mark.parametrize(
+    ("text", "position"), [("/a, LAST_UPDATED() DESC", 4), ("/a, ABS(MESSAGE_SIZE())", 8)]
+)
+def test_what_is_known_beside_fields_is_refused_in_an_order_where_it_stands(text, position):
+    with pytest.raises(NotAvailable, match="is not available yet; sort by a field") as error:
+        parse_order_by(text)
+    assert (error.value.position, bool(error.value.expected)) == (position, True)
