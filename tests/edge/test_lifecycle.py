@@ -3,6 +3,7 @@
 import asyncio
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,12 +144,20 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     first.stop()
 
 
-@pytest.mark.parametrize("how", ["truncated", "flipped", "zeroed"])
-def test_a_damaged_journal_is_reported_and_never_served(tmp_path, how):
-    process = Process(tmp_path)
+@pytest.fixture(scope="module")
+def twenty_orders(tmp_path_factory):
+    """The data of a server that has stored twenty orders, for tests to copy."""
+    data = tmp_path_factory.mktemp("twenty")
+    process = Process(data)
     for number in range(20):
         asyncio.run(publish(process.url, "orders", {"order_id": str(number), "pad": "x" * 3000}))
     process.stop()
+    return data
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "zeroed"])
+def test_a_damaged_journal_is_reported_and_never_served(twenty_orders, tmp_path, how):
+    shutil.copytree(twenty_orders, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "journal" / "data.mdb"
     content = bytearray(file.read_bytes())
     damage(content, how)
