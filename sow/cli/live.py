@@ -13,10 +13,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sow.cli.flatten import cells
 from sow.cli.query import as_table, terminal_console
 from sow.client import Message
 from sow.delta import merged
+from sow.messages.cells import cells
 
 REFRESHES_PER_S = 8
 """How often the table is drawn: as often as eyes can follow figures."""

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sow.cli.flatten import cells, columns
 from sow.cli.options import (
     filter_option,
     json_option,
@@ -23,6 +22,7 @@ from sow.cli.options import (
 )
 from sow.client import Client, Rows
 from sow.client.questions import Question
+from sow.messages.cells import cells, columns
 
 TABLE_ROWS = 1000
 """Records of a table when nobody says how many: more than anybody reads, and widths are known only

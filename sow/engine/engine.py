@@ -231,6 +231,11 @@ class Engine:
             self.timers.note(topic)
         self._route(topic, batch)
 
+    @property
+    def frame_bytes_max(self) -> int:
+        """`Limits/FrameSize`: what one request may hold."""
+        return self.configuration.limits.frame_bytes_max
+
     def check_sizes(self, bodies: Sequence[bytes]) -> None:
         """Raise TooLarge if one of `bodies` is over `Limits/MessageSize`."""
         largest, limit = max(map(len, bodies), default=0), self.configuration.limits

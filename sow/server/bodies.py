@@ -14,7 +14,8 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import SourceTopic
 from sow.engine.publications import slices
 from sow.errors import BadMessage, TooLarge, clipped
-from sow.media_types import BYTES, FRAMES, JSON, NDJSON, PLAIN_TEXT
+from sow.media_types import BYTES, CSV, FRAMES, JSON, NDJSON, PLAIN_TEXT
+from sow.messages.csv_rows import CsvReader
 from sow.messages.record import records_of
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
@@ -27,15 +28,19 @@ LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
 
 
 def take_messages(
-    topic: Records, request: web.Request, body: bytes, take: Callable[[Sequence[bytes]], None]
+    topic: Records,
+    request: web.Request,
+    body: bytes,
+    take: Callable[[Sequence[bytes]], None],
+    size_max: int,
 ) -> Steps[int]:
     """Hand the messages in a request's body to `take`, some in each step; returns how many there
-    were.
+    were. `size_max` bounds the messages that short ones of a table may stand for.
 
     Raises BadMessage with the index of the first bad one, and what `take` raises.
     """
     count = 0
-    for piece in _pieces(topic, request, body):
+    for piece in _pieces(topic, request, body, size_max):
         if count + len(piece) > BODIES_MAX:
             raise TooLarge(f"the request holds more than {BODIES_MAX} messages; send several")
         for part in slices(piece):
@@ -71,7 +76,9 @@ class Reading:
             self.messages.append(self._engine.read(self._topic, bodies, self._keys))
 
 
-def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[bytes]]:
+def _pieces(
+    topic: Records, request: web.Request, body: bytes, size_max: int
+) -> Iterator[list[bytes]]:
     content_type = request.content_type
     if content_type in LINE_TYPES:
         lines = line_pieces(as_utf8(request, body))
@@ -80,11 +87,14 @@ def _pieces(topic: Records, request: web.Request, body: bytes) -> Iterator[list[
         return frame_pieces(body)
     if content_type == BYTES:
         return iter([[body]])
+    if content_type == CSV:
+        text = as_utf8(request, body)
+        return CsvReader(topic.message_type, topic.declared, text, size_max).pieces()
     if content_type in JSON_TYPES:
         return _bodies(topic, _json(as_utf8(request, body).strip()))
     raise UnsupportedMediaType(
         f"content type {clipped(content_type)} is not understood; send application/json, "
-        f"{NDJSON}, {PLAIN_TEXT}, {BYTES} or {FRAMES}"
+        f"{NDJSON}, {CSV}, {PLAIN_TEXT}, {BYTES} or {FRAMES}"
     )
 
 

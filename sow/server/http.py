@@ -31,9 +31,10 @@ from sow.requests.executor import OPERATOR, Executor
 from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
+from sow.server.csv_answers import CsvTable
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
-from sow.server.negotiation import accepted, is_known
+from sow.server.negotiation import form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.requests import client_key, read_body
 from sow.server.responses import json_response, json_text
@@ -41,15 +42,14 @@ from sow.server.streamed import write_pieces
 from sow.steps import Steps
 from sow.topic.rendering import Shape
 
-QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain")
+QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain", "format")
 QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
 DESCRIBED_AT_ONCE = 50
 """Topics or sessions described in one step: half a millisecond."""
-FORMATS = (JSON, NDJSON, ARROW)
-FORMATS_LATER = (CSV,)
+FORMATS = (JSON, NDJSON, CSV, ARROW)
 ANSWER_ROWS_MAX = 10_000_000
 """Rows of answers over HTTP that all clients together may not have read yet; one client may leave
 half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
@@ -120,7 +120,7 @@ class HttpDoor:
         asked = asked_of(request)
         options = read_options(asked, "query")
         query = self._query(asked, options)
-        kind = accepted(request, FORMATS, FORMATS_LATER)
+        kind = form_of(request, asked, FORMATS)
         meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
         shape = Shape(select=options.select)
         if shape.select is not None and not explain and not (meta and kind == ARROW):
@@ -157,6 +157,8 @@ class HttpDoor:
         await self._settled()
         if kind == ARROW:
             return await self._write_arrow(request, found.rows, columns, shape, headers)
+        if kind == CSV:
+            return await self._write_csv(request, found.rows, meta, shape, headers)
         pieces = _pieces(found.rows.documents(meta, shape), kind == NDJSON)
         if found.rows.is_short:
             return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
@@ -192,6 +194,20 @@ class HttpDoor:
             else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
         )
         return await self._write(request, streamed(batches), ARROW, headers)
+
+    async def _write_csv(
+        self,
+        request: web.Request,
+        rows: Snapshot,
+        meta: bool,
+        shape: Shape,
+        headers: Mapping[str, str],
+    ) -> web.StreamResponse:
+        """Rows as CSV; which columns there are is settled before anything is written."""
+        declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
+        table = CsvTable(rows, meta, shape, declared)
+        names = await self._driver.turns.take("an answer in columns", table.header())
+        return await self._write(request, table.pieces(names), CSV, headers)
 
     def _columns(self, topic: LiveTopic, shape: Shape) -> ArrowColumns:
         """The columns of a topic's records, as things are now; raises TooLarge for too many."""
@@ -249,7 +265,8 @@ class HttpDoor:
         body = await read_body(request)
         turns = self._driver.turns
         count = await turns.take(
-            "reading messages", take_messages(topic.records, request, body, reading.take)
+            "reading messages",
+            take_messages(topic.records, request, body, reading.take, self._engine.frame_bytes_max),
         )
         bookmark = await turns.take(
             "a publish",
@@ -297,7 +314,7 @@ class HttpDoor:
         def take(some: Sequence[bytes]) -> None:
             identities.update(dict.fromkeys(topic.records.identities_of_sent(some)))
 
-        steps = take_messages(topic.records, request, body, take)
+        steps = take_messages(topic.records, request, body, take, self._engine.frame_bytes_max)
         await self._driver.turns.take("reading messages", steps)
         return identities
 

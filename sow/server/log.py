@@ -7,7 +7,7 @@ rows hold nobody up.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 import msgspec
@@ -22,11 +22,12 @@ from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
 from sow.lists import comma_list
-from sow.media_types import ARROW, JSON, NDJSON
+from sow.media_types import ARROW, CSV, JSON, NDJSON
+from sow.messages.csv_rows import fixed_pieces
 from sow.requests.consumers import Consumers
 from sow.server.arrow import ArrowStream, of_log, warm_up
 from sow.server.driver import Driver
-from sow.server.negotiation import accepted
+from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import json_response
@@ -42,8 +43,10 @@ WAIT_S_MAX = 60
 """How long a reader may wait for something to come: proxies close what is silent for longer."""
 READING = "reading the log"
 """What an operator calls it."""
-LOG_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
+EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
+LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format")
 
+CSV_COLUMNS = ("seq", "bm", "ts", "topic", "op", "k", "d")
 Topics = dict[str, Records]
 
 
@@ -69,7 +72,7 @@ class LogDoor:
         """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
         asked = asked_of(request)
         # Whoever reads JSON and says so reads its lines.
-        kind = accepted(request, (NDJSON, ARROW, JSON))
+        kind = form_of(request, asked, (NDJSON, ARROW, CSV, JSON))
         kind = NDJSON if kind == JSON else kind
         topics = self._topics(asked.get("topics"))
         condition = self._condition(asked, topics)
@@ -80,7 +83,7 @@ class LogDoor:
         rows = log_pieces(self._driver.journal, part, topics, condition)
         if kind == ARROW:
             await warm_up()
-        pieces = _arrow(rows) if kind == ARROW else map(_lines, rows)
+        pieces = FORMS[kind](rows)
         await write_pieces(self._driver.turns, READING, response, pieces)
         return response
 
@@ -261,6 +264,32 @@ def _arrow(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
     for piece in rows:
         yield b"" if piece is None else stream.piece([of_log(piece)])
     yield stream.end()
+
+
+def _ndjson(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
+    return map(_lines, rows)
+
+
+def _csv(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
+    return fixed_pieces(CSV_COLUMNS, (() if piece is None else _cells(piece) for piece in rows))
+
+
+def _cells(rows: LogRows) -> Iterator[Sequence[str]]:
+    """Rows of text; a body is the JSON text that stands for it."""
+    ts, name = timestamp(rows.ts_us), rows.topic.name
+    bodies: Sequence[bytes] = [b""] * len(rows.keys)
+    if rows.op == "publish":
+        bodies = rows.topic.renderer.json_texts(rows.bodies)
+    for seq, key, body in zip(rows.seqs, rows.keys, bodies, strict=True):
+        yield str(seq), str(seq), ts, name, rows.op, key, body.decode()
+
+
+FORMS: Mapping[str, Callable[[Iterable[LogRows | None]], Iterator[bytes]]] = {
+    NDJSON: _ndjson,
+    ARROW: _arrow,
+    CSV: _csv,
+}
+"""What makes rows of each format."""
 
 
 def _lines(rows: LogRows | None) -> bytes:

@@ -6,14 +6,17 @@ a body's content type (§8.3). Nothing here knows what is asked for.
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from sow.errors import BadMessage, ClientError, NotAvailable, clipped
+from sow.errors import BadMessage, ClientError, clipped
+from sow.media_types import ARROW, CSV, JSON, NDJSON
 
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
+FORMAT_NAMES = {"json": JSON, "ndjson": NDJSON, "csv": CSV, "arrow": ARROW}
+"""Formats as a parameter names them, for who cannot set a header."""
 CHARSETS = (
     "utf-8",
     "ascii",
@@ -41,12 +44,12 @@ class UnsupportedMediaType(ClientError):
     status = 415
 
 
-def accepted(request: web.Request, formats: Sequence[str], later: Sequence[str] = ()) -> str:
+def accepted(request: web.Request, formats: Sequence[str]) -> str:
     """The format that the client likes best, of `formats`, in the order in which we like them.
 
     A format's quality is that of the most specific range that names it. Of formats of equal
-    quality a named one goes before one that only a wildcard allows. `later` are formats that are
-    not made yet. Raises NotAcceptable, NotAvailable, ClientError.
+    quality a named one goes before one that only a wildcard allows. Raises
+    NotAcceptable, ClientError.
     """
     text = ", ".join(request.headers.getall("Accept", ())) or "*/*"
     ranges = _ranges(text)
@@ -55,10 +58,21 @@ def accepted(request: web.Request, formats: Sequence[str], later: Sequence[str] 
     if best[0] > 0:
         return best[-1]
     offered = ", ".join(formats)
-    for kind in later:
-        if _liking(kind, ranges)[0] > 0:
-            raise NotAvailable(f"{kind} is not available yet; accept {offered}")
     raise NotAcceptable(f"nothing in Accept: {clipped(text)} can be made; accept {offered}")
+
+
+def form_of(request: web.Request, asked: Mapping[str, str], formats: Sequence[str]) -> str:
+    """The format that is asked for: by the parameter `format`, or else by `Accept`."""
+    name = asked.get("format")
+    return accepted(request, formats) if name is None else named_format(name, formats)
+
+
+def named_format(name: str, formats: Sequence[str]) -> str:
+    """The format that the parameter `format` names, of `formats`; raises ClientError."""
+    names = {short: kind for short, kind in FORMAT_NAMES.items() if kind in formats}
+    if name in names:
+        return names[name]
+    raise ClientError(f"format={clipped(name)} is not known here; write one of {', '.join(names)}")
 
 
 def _ranges(text: str) -> list[tuple[str, float]]:

@@ -27,7 +27,7 @@ from sow.server.http import (
     SESSIONS_PARAMETERS,
     HttpDoor,
 )
-from sow.server.log import LOG_PARAMETERS, LogDoor
+from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
 from sow.server.long_filters import compile_beside, long_among
 from sow.server.parameters import admit, asked_of
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
@@ -177,7 +177,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "/v1/log/extent",
             through(lambda doors: doors.log.extent),
             "What a range of the log holds",
-            LOG_PARAMETERS,
+            EXTENT_PARAMETERS,
         ),
         Route(
             "GET",

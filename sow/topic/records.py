@@ -211,6 +211,11 @@ class Records:
         decoder, declared = self._decoder_of_sent(paths), self._declared
         return decoder if declared is None else JudgingDecoder(decoder, declared)
 
+    @property
+    def declared(self) -> DeclaredFields | None:
+        """What the topic's own Schema declares."""
+        return self._declared
+
     def _decoder_of_sent(self, paths: tuple[Path, ...]) -> Decoder:
         """A decoder of these paths for messages as clients send them."""
         decoder, fields = self.decoder(paths), self._preprocessing

@@ -155,13 +155,12 @@ class Renderer:
             return list(texts)
         if not self.message_type.structured:
             texts = self._marked(texts)
-        rows = zip(
-            quoted(columns.sow_keys),
-            columns.seqs,
-            columns.ts_us,
-            texts,
-            strict=True,
-        )
+        return self.wrapped(columns, texts)
+
+    @staticmethod
+    def wrapped(columns: LineColumns, texts: Sequence[bytes]) -> list[bytes]:
+        """JSON texts of records, each wrapped with its key, bookmark and time."""
+        rows = zip(quoted(columns.sow_keys), columns.seqs, columns.ts_us, texts, strict=True)
         return [
             b'{"k":%b,"bm":"%d","ts":"%b","d":%b}' % (key, seq, timestamp(ts).encode(), body)
             for key, seq, ts, body in rows

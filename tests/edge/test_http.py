@@ -448,10 +448,6 @@ def test_what_is_not_built_yet_is_refused_by_name(server, method, path, named):
     assert f"{named}" in answer.json["detail"]
 
 
-def test_formats_not_built_yet_are_refused_by_name(server):
-    assert "text/csv" in server.get(records("orders"), "text/csv").json["detail"]
-
-
 @pytest.mark.parametrize("path", ["/v1/topics/nope", records("nope"), records("nope") + "/1"])
 def test_an_unknown_topic_is_not_found_and_the_known_are_named(server, path):
     answer = server.get(path)

@@ -25,7 +25,7 @@ def messages(body, content_type="application/json", topic="orders"):
         request = request_of("POST", headers={"Content-Type": content_type})
         found = []
         records = world.engine.topic(topic).records
-        count = at_once(take_messages(records, request, body, found.extend))
+        count = at_once(take_messages(records, request, body, found.extend, 10_000))
         await world.driver.close()
         assert count == len(found)
         return found
@@ -83,7 +83,7 @@ def test_the_index_of_a_bad_message_counts_those_of_earlier_pieces(monkeypatch):
         records = world.engine.topic("orders").records
         request = request_of("POST", headers={"Content-Type": "text/plain"})
         try:
-            at_once(take_messages(records, request, b"", refuse))
+            at_once(take_messages(records, request, b"", refuse, 10_000))
         finally:
             await world.driver.close()
 

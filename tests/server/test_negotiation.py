@@ -2,12 +2,13 @@
 
 import pytest
 
-from sow.errors import BadMessage, ClientError, NotAvailable
+from sow.errors import BadMessage, ClientError
 from sow.server.negotiation import (
     NotAcceptable,
     UnsupportedMediaType,
     accepted,
     as_utf8,
+    form_of,
     is_known,
 )
 from tests.server.stand_ins import request_of
@@ -15,9 +16,9 @@ from tests.server.stand_ins import request_of
 JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow"
 
 
-def chosen(*accept, later=("text/csv",)):
+def chosen(*accept):
     headers = [("Accept", text) for text in accept]
-    return accepted(request_of(headers=headers), (JSON, LINES, ARROW), later)
+    return accepted(request_of(headers=headers), (JSON, LINES, ARROW))
 
 
 @pytest.mark.parametrize(
@@ -46,9 +47,14 @@ def test_what_cannot_be_made_is_refused_with_what_can():
     assert caught.value.status == 406
 
 
-def test_what_is_planned_is_refused_by_name():
-    with pytest.raises(NotAvailable, match="text/csv is not available yet"):
-        chosen("text/csv")
+def test_a_parameter_goes_before_the_header_and_names_what_can_be_made():
+    request = request_of(headers=[("Accept", LINES)])
+    formats = (JSON, LINES, "text/csv")
+    assert form_of(request, {}, formats) == LINES
+    assert form_of(request, {"format": "csv"}, formats) == "text/csv"
+    for wrong in ("arrow", "xml", ""):
+        with pytest.raises(ClientError, match="write one of json, ndjson, csv"):
+            form_of(request, {"format": wrong}, formats)
 
 
 @pytest.mark.parametrize("quality", ["2", "-1", "0.1234", "much", ""])

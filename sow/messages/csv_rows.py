@@ -1,0 +1,235 @@
+"""Records as CSV (RFC 4180), and CSV as records, some rows at a time.
+
+Out: a line of names, then a line for each record; a nested field is a column of its own
+(`sow.messages.cells`). The names are those that the topic declares, and those that the first
+`HEADER_ROWS` records have: a stream cannot take a column back. A field that is met only later has
+no column.
+
+In: each row becomes a message of the fields whose cells are not empty. A declared field is read by
+its type. Of others numbers, true and false and the JSON texts of arrays and objects are these, and
+all else is text; so a text that looks like a number stays one only where it is declared.
+
+What comes from outside is bounded row by row: csv counts no characters over lines, and a short row
+may name long columns.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
+from sow.messages.base import MessageType
+from sow.messages.cells import Cells, column_of, steps_of
+from sow.messages.declared import DeclaredFields
+from sow.messages.json import Json
+from sow.messages.numbers import NUMBER_TEXT
+from sow.messages.value_types import ValueType, from_text
+from sow.steps import Steps
+
+HEADER_ROWS = 1_000
+"""Records that are looked at for names before the first line is written."""
+CELLS_AT_ONCE = 20_000
+"""Cells that are written in one step: a millisecond or two."""
+READ_AT_ONCE = 250
+"""Rows of one step: a millisecond with some ten cells each."""
+CSV_COLUMNS_MAX = 2_000
+"""Columns of a table, as of an answer in Arrow."""
+CSV_LEVELS_MAX = 100
+"""Objects within each other that a column may name: no message has half as many."""
+CSV_ROW_CHARS_MAX = 1024 * 1024
+"""Characters of one row: csv reads it in one step, a hundred million a second."""
+csv.field_size_limit(CSV_ROW_CHARS_MAX)
+
+
+def declared_columns(declared: DeclaredFields | None) -> dict[str, ValueType]:
+    """The columns that a topic declares, and their types."""
+    if declared is None:
+        return {}
+    pairs = zip(declared.paths, declared.types, strict=True)
+    return {column_of(path.steps): kind for path, kind in pairs}
+
+
+def header(first: Iterable[str], chunks: Iterable[Sequence[Cells]]) -> Steps[list[str]]:
+    """The names of the columns, in steps: those of `first`, and those that the first rows have.
+    Raises TooLarge for too many."""
+    names = dict.fromkeys(first)
+    count = 0
+    for chunk in chunks:
+        for row in chunk[: HEADER_ROWS - count]:
+            names |= dict.fromkeys(row)
+        count += len(chunk)
+        if len(names) > CSV_COLUMNS_MAX:
+            raise TooLarge(
+                f"the records have {len(names)} different fields, and a table {CSV_COLUMNS_MAX} "
+                "columns at most; select some, or ask for JSON"
+            )
+        if count >= HEADER_ROWS:
+            break
+        yield
+    return list(names)
+
+
+def csv_pieces(names: Sequence[str], chunks: Iterable[Sequence[Cells]]) -> Iterator[bytes]:
+    """Rows as CSV after a line with the names, piece by piece; without names there is nothing."""
+    if not names:
+        return
+    yield _written([names])
+    rows_max = max(1, CELLS_AT_ONCE // len(names))
+    for chunk in chunks:
+        for start in range(0, len(chunk), rows_max):
+            some = chunk[start : start + rows_max]
+            yield _written([[row.get(name, "") for name in names] for row in some])
+
+
+def fixed_pieces(
+    names: Sequence[str], chunks: Iterable[Iterable[Sequence[str]]]
+) -> Iterator[bytes]:
+    """Rows that all have these columns, as CSV."""
+    yield _written([names])
+    for chunk in chunks:
+        yield _written(chunk)
+
+
+def _written(rows: Iterable[Sequence[str]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out).writerows(rows)
+    return out.getvalue().encode()
+
+
+class CsvReader:
+    """Reads the messages of a CSV body in UTF-8, for a topic with these declared fields.
+
+    `size_max` bounds the bytes of all messages that are made of it.
+    """
+
+    def __init__(
+        self,
+        message_type: MessageType,
+        declared: DeclaredFields | None,
+        body: bytes,
+        size_max: int,
+    ) -> None:
+        self._message_type = message_type
+        self._types = declared_columns(declared)
+        self._size_max = size_max
+        self._row_chars = 0
+        # A mark at the beginning is what spreadsheets write, and no part of the first name.
+        self._text = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
+        self._rows = csv.reader(self._counted(), strict=True)
+        self._count = 0
+        self._size = 0
+
+    def pieces(self) -> Iterator[list[bytes]]:
+        """Messages, as many at a time as one step makes; raises BadMessage with the index of the
+        first bad row, TooLarge and ClientError."""
+        names = self._next()
+        if names is None:
+            return
+        fields = self._fields(names)
+        while True:
+            some: list[bytes] = []
+            rows = chars = 0
+            while rows < READ_AT_ONCE and chars < CSV_ROW_CHARS_MAX:
+                row = self._next()
+                if row is None:
+                    break
+                rows, chars = rows + 1, chars + sum(map(len, row))
+                if row:  # a blank line is none
+                    some.append(self._message(fields, row))
+                    self._size += len(some[-1])
+                    self._count += 1
+                    if self._size > self._size_max:
+                        raise TooLarge(
+                            f"the rows come to more than {self._size_max} bytes of messages "
+                            "(Limits/FrameSize); send fewer at a time"
+                        )
+            yield some
+            if not rows:
+                return
+
+    def _counted(self) -> Iterator[str]:
+        """Lines, of which one row takes no more than it may."""
+        while line := self._text.readline(CSV_ROW_CHARS_MAX + 1):
+            self._row_chars += len(line)
+            if self._row_chars > CSV_ROW_CHARS_MAX:
+                raise TooLarge(
+                    f"row {self._count} of the CSV has more than {CSV_ROW_CHARS_MAX} characters; "
+                    "send such messages as JSON"
+                )
+            yield line
+
+    def _next(self) -> list[str] | None:
+        self._row_chars = 0
+        try:
+            return next(self._rows, None)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise BadMessage(
+                f"message {self._count}: the CSV cannot be read: {clipped(str(error))}; write "
+                'UTF-8 with commas, and quotes doubled within "quotes"',
+                index=self._count,
+            ) from None
+
+    def _fields(self, names: Sequence[str]) -> list[tuple[tuple[str, ...], ValueType | None]]:
+        if not self._message_type.structured:
+            raise ClientError(
+                f"messages of type {self._message_type.name} have no fields, so no CSV can hold "
+                "them; send them as they are"
+            )
+        if len(names) > CSV_COLUMNS_MAX:
+            raise TooLarge(f"the CSV has {len(names)} columns, over {CSV_COLUMNS_MAX}")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ClientError(f"the CSV has the column {shown(twice)} twice")
+        found = [(steps_of(name), self._types.get(name)) for name in names]
+        if any(len(steps) > CSV_LEVELS_MAX for steps, _ in found):
+            raise ClientError(f"a column is nested more than {CSV_LEVELS_MAX} levels deep")
+        return found
+
+    def _message(
+        self, fields: Sequence[tuple[tuple[str, ...], ValueType | None]], row: Sequence[str]
+    ) -> bytes:
+        if len(row) > len(fields):
+            raise self._bad(f"it has {len(row)} cells, and there are {len(fields)} columns")
+        document: dict[str, Any] = {}
+        for (steps, kind), cell in zip(fields, row, strict=False):
+            if not cell:
+                continue
+            level = document
+            for step in steps[:-1]:
+                level = level.setdefault(step, {})
+                if not isinstance(level, dict):
+                    break
+            if not isinstance(level, dict) or steps[-1] in level:
+                raise self._bad(f"{column_of(steps)} is a value and has fields, too")
+            level[steps[-1]] = msgspec.Raw(_value(cell, kind))
+        text = msgspec.json.encode(document)
+        if isinstance(self._message_type, Json):
+            return text
+        try:
+            return self._message_type.encode(msgspec.json.decode(text))
+        except BadMessage as error:
+            raise self._bad(error.detail) from None
+
+    def _bad(self, what: str) -> BadMessage:
+        return BadMessage(f"message {self._count}: {what}", index=self._count)
+
+
+def _value(cell: str, kind: ValueType | None) -> bytes:
+    """The JSON text of what a cell says."""
+    if kind is not None and kind.name != "json":
+        # What is none of the type is sent as it is, and refused by the Schema.
+        return from_text(cell, kind) or msgspec.json.encode(cell)
+    text = cell.encode()
+    if NUMBER_TEXT.match(text) or cell in ("true", "false"):
+        return text
+    if text[:1] in (b"{", b"["):
+        try:
+            msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            pass
+        else:
+            return text.replace(b"\r", b" ").replace(b"\n", b" ")
+    return msgspec.json.encode(cell)

@@ -1,0 +1,106 @@
+"""CSV over HTTP: out by header and by parameter, in as a publish, and the log."""
+
+import csv
+import io
+
+import pytest
+
+from sow.server.http import FORMATS
+from tests.edge.arrow import table
+from tests.edge.serving import Running, configuration, records
+
+TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>typed</Name><MessageType>json</MessageType><Key>/id</Key><Schema>
+<Field type="string">/id</Field><Field type="decimal(30,20)">/px</Field></Schema></Topic>
+<Topic><Name>notes</Name><MessageType>string</MessageType></Topic>
+<Topic><Name>fixed</Name><MessageType>fix</MessageType><Key>/1</Key></Topic>"""
+DIGITS = "0.12345678901234567890"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    server = Running(configuration(TOPICS), tmp_path_factory.mktemp("data"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def place(running):
+    running.clear()
+    yield running
+    assert running.errors == []
+
+
+def rows(answer):
+    assert answer.status == 200, answer.body
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    return list(csv.reader(io.StringIO(answer.body.decode(), newline="")))
+
+
+def test_numbers_keep_their_digits_on_the_way_out_and_in(place):
+    body = f"id,px,big\r\n007,{DIGITS},123456789012345678901234567890\r\n".encode()
+    assert place.post("typed", body, "text/csv").json["published"] == 1
+    stored = place.get(records("typed")).body
+    expected = f'[{{"id":"007","px":{DIGITS},"big":123456789012345678901234567890}}]'
+    assert stored == expected.encode()
+    answer = place.get(records("typed"), "text/csv")
+    assert answer.body == body
+    assert answer.headers["SOW-Matches"] == "1"
+    assert rows(place.get(records("typed", format="csv"))) == rows(answer)
+
+
+def test_a_format_may_be_named_in_the_address(place):
+    place.publish("plain", {"id": 1})
+    kinds = {"json": FORMATS[0], "ndjson": FORMATS[1], "csv": FORMATS[2], "arrow": FORMATS[3]}
+    for name, kind in kinds.items():
+        answer = place.get(records("plain", format=name), "text/html")
+        assert answer.headers["Content-Type"].startswith(kind)
+    assert table(place.get(records("plain", format="arrow"))).to_pylist() == [{"id": 1}]
+    refused = place.get(records("plain", format="xml"))
+    assert (refused.status, "json, ndjson, csv, arrow" in refused.json["detail"]) == (400, True)
+
+
+def test_a_bad_row_refuses_all_by_index_and_field(place):
+    place.publish("typed", {"id": "1"})
+    for body, index, field in (
+        (b"id,px\n1,2\n2,x\n", 1, "/px"),
+        (b"id,px\n1,2\n,3\n", 1, None),
+        (b"id\n1\n2,3\n", 1, None),
+    ):
+        answer = place.post("typed", body, "text/csv")
+        assert (answer.status, answer.json["index"], answer.json.get("field")) == (
+            400,
+            index,
+            field,
+        )
+    assert place.records("typed") == [{"id": "1"}]
+
+
+def test_rows_may_be_deltas_and_of_other_types(place):
+    place.publish("plain", {"id": 1, "a": {"b": 1, "c": 2}})
+    headers = {"Content-Type": "text/csv; charset=utf-8"}
+    place.request("PATCH", records("plain"), data=b"id,/a/b\n1,7\n", headers=headers)
+    assert place.records("plain") == [{"id": 1, "a": {"b": 7, "c": 2}}]
+    assert place.post("fixed", b"1,55\nx,A\n", "text/csv").json["published"] == 1
+    assert rows(place.get(records("fixed", format="csv"))) == [["1", "55"], ["x", "A"]]
+    assert place.post("notes", b"value\nx\n", "text/csv", k="1").status == 200
+    place.post("notes", b'say "hi"', "text/plain", k="1")
+    assert rows(place.get(records("notes", format="csv"))) == [["value"], ['say "hi"']]
+
+
+def test_many_rows_come_in_pieces_and_go_out_as_a_stream(place):
+    body = "id,n\n" + "".join(f"{number},{number / 4}\n" for number in range(3_000))
+    assert place.post("plain", body.encode(), "text/csv").json["published"] == 3_000
+    found = rows(place.get(records("plain", format="csv")))
+    assert found[0] == ["id", "n"]
+    assert [row[0] for row in found[1:]] == [str(number) for number in range(3_000)]
+
+
+def test_the_log_is_a_table_too(place):
+    place.publish("plain", {"id": 1, "px": 1.50})
+    start = int(place.get("/v1/log/extent").json["newest"]) - 1
+    head, row = rows(place.get(f"/v1/log?topics=plain&from={start}&format=csv"))
+    assert head == ["seq", "bm", "ts", "topic", "op", "k", "d"]
+    assert row[3:5] + row[6:] == ["plain", "publish", '{"id": 1, "px": 1.5}']
+    assert rows(place.get(f"/v1/log?topics=plain&from={start + 1}", "text/csv")) == [head]
+    assert place.get("/v1/log/extent?format=csv").status == 400

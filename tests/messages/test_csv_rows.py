@@ -1,0 +1,153 @@
+"""CSV: what is written is read back, and what comes from outside is bounded."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.definitions import Declared
+from sow.errors import BadMessage, ClientError, TooLarge
+from sow.messages import csv_rows, message_type
+from sow.messages.cells import cells
+from sow.messages.csv_rows import (
+    CsvReader,
+    csv_pieces,
+    declared_columns,
+    fixed_pieces,
+    header,
+)
+from sow.messages.declared import DeclaredFields
+from sow.steps import at_once
+
+JSON = message_type("json")
+SCHEMA = (
+    Declared("/id", "string"),
+    Declared("/px", "decimal(9,2)"),
+    Declared("/a/at", "timestamp"),
+    Declared("/more", "json"),
+)
+
+
+def read(text, schema=(), kind=JSON, size_max=10_000):
+    body = text if isinstance(text, bytes) else text.encode()
+    declared = DeclaredFields(kind, schema) if schema else None
+    reader = CsvReader(kind, declared, body, size_max)
+    return [message for piece in reader.pieces() for message in piece]
+
+
+def written(rows, first=()):
+    names = at_once(header(first, iter([rows])))
+    return b"".join(csv_pieces(names, iter([rows]))).decode()
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["a", "b,", 'c"', "d\n"]), st.text()), min_size=1))
+def test_what_is_written_is_a_table_that_csv_reads(rows):
+    table = list(csv.reader(io.StringIO(written(rows), newline="")))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if names:
+        assert table[0] == names
+        assert table[1:] == [[row.get(name, "") for name in names] for row in rows]
+    else:
+        assert table == []
+
+
+def test_lines_end_as_the_standard_says_and_declared_columns_come_first():
+    assert written([{"b": "1", "a": "x"}], ["a", "z"]) == "a,z,b\r\nx,,1\r\n"
+
+
+def test_names_are_those_of_the_first_rows(monkeypatch):
+    monkeypatch.setattr(csv_rows, "HEADER_ROWS", 2)
+    chunks = [[{"a": "1"}], [{"b": "2"}, {"c": "3"}], [{"d": "4"}]]
+    names = at_once(header((), chunks))
+    assert names == ["a", "b"]
+    monkeypatch.setattr(csv_rows, "CELLS_AT_ONCE", 2)
+    assert b"".join(csv_pieces(names, chunks)) == b"a,b\r\n1,\r\n,2\r\n,\r\n,\r\n"
+
+
+def test_too_many_columns_are_refused_before_anything_is_written(monkeypatch):
+    monkeypatch.setattr(csv_rows, "CSV_COLUMNS_MAX", 1)
+    with pytest.raises(TooLarge, match="2 different fields"):
+        at_once(header((), [[{"a": "", "b": ""}]]))
+
+
+def test_rows_of_fixed_columns_have_them_without_rows_too():
+    assert b"".join(fixed_pieces(("a", "b"), [[("1", "2")], []])) == b"a,b\r\n1,2\r\n"
+    assert b"".join(fixed_pieces(("a",), [])) == b"a\r\n"
+
+
+def test_cells_become_what_they_say():
+    text = 'id,n,yes,list,/a/b,/a/c,text\r\nx,1.50,true,"[1, 2]",,2,01\r\n,,,,,,\r\n\r\n'
+    assert read(text) == [
+        b'{"id":"x","n":1.50,"yes":true,"list":[1, 2],"a":{"c":2},"text":"01"}',
+        b"{}",
+    ]
+
+
+def test_a_declared_field_is_read_by_its_type():
+    text = "id,px,/a/at,more\n7,1.50,1,1\n8,x,2025-01-31T00:00:00Z,[1]\n"
+    assert read(text, SCHEMA) == [
+        b'{"id":"7","px":1.50,"a":{"at":1},"more":1}',
+        b'{"id":"8","px":"x","a":{"at":"2025-01-31T00:00:00Z"},"more":[1]}',
+    ]
+    assert list(declared_columns(DeclaredFields(JSON, SCHEMA))) == ["id", "px", "/a/at", "more"]
+
+
+def test_messages_of_fix_can_be_read():
+    assert read("1,55\nx,A\n", kind=message_type("fix")) == [b"1=x\x0155=A\x01"]
+
+
+def test_a_mark_of_spreadsheets_is_no_part_of_a_name():
+    assert read(b"\xef\xbb\xbfid\n1\n") == [b'{"id":1}']
+    assert read("") == []
+    assert read("id\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "word"),
+    [
+        ("a\n1\n1,2\n", 1, "2 cells, and there are 1 columns"),
+        ('a\n"x"y\n', 0, "cannot be read"),
+        ('a\n"x', 0, "cannot be read"),
+        (b"a\n1\n\xff\n", 0, "cannot be read"),
+        ("a,/a/b\n1,2\n", 0, "is a value and has fields"),
+        ("/a/b,a\n1,2\n", 0, "is a value and has fields"),
+    ],
+)
+def test_a_bad_row_is_named(text, index, word):
+    with pytest.raises(BadMessage, match=word) as caught:
+        read(text)
+    assert caught.value.index == index
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "word"),
+    [
+        ("a,a\n1,2\n", "json", "the column 'a' twice"),
+        ("/a" * 300 + "\n1\n", "json", "levels deep"),
+        (",".join(map(str, range(3_000))) + "\n", "json", "3000 columns"),
+        ("value\nx\n", "binary", "have no fields"),
+        ("a\n" + "x" * 2_000_000 + "\n", "json", "more than 1048576 characters"),
+        ('a\n"' + "x\n" * 1_000_000 + '"\n', "json", "more than 1048576 characters"),
+        ("x" * 1_000 + "\n" + "1\n" * 100, "json", "more than 10000 bytes"),
+    ],
+)
+def test_what_would_cost_too_much_is_refused(text, kind, word):
+    with pytest.raises(ClientError, match=word):
+        read(text, kind=message_type(kind))
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["a", "b", "/c"]),
+            st.integers() | st.booleans() | st.text("xyz ,\n", min_size=1) | st.just({"d": 1}),
+            min_size=1,
+        )
+    )
+)
+def test_what_csv_can_say_comes_back(documents):
+    rows = [cells(json.dumps(document).encode()) for document in documents]
+    assert [json.loads(message) for message in read(written(rows), size_max=10**6)] == documents
