@@ -11,10 +11,10 @@ from typing import Any, Self, Unpack
 
 import aiohttp
 
+from sow.client.asking import Asking
 from sow.client.bodies import Document, encode_all
 from sow.client.http import (
     CONNECT_S,
-    Answer,
     Http,
     Rows,
     length_prefixed,
@@ -229,17 +229,20 @@ class Client:
         found: dict[str, Any] = await self.http.json("GET", topic_path(name))
         return found
 
-    async def query(self, topic: str, **question: Unpack[Question]) -> Answer:
-        """The records that match, decoded, as they stood at one moment.
+    def query(self, topic: str, **question: Unpack[Question]) -> Asking:
+        """The records that match, as they stood at one moment.
+
+        Awaited it gives an `Answer`, with the records decoded; await `to_arrow()`, `to_pandas()` or
+        `to_polars()` of it for a table with the types of the topic (docs/http.md).
 
         `question` may have `filter` (docs/expressions.md), `keys` (SowKeys as decimal text),
         `order_by` (``"/px DESC, /id"``, ``"/qty * /px"``; without it the order of first
         publication, docs/semantics.md, Rule 9), `top_n` and `skip_n` (numbers of records), `select`
         (paths, as a list or as comma text).
-        Raises BadFilter with the position for what does not compile, UnknownTopic, ClientError.
+        Raises, when awaited, BadFilter with the position for what does not compile, UnknownTopic,
+        ClientError.
         """
-        async with self.rows(topic, **question) as rows:
-            return await rows.all()
+        return Asking(self.http, topic, parameters(question))
 
     def rows(
         self, topic: str, *, meta: bool = False, **question: Unpack[Question]

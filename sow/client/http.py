@@ -15,9 +15,9 @@ import orjson
 from yarl import URL
 
 from sow.client.failures import failure, reported
-from sow.client.tables import to_arrow, to_pandas
+from sow.client.tables import from_stream, to_arrow, to_pandas, to_polars
 from sow.errors import SowError
-from sow.media_types import JSON, NDJSON
+from sow.media_types import ARROW, JSON, NDJSON
 
 CONNECT_S = 10.0
 """How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
@@ -39,12 +39,17 @@ class Answer:
     bookmark: str
 
     def to_arrow(self) -> Any:
-        """The records as a pyarrow Table, a column for each field met in any of them."""
+        """These records as a pyarrow Table, a column for each field met in any of them, of types
+        that hold their values. `await client.query(…).to_arrow()` has those of the topic."""
         return to_arrow(self.records)
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
         return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        return to_polars(self.to_arrow())
 
 
 class Rows:
@@ -135,6 +140,16 @@ class Http:
         async with self.request(method, path, asked, **more) as response:
             with reported(self.url):
                 return orjson.loads(await response.read())
+
+    async def table(self, topic: str, asked: Mapping[str, object]) -> Any:
+        """A query answer as a pyarrow Table, of the types that the server says.
+
+        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        """
+        async with self.request("GET", records_of(topic), asked, accept=ARROW) as response:
+            with reported(self.url):
+                content = await response.read()
+        return from_stream(content)
 
     @asynccontextmanager
     async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from sow.client.failures import Disconnected
 from sow.client.messages import Message
 from sow.client.subscription import Subscription
-from sow.client.tables import to_arrow, to_pandas
+from sow.client.tables import to_arrow, to_pandas, to_polars
 from sow.delta import merged
 from sow.errors import SowError
 
@@ -94,6 +94,10 @@ class Live(Mapping[str, Document]):
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
         return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        return to_polars(self.to_arrow())
 
     # Following.
 

@@ -19,6 +19,22 @@ def to_arrow(records: Sequence[Any]) -> Any:
     )
 
 
+def from_stream(content: bytes) -> Any:
+    """The pyarrow Table that an Arrow stream of the server's holds."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(content).read_all()
+
+
+def to_polars(table: Any) -> Any:
+    """An Arrow table as a polars DataFrame; raises ClientError where there is no polars."""
+    try:
+        import polars
+    except ModuleNotFoundError:
+        raise ClientError("polars is not installed; pip install polars, or use to_arrow") from None
+    return polars.from_arrow(table)
+
+
 def to_pandas(table: Any) -> Any:
     """An Arrow table as a pandas DataFrame; raises ClientError where there is no pandas."""
     try:

@@ -2,9 +2,10 @@
 
 import sys
 
+import pyarrow as pa
 import pytest
 
-from sow.client.tables import to_arrow, to_pandas
+from sow.client.tables import from_stream, to_arrow, to_pandas, to_polars
 from sow.errors import ClientError
 
 
@@ -33,3 +34,17 @@ def test_without_pandas_it_is_said_what_to_do(monkeypatch):
 
     with pytest.raises(ClientError, match="pip install pandas, or use to_arrow"):
         to_pandas(Table())
+
+
+def test_without_polars_it_is_said_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ClientError, match="pip install polars, or use to_arrow"):
+        to_polars(to_arrow([]))
+
+
+def test_a_stream_is_read_as_a_table():
+    table = to_arrow([{"id": 1}])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    assert from_stream(sink.getvalue().to_pybytes()).equals(table)

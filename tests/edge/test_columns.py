@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from sow.client.sync import Client
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import Running, configuration, records
 
@@ -70,3 +71,13 @@ def test_declared_fields_have_their_types_in_copies_too(place):
     assert asked(place, "trades").schema == schema
     copy = asked(place, "trades-C").schema
     assert [copy.field(name).type for name in ("px", "/order/open")] == schema.types[:2]
+
+
+def test_a_client_has_the_types_of_the_server(place):
+    place.publish("plain", {"id": "1", "d": "2025-01-02"}, {"id": "2", "d": "x", "n": 2**64 - 1})
+    with Client(place.url) as client:
+        for filter_text in (None, "/id = '1'"):
+            found = client.query("plain", filter=filter_text).to_arrow()
+            theirs = asked(place, **({"filter": filter_text} if filter_text else {}))
+            assert found.schema == theirs.schema
+            assert found.equals(theirs)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from sow.client.asking import Asking
 from sow.client.bodies import Document
 from sow.client.client import Client as AsyncClient
 from sow.client.http import Answer
@@ -12,7 +13,7 @@ from sow.client.publisher import WINDOW_FRAMES
 from sow.client.questions import Focus, LiveFocus, Question, Selection, SnapshotFocus
 from sow.client.retry import Retry
 from sow.client.sync.bridge import Bridge
-from sow.client.sync.http import Http, Rows
+from sow.client.sync.http import Http, Rows, TopicAnswer
 from sow.client.sync.live import Live
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
@@ -144,8 +145,15 @@ class Client:
 
         `question` may have `filter`, `keys`, `order_by`, `top_n`, `skip_n` and `select`, as for
         `sow.client.Client.query`. Raises BadFilter with the position, UnknownTopic, ClientError.
+        Tables of the answer have the types of the topic; they are asked for when they are wanted.
         """
-        return self._bridge.wait(self._client.query(topic, **question))
+        bridge = self._bridge
+        asked = bridge.wait(self._asked(topic, question))
+        answer = bridge.wait(asked.answer())
+        return TopicAnswer.of(answer, lambda: bridge.wait(asked.to_arrow()))
+
+    async def _asked(self, topic: str, question: Question) -> Asking:
+        return self._client.query(topic, **question)  # on the loop, since it may make a session
 
     def rows(self, topic: str, *, meta: bool = False, **question: Unpack[Question]) -> Rows:
         """The records that match as JSON texts, read as they arrive (`with` or `for`).

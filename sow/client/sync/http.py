@@ -1,6 +1,6 @@
 """Questions and answers over HTTP, without asyncio; see `sow.client.http`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -53,12 +53,39 @@ class Http:
         """The decoded answer of a request; arguments are those of `request`."""
         return self._bridge.wait(self._http.json(method, path, asked, **more))
 
+    def table(self, topic: str, asked: Mapping[str, object]) -> Any:
+        """A query answer as a pyarrow Table, of the types that the server says; `asked` is that of
+        `rows`."""
+        return self._bridge.wait(self._http.table(topic, asked))
+
     def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
         """A query answer that is read as it arrives.
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
         return Rows(self._bridge, self._http.rows(topic, asked))
+
+
+class TopicAnswer(Answer):
+    """A whole query answer, as `sow.client.Answer`, whose tables have the types of the topic.
+
+    A table is asked for when it is wanted, by the same question: it shows that moment.
+    """
+
+    __slots__ = ("_ask",)
+
+    _ask: Callable[[], Any]
+
+    @classmethod
+    def of(cls, answer: Answer, ask: Callable[[], Any]) -> Self:
+        """An answer, with what asks for the table."""
+        made = cls(answer.records, answer.matches, answer.index, answer.bookmark)
+        object.__setattr__(made, "_ask", ask)  # the answer is frozen
+        return made
+
+    def to_arrow(self) -> Any:
+        """The records as a pyarrow Table (docs/http.md says of which types)."""
+        return self._ask()
 
 
 class Rows:

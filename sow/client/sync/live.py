@@ -8,7 +8,7 @@ from sow.client.live import Change, table_of
 from sow.client.live import Live as AsyncLive
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.subscription import Subscription
-from sow.client.tables import to_pandas
+from sow.client.tables import to_pandas, to_polars
 
 
 class Live(Mapping[str, Any]):
@@ -77,6 +77,10 @@ class Live(Mapping[str, Any]):
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
         return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        return to_polars(self.to_arrow())
 
     def __enter__(self) -> Self:
         self._bridge.enter(self.live)

@@ -161,6 +161,7 @@ def requesting(way):
     response = way.enter(opening)
     found += [response.status, response.headers["SOW-Matches"], way.read(response)]
     way.leave(opening)
+    found.append(way.wait(over.table("orders", {"filter": "/id = 1"})).to_pylist())
     opening = over.rows("orders", {"filter": "/id = 1"})
     found.append(way.all(way.enter(opening)))
     way.leave(opening)
@@ -198,6 +199,7 @@ def living(way):
     found.append(way.next(iter(view.changes()) if isinstance(way, Plain) else view.changes()).new)
     found += [len(view), list(view) == list(view.keys()), dict(view.items()) == view.copy()]
     found += [[view[key] for key in view], view.get("none"), bool(view.subscription.name)]
+    found.append(callable(view.to_polars))
     found.append(sorted(row["id"] for row in view.to_pandas().to_dict("records")))
     way.leave(view)
     return found

@@ -2,7 +2,9 @@
 
 import pytest
 
+from sow.client import Answer
 from sow.client.sync import Client
+from sow.client.sync.http import TopicAnswer
 from sow.errors import UnknownTopic
 
 
@@ -19,3 +21,22 @@ def test_rows_may_be_gone_through_without_a_context(client):
     assert (rows.matches, next(iter(rows))) == (2, b'{"id":1}')
     with pytest.raises(UnknownTopic):
         list(client.rows("nope"))
+
+
+def test_tables_of_an_answer_are_asked_for_when_they_are_wanted():
+    asked = []
+
+    def ask():
+        asked.append(1)
+        return "table"
+
+    answer = TopicAnswer.of(Answer([{"id": 1}], 1, "scan", "7"), ask)
+    assert (answer.records, answer.matches, answer.index, answer.bookmark) == (
+        [{"id": 1}],
+        1,
+        "scan",
+        "7",
+    )
+    assert asked == []
+    assert answer.to_arrow() == "table"
+    assert asked == [1]
