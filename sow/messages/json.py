@@ -7,6 +7,7 @@ read again record by record, which is slower, names the culprit, and gives the s
 """
 
 from collections.abc import Sequence
+from math import isfinite
 
 import msgspec
 import orjson
@@ -58,12 +59,15 @@ class Json:
         return JsonDecoder(paths)
 
     def parse(self, body: bytes) -> object:
-        """The document, with integers of any size exact; raises BadMessage."""
+        """The document, each number with the digits that it was written with; raises BadMessage."""
         try:
-            document = msgspec.json.decode(body)
+            document = _with_numbers(body)
         except READ_FAILURES:
-            return _checked(body, 0)
-        return document if isinstance(document, dict) else _checked(body, 0)
+            document = None
+        if isinstance(document, dict):
+            return document
+        _checked(body, 0)
+        return _with_numbers(body)
 
     def encode(self, document: object) -> bytes:
         """Compact JSON; NaN and infinities, which JSON lacks, are written as null."""
@@ -78,6 +82,18 @@ class Json:
     def from_line(self, d: bytes) -> bytes:
         """The text itself."""
         return d
+
+
+def _as_written(text: str) -> float:
+    """The number that a fraction is; one that is written otherwise than Python would knows how."""
+    double = float(text)
+    if not isfinite(double):
+        raise ValueError("number out of range")
+    # An exponent is written in other ways than Python's: 1e-05 would become 0.00001.
+    return double if repr(double) == text and "e" not in text else Digits(text)
+
+
+_with_numbers = msgspec.json.Decoder(float_hook=_as_written).decode
 
 
 def json_text(document: object) -> bytes:

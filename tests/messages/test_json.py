@@ -269,3 +269,17 @@ def test_reading_two_fields_costs_less_than_parsing_whole_records():
     ours = min(timeit.repeat(lambda: two_fields.read(bodies), number=20, repeat=9))
     whole = min(timeit.repeat(lambda: [orjson.loads(b) for b in bodies], number=20, repeat=9))
     assert ours < 2 * whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.50", "1e2", "1E+2", "1e-05", "1e16", "0.1", "-0.0", "0.12345678901234567890", "1" * 40],
+)
+def test_a_number_is_written_as_it_was_read(text):
+    body = f'{{"a":[{text},{{"b":{text}}}]}}'.encode()
+    assert JSON.encode(JSON.parse(body)) == body
+
+
+def test_a_fraction_that_no_double_is_near_is_no_number():
+    with pytest.raises(BadMessage, match="out of range"):
+        JSON.parse(b'{"a":1.5e400}')
