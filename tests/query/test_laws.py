@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from sow import indexes
-from sow.indexes import Truths, memo, sorted_numbers, sorting, text_order
+from sow.indexes import Truths, WantedColumn, memo, sorted_numbers, sorting, text_order
 from sow.indexes.notes import Notes
 from sow.keys import sow_key
 from sow.query import Query, answering, readiness, search, ways
@@ -253,3 +253,19 @@ def test_an_index_that_does_not_hear_of_changes_is_found_out(
     topic.put(*({"id": at, "a": 2, "b": 1} for at in range(4)))
     with pytest.raises(AssertionError):
         answered(topic, query(filter_), between)
+
+
+@pytest.mark.usefixtures("_short_steps")
+@pytest.mark.parametrize("order", ["/a * 2", "COALESCE(/none, /a) DESC TEXT", "/a > 1 DESC"])
+def test_a_calculated_order_that_does_not_hear_of_changes_is_found_out(order, monkeypatch) -> None:
+    between = [["none"]] * 4 + [[{"id": 0, "a": 9}, {"id": 3, "a": 0}]]
+
+    def ask() -> None:
+        topic = Topic()
+        topic.put(*({"id": at, "a": at} for at in range(4)))
+        answered(topic, query(None, order), between)
+
+    ask()
+    monkeypatch.setattr(WantedColumn, "touch", lambda *_: None)
+    with pytest.raises(AssertionError):
+        ask()
