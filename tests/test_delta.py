@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.delta import composed, difference, merged, same
+from sow.digits import Digits
 
 SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", 1.0, 0.0])
 VALUES = st.recursive(
@@ -59,3 +60,10 @@ def test_merging_changes_neither_of_its_arguments(document, delta):
     before = repr((document, delta))
     merged(document, delta, "remove")
     assert repr((document, delta)) == before
+
+
+def test_digits_are_told_apart_that_no_double_tells_apart():
+    one, other = Digits("0.12345678901234567890"), Digits("0.12345678901234567891")
+    assert difference({"a": one}, {"a": other}) == {"a": other}
+    assert difference({"a": one}, {"a": Digits(one.text)}) == {}
+    assert not same(Digits("1.10"), 1.1)

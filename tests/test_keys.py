@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.digits import Digits
 from sow.errors import BadMessage, ClientError
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.paths import Path
@@ -107,3 +108,9 @@ def test_an_explicit_key_is_printable_ascii(text):
 def test_an_explicit_key_is_nothing_else(text):
     with pytest.raises(ClientError, match="cannot be a SowKey"):
         check_explicit_key(text)
+
+
+def test_numbers_with_digits_are_one_key_where_they_are_one_number():
+    column = [Digits("1.10"), Digits("1.100"), 1.1, Digits("5.0"), Digits("5.00000000000000000001")]
+    texts = identities([Path(("a",))], [column])
+    assert texts == ["1.1", "1.1", "1.1", "5", "5.00000000000000000001"]

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sow.digits import Digits
+
 Texts = list[bytes | None]
 """The JSON texts of a field's values; None where it is absent."""
 
@@ -65,9 +67,31 @@ def text_within(text: bytes | None, names: Sequence[str]) -> bytes | None:
 
 
 def json_text(value: object) -> bytes:
-    """The JSON text of a value as Python has it; bytes are in base64."""
+    """The JSON text of a value as Python has it; bytes are in base64, and numbers keep their
+    digits."""
+    return _with_digits(value) if _has_digits(value) else _text(value)
+
+
+def _text(value: object) -> bytes:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     return text.encode("utf-8", "replace")
+
+
+def _has_digits(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_digits, value.values()))
+    return any(map(_has_digits, value)) if isinstance(value, list) else isinstance(value, Digits)
+
+
+def _with_digits(value: object) -> bytes:
+    if isinstance(value, Digits):
+        return value.text.encode()
+    if isinstance(value, dict):
+        fields = [b"%b:%b" % (_text(name), _with_digits(one)) for name, one in value.items()]
+        return b"{%b}" % b",".join(fields)
+    if isinstance(value, list):
+        return b"[%b]" % b",".join(map(_with_digits, value))
+    return _text(value)
 
 
 def _plain(value: object) -> str:

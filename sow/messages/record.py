@@ -9,6 +9,7 @@ by. What a field holds is text, a whole number of any size, or a decimal number 
 digits (`sow.digits`). Bodies are kept as they come, without a final U+0001.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from sow.definitions import MessageTypeOptions, RecordFieldType
@@ -70,7 +71,6 @@ class Record:
     """The record message type; its fields come from the configuration."""
 
     structured = True
-    partial = True
     enc: str | None = None
     media_type = PLAIN_TEXT
 
@@ -81,6 +81,8 @@ class Record:
         self.fields = tuple(field.name for field in options.fields)
         self._kinds = [field.type for field in options.fields]
         self._readers = [READERS[kind] for kind in self._kinds]
+        # Without its only field nothing would be left of a record.
+        self.partial = len(self.fields) > 1
         self._places = {name: place for place, name in enumerate(self.fields)}
         self._numbers = [place for place, kind in enumerate(self._kinds) if kind != "string"]
         self._separator = options.field_separator.decode()
@@ -91,32 +93,64 @@ class Record:
 
     def parse(self, body: bytes) -> dict[str, Scalar]:
         """The fields that have a value, in order; raises BadMessage."""
-        values = zip(self.fields, self._readers, self.texts(body), strict=False)
-        return {name: read(text) for name, read, text in values if text}
+        document: dict[str, Scalar] = {}
+        for place, text in enumerate(self._texts(body)):
+            if text:
+                value = self._readers[place](text)
+                if value is None:
+                    raise BadMessage(
+                        f"{self.fields[place]} is {shown(text)}, which is no "
+                        f"{NUMBERS[self._kinds[place]]} of at most {NUMBER_CHARS_MAX} digits"
+                    )
+                document[self.fields[place]] = value
+        return document
 
-    def texts(self, body: bytes) -> list[str]:
+    def _texts(self, body: bytes) -> list[str]:
         """The values as they are written, as far as there are some; raises BadMessage."""
         text = text_of(body)
+        if not text:
+            raise BadMessage("a record is not empty: write one value, or one separator")
         if RECORD_END in text:
             raise BadMessage(
                 f"U+0001 at character {text.index(RECORD_END)} ends a record, and a message is "
                 "one; send each by itself, or all of them as text/plain"
             )
-        texts = text.split(self._separator)
+        # One value too many is enough to see: there could be millions.
+        texts = text.split(self._separator, len(self.fields))
         if len(texts) > len(self.fields):
+            count = text.count(self._separator) + 1
             raise BadMessage(
-                f"{len(texts)} values for the {len(self.fields)} fields of {self.name}, of which "
-                f"the last is {shown(self.fields[-1])}; values stand between {self._separator!r}"
+                f"{count} values for the {len(self.fields)} fields of {self.name}, of which the "
+                f"last is {shown(self.fields[-1])}; values stand between {self._separator!r}"
             )
-        for place in self._numbers:
-            if place >= len(texts):
-                break
-            if texts[place] and self._readers[place](texts[place]) is None:
-                raise BadMessage(
-                    f"{self.fields[place]} is {shown(texts[place])}, which is no "
-                    f"{NUMBERS[self._kinds[place]]} of at most {NUMBER_CHARS_MAX} digits"
-                )
         return texts
+
+    def rows(self, bodies: Sequence[bytes]) -> list[list[str]]:
+        """The values as they are written, of records that were found good."""
+        separator = self._separator
+        return [str(body, "utf-8").split(separator) for body in bodies]
+
+    def plain_rows(self, bodies: Sequence[bytes]) -> list[list[str]] | None:
+        """The same of records that have just come, read and checked as one text; None where that
+        raises any doubt."""
+        try:
+            lines = RECORD_END.encode().join(bodies).decode().split(RECORD_END)
+        except UnicodeDecodeError:
+            return None
+        if len(lines) != len(bodies) or "" in lines:
+            return None
+        separator, most = self._separator, len(self.fields)
+        rows = [line.split(separator, most) for line in lines]
+        if max(map(len, rows)) > most:
+            return None
+        for place in self._numbers:
+            texts = texts_at(rows, place)
+            are_numbers = PLAIN_NUMBERS[self._kinds[place]]
+            if not are_numbers.match(RECORD_END.join(texts)):
+                return None
+            if max(map(len, texts)) > NUMBER_CHARS_MAX:
+                return None
+        return rows
 
     def reader(self, path: Path) -> tuple[int, Callable[[str], Scalar]] | None:
         """Where the value of a path stands and what reads it; None if there never is one."""
@@ -130,7 +164,10 @@ class Record:
         return body.removesuffix(RECORD_END.encode())
 
     def encode(self, document: object) -> bytes:
-        """The values in order, up to the last there is; raises BadMessage for another field."""
+        """The values in order, up to the last there is; raises BadMessage for another field.
+
+        Where there is none a separator is written: no record is empty.
+        """
         if not isinstance(document, dict):
             raise BadMessage(f"a {self.name} message must be an object of fields and values")
         unknown = next((name for name in document if name not in self._places), None)
@@ -142,7 +179,7 @@ class Record:
         texts = [self._text(place, document.get(name)) for place, name in enumerate(self.fields)]
         while texts and not texts[-1]:
             del texts[-1]
-        return bytes_of(self._separator.join(texts))
+        return bytes_of(self._separator.join(texts) or self._separator * self.partial)
 
     def _text(self, place: int, value: object) -> str:
         """What is written for a value; nothing for None."""
@@ -181,18 +218,21 @@ class RecordDecoder:
 
     def columns(self, bodies: Sequence[bytes]) -> list[Column]:
         """One column per path of bodies that `read` has accepted."""
-        return self._columns([self._record.texts(body) for body in bodies])
+        return self._columns(self._record.rows(bodies))
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
         """The bodies without a final U+0001, and their columns; raises BadMessage."""
         stored = list(map(self._record.stored, bodies))
-        return stored, self._columns([self._texts(body, at) for at, body in enumerate(stored)])
+        rows = self._record.plain_rows(stored)
+        if rows is None:
+            for index, body in enumerate(stored):
+                self._check(body, index)
+            rows = self._record.rows(stored)
+        return stored, self._columns(rows)
 
-    def _texts(self, body: bytes, index: int) -> list[str]:
+    def _check(self, body: bytes, index: int) -> None:
         try:
-            if not body:
-                raise BadMessage("a record has at least one value, and this one is empty")
-            return self._record.texts(body)
+            self._record.parse(body)
         except BadMessage as error:
             raise BadMessage(f"message {index}: {error.detail}", index=index) from None
 
@@ -204,9 +244,16 @@ class RecordDecoder:
                 columns.append(nothing)
                 continue
             place, read = found
-            texts = [row[place] if place < len(row) else "" for row in rows]
-            columns.append([read(text) if text else None for text in texts])
+            columns.append([read(text) if text else None for text in texts_at(rows, place)])
         return columns
+
+
+def texts_at(rows: Sequence[list[str]], place: int) -> list[str]:
+    """The values at one place; empty where a row ends before it."""
+    try:
+        return [row[place] for row in rows]
+    except IndexError:
+        return [row[place] if place < len(row) else "" for row in rows]
 
 
 def records_of(kind: MessageType, lines: list[bytes]) -> list[bytes]:
@@ -222,6 +269,12 @@ def _integer(text: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+PLAIN_NUMBERS: dict[RecordFieldType, re.Pattern[str]] = {
+    "int": re.compile(r"(?:(?:0|-?[1-9][0-9]*+)?(?:\x01|\Z))*+\Z"),
+    "decimal": re.compile(r"(?:(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?)?(?:\x01|\Z))*+\Z"),
+}
+"""What the values of many records are at one place, with U+0001 between them. Those with exponents,
+which may be too large, are looked at one by one."""
 READERS: dict[RecordFieldType, Callable[[str], Scalar]] = {
     "string": str,
     "int": _integer,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.digits import Digits
 from sow.errors import TooLarge
 from sow.messages import column_types, message_type
 from sow.messages.column_types import ColumnTypes, kind_of_text, kind_of_value, type_of
@@ -138,3 +139,8 @@ def test_more_fields_than_there_may_be_columns_are_said_and_not_kept(monkeypatch
     types = ColumnTypes(JSON)
     types.hear([b'{"%b":1}' % (b"x" * 100)])
     assert (types.kinds, types.is_full) == ({}, True)
+
+
+@pytest.mark.parametrize("text", ["1.10", "0.12345678901234567890", "-0", "1e22", "5.0"])
+def test_a_number_with_digits_is_of_the_kind_of_its_text(text):
+    assert kind_of_value(Digits(text)) == kind_of_text(text.encode())

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.messages.json_texts import FieldTexts, text_within
+from sow.digits import Digits
+from sow.messages.json_texts import FieldTexts, json_text, text_within
 
 NAMES = st.sampled_from(["a", "b", "ä", 'quote"d', "line\nbreak", "f0", ""])
 VALUES = st.recursive(
@@ -50,3 +51,11 @@ def test_what_lies_within_is_found_and_arrays_are_not_looked_into(names, text):
 
 def test_what_is_not_there_has_nothing_within():
     assert text_within(None, ["a"]) is None
+
+
+def test_numbers_of_documents_keep_their_digits():
+    value = {"a": [Digits("1.10"), "ä", None], "b": {"c": Digits("-0"), "d": b"x"}, "e": 2**70}
+    text = b'{"a":[1.10,"\xc3\xa4",null],"b":{"c":-0,"d":"eA=="},"e":1180591620717411303424}'
+    assert json_text(value) == text
+    assert json_text(Digits("1.10")) == b"1.10"
+    assert json_text({"a": 1.5}) == b'{"a":1.5}'

@@ -42,7 +42,7 @@ def body_of(row):
     return "\x02".join(value or "" for value in row).encode()
 
 
-@given(rows)
+@given(rows.filter(any))
 def test_what_was_read_is_written_with_the_same_digits(row):
     assert TRADES.encode(TRADES.parse(body_of(row))) == body_of(row).rstrip(b"\x02")
 
@@ -57,7 +57,7 @@ def test_columns_are_what_the_parsed_messages_have(many):
     assert decoder.columns(bodies) == columns
 
 
-@given(rows, rows)
+@given(rows.filter(any), rows.filter(any))
 def test_a_delta_changes_what_is_not_empty(before, delta):
     result = merged(TRADES.parse(body_of(before)), TRADES.parse(body_of(delta)))
     expected = [new or old for old, new in zip(before, delta, strict=True)]
@@ -94,8 +94,8 @@ def test_a_record_may_end_with_what_stands_between_records():
         (b"9" * 100_000, "of at most 308 digits"),
         (b"1\x02A\x012\x02B", "U+0001 at character 3 ends a record"),
         (b"1\x02\xff", "byte 2 is not UTF-8"),
-        (b"", "at least one value"),
-        (b"\x01", "at least one value"),
+        (b"", "a record is not empty"),
+        (b"\x01", "a record is not empty"),
         (b"\x02" * 1_000_000, "1000001 values for the 4 fields"),
     ],
 )
@@ -166,3 +166,16 @@ def test_mistakes_of_the_definition_have_a_place(wrong, line, element, says):
 def test_all_mistakes_are_found():
     twice = RecordField("a", line=2)
     assert len(list(mistakes(options(twice, twice, twice, separator=b".")))) == 3
+
+
+def test_a_record_without_values_is_a_separator():
+    assert TRADES.encode({}) == b"\x02"
+    assert TRADES.parse(b"\x02") == {}
+    assert TRADES.decoder(PATHS[:1]).read([b"\x02"]) == ([b"\x02"], [[None]])
+    with pytest.raises(BadMessage):
+        TRADES.parse(b"")
+
+
+def test_of_one_field_there_is_no_part():
+    assert TRADES.partial
+    assert not Record(options(RecordField("a"))).partial

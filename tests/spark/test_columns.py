@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sow.definitions import MessageTypeOptions
+from sow.definitions import MessageTypeOptions, RecordField
 from sow.errors import ClientError
 from sow.messages import message_type
 from sow.messages.base import MessageType
@@ -226,3 +226,24 @@ def test_fields_of_messages_without_fields_are_refused():
     Messages(MessageTypeOptions("int64", "int64")).check(
         pa.schema([("value", pa.int64()), ("_key", pa.string())])
     )
+
+
+def test_records_and_composites_are_read_by_field():
+    record = MessageTypeOptions(
+        "trades", "record", b"|", (RecordField("id", "int"), RecordField("px", "decimal"))
+    )
+    schema = pa.schema([("id", pa.int64()), ("px", pa.decimal128(9, 2))])
+    found = decoder(schema, Messages(record))(rows("7|1.10", "8", "x|1", "9|1|1"))
+    assert found.to_pylist() == [
+        {"id": 7, "px": Decimal("1.10")},
+        {"id": 8, "px": None},
+        {"id": None, "px": None},  # not a record of this type
+        {"id": None, "px": None},
+    ]
+    parts = (MessageTypeOptions("json", "json"), record)
+    local = MessageTypeOptions("local", "composite-local", parts=parts)
+    kind = message_type("local", {"local": local})
+    body = kind.encode({"0": {"id": 1}, "1": {"id": 7, "px": 1.5}})
+    schema = pa.schema([("0", pa.struct([("id", pa.int64())])), ("1", pa.string())])
+    found = decoder(schema, Messages(local))(rows(line(kind, body)))
+    assert found.to_pylist() == [{"0": {"id": 1}, "1": '{"id":7,"px":1.5}'}]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.digits import Digits
 from sow.spark.fitting import Fitting, Number, document_of, json_text
 
 DECIMAL = pa.decimal128(20, 2)
@@ -82,3 +83,12 @@ def test_whole_numbers_are_kept_as_they_are_or_not_at_all(number):
 
 def test_json_shows_numbers_as_they_were_written():
     assert json_text({"a": [Number("1.50"), "ä", None, True]}) == '{"a":[1.50,"ä",null,true]}'
+
+
+def test_a_number_of_a_message_keeps_its_digits():
+    value = Digits("0.12345678901234567890")
+    fit = Fitting().fit
+    assert fit(value, pa.decimal128(38, 20)) == Decimal(value.text)
+    assert fit(value, pa.string()) == value.text
+    assert fit(value, pa.float64()) == float(value)
+    assert json_text([value, 1.5]) == "[0.12345678901234567890,1.5]"
