@@ -130,6 +130,11 @@ class _Entries:
                 message = f"{above[0]!r} has more than {PARTS_MAX} parts within each other"
                 self._findings.error(part.line, "MessageType", message, "name another type")
                 return None
+            if self._named[part.name].module == "composite-global":
+                # What is left of its fields by a select list or a delta may fit in no part of it.
+                message = f"{part.name!r} is a composite-global, which is whole or not at all"
+                self._findings.error(part.line, "MessageType", message, "name its parts instead")
+                return None
             return self._resolve(part.name, above)
         try:
             message_type(part.name, self._named)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.cli.reading import MessagePlaces, chunks, documents, lines
+from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.errors import BadMessage
 
 
@@ -103,3 +103,9 @@ def test_a_source_without_a_descriptor_is_read():
         return [piece async for piece in chunks(io.BytesIO(b"abc"))]
 
     assert asyncio.run(all_of()) == [b"abc"]
+
+
+def test_records_end_with_lines_and_with_u0001():
+    found, places = read(records, b"1\x02A\x012\x02", b"B\x01\n3\n\n")
+    assert found == [b"1\x02A", b"2\x02B", b"3"]
+    assert places.name(1) == "message 2"

@@ -77,6 +77,10 @@ def test_a_part_of_a_configured_name_is_what_was_configured(types):
             local("a", "json", "b") + local("b", "c") + local("c", "json", "b"),
             "3: MessageType: 'b' would be a part of itself: b of c of b; name another type",
         ),
+        (
+            entry("g", "composite-global", "json") + local("a", "json", "g"),
+            "2: MessageType: 'g' is a composite-global, which is whole or not at all; name its",
+        ),
         (entry("a", "composite-local"), "1: Module: a composite has no part; define one"),
         (entry("a", "record"), "1: Module: a record has no field; define one in MessageTypes"),
         (
