@@ -54,6 +54,8 @@ class MessageWatch:
         self._patience: Patience | None = None
         self._message = 0
         self._has_left = False
+        self.received = 0
+        """How often bytes have come."""
 
     # What `Intake` asks of a reader.
 
@@ -73,6 +75,7 @@ class MessageWatch:
 
     def receive(self, data: bytes) -> int:
         """Bytes have come; returns how many frames have ended in them."""
+        self.received += 1
         frames = self._frames
         before = frames.complete + frames.controls
         frames.feed(data)
@@ -121,6 +124,11 @@ class MessageWatch:
     def is_idle(self) -> bool:
         """All messages that have come have been carried out."""
         return self._done == self._frames.complete
+
+    @property
+    def listens(self) -> bool:
+        """Whether what comes is read: what came before is carried out, and there is room."""
+        return self.is_idle and self not in self._watches.intake.waiting
 
     def hear_end(self) -> None:
         """The client will send no more, and may still read."""

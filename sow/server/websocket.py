@@ -17,10 +17,8 @@ from sow.server.connection import Connection
 from sow.server.connections import watched
 from sow.server.driver import Driver
 from sow.server.incoming import Incoming
+from sow.server.pings import Pings
 
-PING_S = 30.0
-"""How often the server pings: a connection that answers none of two is gone, which is noticed
-within the idle time of a minute, and routers that forget what is silent see something."""
 PINGS_AT_ONCE = 50
 """Pings of one client answered before others have their turn: half a millisecond."""
 FINISHED_LOOK_S = 0.02
@@ -43,7 +41,6 @@ class WebSocketClient:
         self.socket = web.WebSocketResponse(
             max_msg_size=limits.frame_bytes_max + 1,
             compress=False,
-            heartbeat=PING_S,
             autoping=False,  # which answers all that have come before others have a turn
         )
         if not self.socket.can_prepare(request):
@@ -55,7 +52,8 @@ class WebSocketClient:
         self._closing: asyncio.Task[bool] | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._has_left = self._sends_no_more = False
-        self._pings = 0
+        self._answered = 0
+        self._pings: Pings | None = None
         session = executor.open(LINES, driver.now_us())
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
         self._messages = below.follow_messages(
@@ -103,15 +101,18 @@ class WebSocketClient:
     async def serve(self) -> None:
         """Shake hands, then carry out what it sends until either side ends it."""
         await self.socket.prepare(self._request)
+        self._pings = Pings(self._messages, self.socket.ping, self._lose)
         if self._sends_no_more:
             self._begin_to_finish()
         try:
             await self._carry_out()
         finally:
-            if self._request.transport is None:
-                # Nobody is there to hear of it: this ends aiohttp's pings, the next of which holds
-                # on to all that was the client's.
-                await self.socket.close()
+            self._pings.stop()
+
+    def _lose(self) -> None:
+        """It answers no ping: nobody is there."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
 
     async def _carry_out(self) -> None:
         self._connection.begin()
@@ -145,10 +146,10 @@ class WebSocketClient:
 
     async def _answer(self, message: WSMessage) -> None:
         """Answer a ping, and let others have their turn between some of many."""
-        self._pings += 1
+        self._answered += 1
         if message.type is WSMsgType.PING and self._connection.session.ended is None:
             await self.socket.pong(message.data)
-        if self._pings % PINGS_AT_ONCE == 0:
+        if self._answered % PINGS_AT_ONCE == 0:
             await asyncio.sleep(0)
 
     async def _wait_for_disk(self) -> None:
@@ -163,6 +164,9 @@ class WebSocketClient:
         if self._finishing is not None:
             self._finishing.cancel()
             self._finishing = None
+        if self._pings is not None:
+            self._pings.stop()
+            self._pings = None
         self._incoming.close()
         self._connection.close()
         if self._connection.owns:

@@ -235,6 +235,20 @@ async def test_a_silent_client_is_given_up_and_told_why():
 
 
 @stepped
+async def test_a_follower_that_answers_no_ping_is_lost():
+    place = Place()
+    client = await Client(place).open()
+    await client.send(b'{"c":"subscribe","t":"orders","cid":"1"}')
+    await asyncio.sleep(46)
+    assert client.socket.written.endswith(b"\x89\x00"), "it was asked"
+    assert not client.socket.aborted
+    await asyncio.sleep(15)
+    assert client.socket.aborted
+    await client.lose()
+    await place.close()
+
+
+@stepped
 async def test_pings_are_answered_and_others_have_their_turn_between_them(monkeypatch):
     monkeypatch.setattr("sow.server.websocket.PINGS_AT_ONCE", 5)
     place = Place()
