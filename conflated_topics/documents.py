@@ -14,17 +14,38 @@ Nulls = Literal["ignore", "set", "remove"]
 The first is what holds unless a topic says otherwise (docs/semantics.md, Rule 8).
 """
 
+TEXT_FIELD = "#text"
+"""The field of an object that is its own text."""
+
+
+class ObjectWithText(dict[str, Any]):
+    """An object that has a value besides its fields: an element of XML with attributes.
+
+    The value is its field `#text`; a path to the object finds it, and a scalar that is merged into
+    the object changes that field alone.
+    """
+
 
 def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Document:
     """`document` with `delta` merged into it; new fields come last, in the delta's order."""
-    result = dict(document)
+    result = type(document)(document)
     for name, value in delta.items():
         if value is None and nulls != "set":
             if nulls == "remove":
                 result.pop(name, None)
         elif isinstance(value, dict):
-            under = result.get(name)
-            result[name] = merged(under if isinstance(under, dict) else {}, value, nulls)
+            result[name] = merged(_object(result.get(name), value), value, nulls)
+        elif isinstance(under := result.get(name), ObjectWithText) and not isinstance(value, list):
+            result[name] = ObjectWithText({**under, TEXT_FIELD: value})
         else:
             result[name] = value
     return result
+
+
+def _object(under: Any, delta: Document) -> Document:
+    """What an object is merged into where this stood."""
+    if isinstance(under, dict):
+        return under if type(under) is type(delta) else type(delta)(under)
+    if isinstance(delta, ObjectWithText):
+        return ObjectWithText({TEXT_FIELD: under} if isinstance(under, str) else {})
+    return {}

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple, Self
 
+from conflated_topics.documents import TEXT_FIELD, ObjectWithText
 from sow.errors import BadFilter, ClientError, TooLarge, clipped, shown
 
 Scalar = str | int | float | bool | None
@@ -150,7 +151,7 @@ def value_at(document: object, path: Path) -> Value:
     spread, arrays = _spread(found)
     values: list[Scalar] = [
         item if isinstance(item, str | int | float | bool) else None
-        for item in spread
+        for item in map(_own_value, spread)
         if not isinstance(item, dict)
     ]
     if path.index is not None:
@@ -158,6 +159,11 @@ def value_at(document: object, path: Path) -> Value:
     if met_array or arrays:
         return values or None
     return values[0] if values else None
+
+
+def _own_value(item: object) -> object:
+    """The text of an object that has one; anything else is itself."""
+    return item.get(TEXT_FIELD, item) if isinstance(item, ObjectWithText) else item
 
 
 def _spread(items: list[object]) -> tuple[list[object], bool]:

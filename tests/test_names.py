@@ -23,6 +23,11 @@ FOREIGN = {
     "options.max_mem": "options of RE2",
     "options.never_capture": "options of RE2",
     "response.content_type": "a response of aiohttp",
+    "parser.buffer_text": "a parser of expat",
+    "parser.StartElementHandler": "a parser of expat",
+    "parser.EndElementHandler": "a parser of expat",
+    "parser.CharacterDataHandler": "a parser of expat",
+    "parser.StartDoctypeDeclHandler": "a parser of expat",
     "evaluate.depth": "a function that is made where it is written",
 }
 """Objects of libraries, and of nobody else."""

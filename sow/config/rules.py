@@ -101,8 +101,8 @@ def _message_type(
         why = f"messages of the type {name} have no fields"
         instead = "publishers send a SowKey with each message, or choose a type with fields such as"
     elif not kind.partial:
-        refused = ("Merge", "Preprocessing", "Enrichment")
-        why = f"single fields of messages of the type {name} cannot be written"
+        refused = ("Merge",)
+        why = f"messages of the type {name} are not merged field by field"
         instead = "give a Merger, which is handed whole messages, or choose a type such as"
     else:
         return kind

@@ -195,6 +195,11 @@ class Snapshot:
             lines = self.lines(encoding, head, shape, start, stop)
             yield encoding.frame(lines), len(lines)
 
+    def messages(self, shape: Shape = WHOLE) -> Iterator[Sequence[bytes]]:
+        """Chunks of bodies as they are stored, or what is selected of them."""
+        for start, stop in self.chunks():
+            yield self.topic.renderer.shown(shape, self.bodies.part(start, stop))
+
     def documents(self, meta: bool, shape: Shape = WHOLE) -> Iterator[list[bytes]]:
         """Chunks of rows as JSON texts: bodies, or bodies wrapped with key, bookmark and time."""
         for start, stop in self.chunks():

@@ -18,12 +18,12 @@ from sow.messages.json import Json
 from sow.messages.msgpack import MsgPack
 from sow.messages.record import Record
 from sow.messages.scalars import Binary, Double, Int64, String
+from sow.messages.xml import Xml
 from sow.paths import Path
 from sow.suggest import nearest
 
 __all__ = [
     "MESSAGE_TYPES",
-    "MESSAGE_TYPES_LATER",
     "MESSAGE_TYPES_REFUSED",
     "Column",
     "Decoder",
@@ -33,10 +33,20 @@ __all__ = [
     "message_type",
 ]
 
+
+def _bson(options: MessageTypeOptions) -> MessageType:
+    # Only for who has such a topic: the library takes longer to load than the rest of this folder.
+    from sow.messages.bson import Bson
+
+    return Bson(options)
+
+
 MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "json": Json,
     "nvfix": Fix,
     "fix": Fix,
+    "xml": Xml,
+    "bson": _bson,
     "msgpack": MsgPack,
     "bflat": BFlat,
     "binary": Binary,
@@ -48,7 +58,6 @@ MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
     "composite-global": lambda options: CompositeGlobal(options, _parts(options)),
 }
 
-MESSAGE_TYPES_LATER = ("xml", "bson")
 
 MESSAGE_TYPES_REFUSED: Mapping[str, str] = {
     "protobuf": "its messages do not say what their fields are called, so each topic would need "
@@ -71,9 +80,9 @@ filters that come and go. A hostile set of a thousand fields takes a quarter of 
 def message_type(name: str, options: Mapping[str, MessageTypeOptions] | None = None) -> MessageType:
     """The message type `name`, as configured by `options[name]` if there is such an entry.
 
-    Raises NotAvailable for a type that this server does not have, with the reason, or does not
-    have yet, ClientError with the nearest known name for any other, ConfigError for one that must
-    be configured.
+    Raises NotAvailable for a type of AMPS that this server does not have, with the reason,
+    ClientError with the nearest known name for any other, ConfigError for one that must be
+    configured.
     """
     options = options or {}
     chosen = options.get(name) or MessageTypeOptions(name=name, module=name)
@@ -88,13 +97,9 @@ def _check(chosen: MessageTypeOptions, options: Mapping[str, MessageTypeOptions]
             _check(part, options)
         return
     known = ", ".join(MESSAGE_TYPES)
-    if chosen.module in MESSAGE_TYPES_LATER:
-        raise NotAvailable(
-            f"message type {chosen.module!r} is not available yet; available are {known}"
-        )
     if reason := MESSAGE_TYPES_REFUSED.get(chosen.module):
         raise NotAvailable(f"message type {chosen.module!r} is not available: {reason}")
-    meant = nearest(chosen.module, [*MESSAGE_TYPES, *MESSAGE_TYPES_LATER, *options])
+    meant = nearest(chosen.module, [*MESSAGE_TYPES, *options])
     hint = f"did you mean {meant!r}?" if meant else f"known are {known}"
     raise ClientError(f"there is no message type {chosen.module!r}; {hint}")
 

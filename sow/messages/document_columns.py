@@ -71,6 +71,6 @@ class DocumentColumns:
     def _looked_up(self, fields: Sequence[object], path: Path) -> Column:
         here = Path(path.steps[self._level :], path.index) if self._level else path
         found = [value_at(document, here) for document in fields]
-        if not any(issubclass(kind, MARKED) for kind in set(map(type, found))):
+        if not any(kind is list or issubclass(kind, MARKED) for kind in set(map(type, found))):
             return found
         return [list(map(plain, v)) if isinstance(v, list) else plain(v) for v in found]

@@ -125,6 +125,21 @@ def _digits_of(value: object) -> bytes:
     raise TypeError(f"it holds a value of the type {type(value).__name__}")
 
 
+def read_document(text: bytes, numbers_as_texts: bool = False) -> object:
+    """The document that a JSON text says, its fractions with all digits; with `numbers_as_texts`
+    they are texts. Raises BadMessage."""
+    try:
+        if _nests_deeply(text):
+            raise BadMessage(f"not a JSON object: nested more than {NESTING_MAX} levels deep")
+        return (_decode_with_texts if numbers_as_texts else _decode_with_digits)(text)
+    except READ_FAILURES as error:
+        raise BadMessage(f"not a JSON object: {clipped(str(error))}") from None
+
+
+_decode_with_texts = msgspec.json.Decoder(float_hook=str).decode
+_decode_with_digits = msgspec.json.Decoder(float_hook=Digits).decode
+
+
 class JsonDecoder:
     """Reads columns by generated code where it can, value by value where it must."""
 

@@ -182,8 +182,10 @@ def _written(value: Any, level: int) -> Any:
             return msgspec.Raw(extension_bytes(original))
         case MarkedText():
             return str(value)
-        case bool() | None | float():
+        case bool() | None:
             return value
+        case float():
+            return float(value)
         case int():
             if value not in INTEGERS:
                 raise ValueError("an integer has more than 64 bits")

@@ -14,7 +14,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import SourceTopic
 from sow.engine.publications import slices
 from sow.errors import BadMessage, TooLarge, clipped
-from sow.media_types import BYTES, CSV, FRAMES, JSON, NDJSON, PLAIN_TEXT
+from sow.media_types import BSON, BYTES, CSV, FRAMES, JSON, MSGPACK, NDJSON, PLAIN_TEXT, XML
 from sow.messages.csv_rows import CsvReader
 from sow.messages.record import records_of
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
@@ -24,6 +24,15 @@ from sow.topic.records import CheckedMessages, Records
 from sow.wire import BODIES_MAX
 
 JSON_TYPES = (JSON, "text/json")
+ALIASES = {
+    "text/xml": XML,
+    "application/msgpack": MSGPACK,
+    "application/x-msgpack": MSGPACK,
+    "application/x-bson": BSON,
+}
+"""What else some call a format."""
+OWN_TYPES = (XML, MSGPACK, BSON)
+"""Formats of one message type alone, in which a body is one message."""
 LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
 
 
@@ -79,10 +88,12 @@ class Reading:
 def _pieces(
     topic: Records, request: web.Request, body: bytes, size_max: int
 ) -> Iterator[list[bytes]]:
-    content_type = request.content_type
+    content_type = ALIASES.get(request.content_type, request.content_type)
     if content_type in LINE_TYPES:
         lines = line_pieces(as_utf8(request, body))
-        return map(partial(records_of, topic.message_type), lines)
+        if content_type == PLAIN_TEXT:
+            return map(partial(records_of, topic.message_type), lines)
+        return _bodies(topic, lines)
     if content_type == FRAMES:
         return frame_pieces(body)
     if content_type == BYTES:
@@ -92,9 +103,17 @@ def _pieces(
         return CsvReader(topic.message_type, topic.declared, text, size_max).pieces()
     if content_type in JSON_TYPES:
         return _bodies(topic, _json(as_utf8(request, body).strip()))
+    kind = topic.message_type
+    if content_type in OWN_TYPES and content_type == kind.media_type:
+        return iter([[body]])
+    if content_type in OWN_TYPES:
+        raise UnsupportedMediaType(
+            f"messages of {topic.name} are {kind.name}, not {content_type}; "
+            f"send {kind.media_type}, or documents as {JSON}"
+        )
     raise UnsupportedMediaType(
         f"content type {clipped(content_type)} is not understood; send application/json, "
-        f"{NDJSON}, {CSV}, {PLAIN_TEXT}, {BYTES} or {FRAMES}"
+        f"{NDJSON}, {CSV}, {PLAIN_TEXT}, {kind.media_type}, {BYTES} or {FRAMES}"
     )
 
 
@@ -117,7 +136,8 @@ def _is_json(line: bytes) -> bool:
 
 
 def _bodies(topic: Records, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """JSON texts of a JSON topic are the bodies; those of other types stand for them."""
+    """JSON texts of a JSON topic are the bodies; those of other types stand for them: documents of
+    messages, or messages as lines have them."""
     count = 0
     for texts in pieces:
         try:

@@ -22,7 +22,7 @@ from sow.expressions import Filter, check_fields_alone, parse_order_by
 from sow.history.snapshot import Snapshot
 from sow.history.unread import Unread
 from sow.lists import comma_list
-from sow.media_types import ARROW, BYTES, CSV, JSON, NDJSON, PLAIN_TEXT
+from sow.media_types import ARROW, CSV, FRAMES, JSON, NDJSON
 from sow.messages.arrow import ArrowColumns
 from sow.paths import value_at
 from sow.query import Query
@@ -36,6 +36,7 @@ from sow.server.describe import describe_pattern, describe_session, describe_top
 from sow.server.driver import Driver
 from sow.server.negotiation import form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
+from sow.server.pieces import frames_of
 from sow.server.requests import client_key, read_body
 from sow.server.responses import json_response, json_text
 from sow.server.streamed import write_pieces
@@ -49,7 +50,7 @@ DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
 DESCRIBED_AT_ONCE = 50
 """Topics or sessions described in one step: half a millisecond."""
-FORMATS = (JSON, NDJSON, CSV, ARROW)
+FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
 """Rows of answers over HTTP that all clients together may not have read yet; one client may leave
 half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
@@ -122,6 +123,10 @@ class HttpDoor:
         query = self._query(asked, options)
         kind = form_of(request, asked, FORMATS)
         meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
+        if kind == FRAMES and meta:
+            raise ClientError(
+                f"messages as they are have no meta; accept {JSON}, or leave meta out"
+            )
         shape = Shape(select=options.select)
         if shape.select is not None and not explain and not (meta and kind == ARROW):
             topic.records.renderer.check_select(shape.select)
@@ -159,7 +164,11 @@ class HttpDoor:
             return await self._write_arrow(request, found.rows, columns, shape, headers)
         if kind == CSV:
             return await self._write_csv(request, found.rows, meta, shape, headers)
-        pieces = _pieces(found.rows.documents(meta, shape), kind == NDJSON)
+        pieces = (
+            frames_of(found.rows.messages(shape))
+            if kind == FRAMES
+            else _pieces(found.rows.documents(meta, shape), kind == NDJSON)
+        )
         if found.rows.is_short:
             return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
         return await self._write(request, pieces, kind, headers)
@@ -232,6 +241,9 @@ class HttpDoor:
     async def record(self, request: web.Request) -> web.Response:
         """One record by its SowKey."""
         topic = self._topic(request)
+        kind = topic.records.message_type
+        # As it is, unless who asks would rather have it as JSON.
+        form = accepted(request, (kind.media_type, JSON) if kind.structured else (kind.media_type,))
         sow_key, undivided = request.match_info["key"], self._engine.undivided
         while undivided.concerns((topic.name,)):
             await self._driver.turns.take("a record over HTTP", undivided.let_by(topic.name))
@@ -246,9 +258,9 @@ class HttpDoor:
         await self._settled()
         if is_known(request, etag):
             return web.Response(status=304, headers=headers)
-        kind = topic.records.message_type
-        content_type = JSON if kind.name == "json" else PLAIN_TEXT if not kind.enc else BYTES
-        return web.Response(body=body, content_type=content_type, headers=headers)
+        if form != kind.media_type:
+            (body,) = topic.records.renderer.json_documents([body])
+        return web.Response(body=body, content_type=form, headers=headers)
 
     async def publish(self, request: web.Request) -> web.Response:
         """Publish; answered when durable, or with ack=processed when visible."""

@@ -7,7 +7,7 @@ where these stand is guessed, and counted where the guess was wrong.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -64,6 +64,12 @@ def frame_pieces(body: bytes) -> Iterator[list[bytes]]:
             yield piece
             piece, begins = [], at
     yield piece
+
+
+def frames_of(chunks: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
+    """The same the other way: chunks of messages, each message after its length."""
+    for chunk in chunks:
+        yield b"".join([len(body).to_bytes(LENGTH_BYTES, "big") + body for body in chunk])
 
 
 def array_pieces(text: bytes) -> Iterator[list[bytes]]:

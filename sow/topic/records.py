@@ -22,6 +22,7 @@ from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
+from sow.messages.json import read_document
 from sow.paths import Path, parse_path
 from sow.steps import Steps
 from sow.store.memory import Table, Usage
@@ -331,17 +332,24 @@ class Records:
         return identities(self.keys, decoder.read(bodies)[1])
 
     def from_line(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Bodies from the JSON texts that stand for them in a client's lines."""
+        """Bodies from the JSON texts that stand for them in a client's lines: an object stands for
+        the message whose document it is."""
         if self.message_type.name == "json":
             return list(bodies)  # the texts themselves
         read: list[bytes] = []
         for index, body in enumerate(bodies):
             try:
-                read.append(self.message_type.from_line(body))
+                read.append(self._from_line(body))
             except BadMessage as error:
                 error.index = index
                 raise
         return read
+
+    def _from_line(self, text: bytes) -> bytes:
+        kind = self.message_type
+        if not kind.structured or not text.lstrip().startswith(b"{"):
+            return kind.from_line(text)
+        return kind.encode(read_document(text, getattr(kind, "has_only_texts", False)))
 
     def finished(
         self,

@@ -1,6 +1,6 @@
 """Documents merged path by path."""
 
-from conflated_topics.documents import merged
+from conflated_topics.documents import ObjectWithText, merged
 
 
 def test_an_object_is_merged_path_by_path():
@@ -28,3 +28,18 @@ def test_neither_document_is_changed():
 
 def test_new_fields_come_last_in_the_order_of_the_delta():
     assert list(merged({"b": 1, "a": 1}, {"d": 1, "a": 2, "c": 1})) == ["b", "a", "d", "c"]
+
+
+def test_a_scalar_changes_the_text_of_an_object_that_has_one():
+    old = {"a": ObjectWithText({"@x": 1, "#text": "old"})}
+    assert merged(old, {"a": "new"}) == {"a": {"@x": 1, "#text": "new"}}
+    assert type(merged(old, {"a": "new"})["a"]) is ObjectWithText
+    assert merged(old, {"a": None}, "ignore") == old
+    assert merged(old, {"a": [1]}) == {"a": [1]}
+
+
+def test_a_text_becomes_that_of_the_object_merged_into_it():
+    delta = {"a": ObjectWithText({"@x": 1})}
+    assert merged({"a": "old"}, delta) == {"a": {"@x": 1, "#text": "old"}}
+    assert merged({"a": "old"}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+    assert merged({"a": {"b": 1}}, delta) == {"a": {"b": 1, "@x": 1}}

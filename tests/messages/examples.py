@@ -23,6 +23,33 @@ values = st.none() | st.booleans() | numbers | texts
 fix_values = field_text | st.lists(field_text, min_size=2, max_size=3)
 bflat_scalars = st.none() | numbers | texts
 bflat_values = bflat_scalars | st.lists(bflat_scalars, max_size=3)
+xml_names = st.sampled_from(["a", "b", "c", "ä", "p:q", "long-name"])
+xml_text = st.text(
+    st.characters(
+        exclude_categories=["Cs", "Cc"],
+        include_characters="\t\n\r",
+        exclude_characters="\ufffe\uffff",
+    ),
+    max_size=8,
+)
+
+
+def with_attributes(attributes: dict[str, str], text: str) -> dict[str, str]:
+    return attributes | {"#text": text} if text else attributes
+
+
+xml_attributes = st.dictionaries(xml_names.map("@".__add__), xml_text, min_size=1, max_size=2)
+xml_values = st.recursive(
+    xml_text | st.builds(with_attributes, xml_attributes, xml_text),
+    lambda inner: st.builds(
+        lambda attributes, fields: attributes | fields,
+        xml_attributes | st.just({}),
+        st.dictionaries(
+            xml_names, inner | st.lists(inner, min_size=2, max_size=3), min_size=1, max_size=3
+        ),
+    ),
+    max_leaves=8,
+)
 nested = st.recursive(
     values, lambda v: st.lists(v, max_size=3) | st.dictionaries(tags, v, max_size=3), max_leaves=8
 )
@@ -73,6 +100,13 @@ def composite(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
+def nested_bson(levels: int) -> bytes:
+    body = b"\x05\0\0\0\0"
+    for _ in range(levels):
+        body = (len(body) + 8).to_bytes(4, "little") + b"\x03a\0" + body + b"\0"
+    return body
+
+
 EXAMPLES = {
     "json": Example(
         b'{"a":{"b":1},"b":[1,2]}',
@@ -94,6 +128,42 @@ EXAMPLES = {
         st.dictionaries(tags, fix_values),
         text_fields,
         hostile=(b"a=\xff\x01", b"x" * 100_000),
+    ),
+    "xml": Example(
+        b'<?xml version="1.0"?><a x="1"><b>1</b>\n<b>2 &amp; 3</b></a>',
+        b"<a><b></a>",
+        st.builds(lambda name, value: {name: value}, xml_names, xml_values),
+        lambda name, number: {"order": {"@id": str(name), "px": str(number)}},
+        key="/order/@id",
+        number="/order/px",
+        hostile=(
+            b"<a>" * 65 + b"</a>" * 65,
+            b"<a>" * 100_000,
+            b"<a>" + b"<b/>" * 100_000 + b"</a>",
+            b"<a>\xff</a>",
+            b'<?xml version="1.0" encoding="utf-16"?><a>\xff\xfe</a>',
+            b'<!DOCTYPE a [<!ENTITY e "eeee">]><a>&e;</a>',
+            b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>',
+            b"<a>&undefined;</a>",
+            b'<a x="1" x="2"/>',
+            b"<a/><b/>",
+            b"",
+        ),
+    ),
+    "bson": Example(
+        b"\x15\0\0\0\x10a\0\x01\0\0\0\x02b\0\x02\0\0\0x\0\0",
+        b"\x05\0\0\0\x01",
+        st.dictionaries(tags, nested),
+        fields,
+        hostile=(
+            b"",
+            b"\xff\xff\xff\x7f\0",
+            b"\x0e\0\0\0\x02a\0\xff\xff\xff\x7fx\0\0",
+            b"\x0e\0\0\0\x02a\0\x02\0\0\0\xff\0\0",
+            b"\x05\0\0\0\0more",
+            nested_bson(101),
+            nested_bson(10_000),
+        ),
     ),
     "msgpack": Example(
         b"\x82\xa1a\x81\xa1b\x01\xa1b\x92\x01\xa1x",

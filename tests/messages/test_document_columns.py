@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.messages.document_columns import LEVELS_MAX, DocumentColumns
+from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.paths import Path, parse_path, value_at
 
 names = st.sampled_from(["a", "b", "c"])
@@ -34,6 +35,14 @@ def test_a_path_may_have_more_names_than_the_stack_has_room():
         document = {"a": document}
     wanted = [Path(("a",) * 2 * LEVELS_MAX), deep]
     assert DocumentColumns(wanted)([document, {}]) == [["found", None], [None, None]]
+
+
+def test_columns_hold_plain_values():
+    document = {"a": MarkedInt(1, "x"), "b": [MarkedText("t", 1), 2], "c": {"d": Base64("AA==")}}
+    wanted = list(map(parse_path, ("/a", "/b", "/c/d", "/e")))
+    ((a,), (b,), (d,), (none,)) = DocumentColumns(wanted)([document])
+    assert (a, b, d, none) == (1, ["t", 2], "AA==", None)
+    assert [type(a), *map(type, b), type(d)] == [int, str, int, str]
 
 
 def test_names_that_no_document_has_are_not_looked_for():

@@ -2,13 +2,7 @@ import pytest
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
-from sow.messages import MESSAGE_TYPES_LATER, MESSAGE_TYPES_REFUSED, message_type
-
-
-@pytest.mark.parametrize("name", MESSAGE_TYPES_LATER)
-def test_a_type_that_is_not_built_is_refused_by_name(name):
-    with pytest.raises(NotAvailable, match=f"'{name}' is not available yet"):
-        message_type(name)
+from sow.messages import MESSAGE_TYPES_REFUSED, message_type
 
 
 @pytest.mark.parametrize("name", MESSAGE_TYPES_REFUSED)

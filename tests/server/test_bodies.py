@@ -67,7 +67,12 @@ def test_a_request_without_a_message_is_a_mistake(body):
 
 
 def test_another_content_type_is_refused_with_what_to_send():
-    with pytest.raises(UnsupportedMediaType, match="text/xml is not understood; send appl"):
+    with pytest.raises(UnsupportedMediaType, match="text/html is not understood; send appl"):
+        messages(b"<a/>", "text/html")
+
+
+def test_the_format_of_another_message_type_is_refused_with_that_of_the_topic():
+    with pytest.raises(UnsupportedMediaType, match="are json, not application/xml; send appl"):
         messages(b"<a/>", "text/xml")
 
 

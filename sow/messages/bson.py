@@ -1,0 +1,160 @@
+"""BSON messages: a record is one BSON document, kept byte for byte.
+
+They are read and written by MongoDB's own library, all of a message at once, which checks lengths
+and texts as it goes. What JSON has no kind for is a text or a number in documents that knows what
+it was (`sow.messages.marked`): an ObjectId its 24 digits, a time its milliseconds since 1970, a
+decimal its digits, bytes their base64 form. The library is loaded with the first topic of the type.
+"""
+
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
+
+from sow.definitions import MessageTypeOptions
+from sow.errors import BadMessage, clipped
+from sow.media_types import BSON
+from sow.messages.documents import DocumentDecoder
+from sow.messages.lines import base64_body, base64_line
+from sow.messages.marked import Base64, MarkedInt, MarkedText
+from sow.paths import Path
+
+NESTING_MAX = 100
+"""Levels of documents and arrays in one message, as in MongoDB."""
+ATOMS = frozenset({str, int, float, bool, type(None)})
+# Times as they are: a Python datetime ends with the year 9999.
+CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
+    document_class=dict, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+FAILURES = (BSONError, ValueError, TypeError, OverflowError, RecursionError)
+
+
+class Bson:
+    """The BSON message type."""
+
+    structured = True
+    partial = True
+    enc: str | None = "base64"
+    media_type = BSON
+
+    def __init__(self, options: MessageTypeOptions) -> None:
+        self.name = options.name
+
+    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
+        """A decoder of these paths."""
+        return DocumentDecoder(paths, self.parse)
+
+    def parse(self, body: bytes) -> dict[str, Any]:
+        """The document; raises BadMessage."""
+        try:
+            return _fields(bson.decode(body, CODEC), 1)
+        except FAILURES as error:
+            raise BadMessage(f"not a BSON document: {clipped(str(error))}") from None
+
+    def encode(self, document: object) -> bytes:
+        """A BSON document of the fields; raises BadMessage for what BSON cannot hold."""
+        if not isinstance(document, dict):
+            raise BadMessage("a BSON message must be an object of fields")
+        try:
+            return bson.encode(_written(document, 1), codec_options=CODEC)
+        except FAILURES as error:
+            raise BadMessage(f"cannot be written as BSON: {clipped(str(error))}") from None
+
+    def to_line(self, body: bytes) -> bytes:
+        """The message in base64."""
+        return base64_line(body)
+
+    def from_line(self, d: bytes) -> bytes:
+        """The bytes that `d` holds in base64; raises BadMessage."""
+        return base64_body(d)
+
+
+def _fields(found: dict[str, Any], level: int) -> dict[str, Any]:
+    """A document with values that JSON has. What was decoded is changed in place, since most values
+    stay."""
+    if level > NESTING_MAX:
+        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
+    if not ATOMS.issuperset(map(type, found.values())):
+        for name, value in found.items():
+            if type(value) not in ATOMS:
+                found[name] = _value(value, level)
+    return found
+
+
+def _value(value: Any, level: int) -> Any:
+    """A value of BSON as JSON has it."""
+    kind = type(value)
+    if kind in ATOMS:
+        return value
+    if kind is dict:
+        return _fields(value, level + 1)
+    if kind is list:
+        if level >= NESTING_MAX:
+            raise ValueError(f"nested more than {NESTING_MAX} levels deep")
+        return [_value(element, level + 1) for element in value]
+    if kind is bson.DBRef:
+        return _fields(dict(value.as_doc()), level + 1)
+    return _marked(value)
+
+
+def _marked(value: Any) -> Any:
+    """A scalar of BSON's own."""
+    match value:
+        case bytes() if type(value) is bytes:
+            return Base64.of(value)
+        case bson.Int64() | bson.DatetimeMS():
+            return MarkedInt(int(value), value)
+        case bson.ObjectId() | bson.Decimal128():
+            return MarkedText(str(value), value)
+        case bson.Binary():
+            return MarkedText(Base64.of(bytes(value)), value)
+        case bson.Timestamp():
+            return MarkedInt(value.time << 32 | value.inc, value)
+        case bson.Regex():
+            return MarkedText(str(value.pattern), value)
+        case str():  # code in JavaScript
+            return MarkedText(str(value), value)
+    return MarkedText(type(value).__name__, value)  # the least and the greatest of all keys
+
+
+def _written(value: Any, level: int) -> Any:
+    """What the library writes for a value of a document."""
+    if level > NESTING_MAX + 1:
+        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
+    match value:
+        case dict():
+            return {_name(name): _written(inner, level + 1) for name, inner in value.items()}
+        case list():
+            return [_written(element, level + 1) for element in value]
+        case Base64():
+            return value.data
+        case MarkedText(original=original) | MarkedInt(original=original):
+            own = isinstance(original, OWN_KINDS)
+            return original if own else str(value) if isinstance(value, str) else int(value)
+        case float():
+            return float(value)
+        case bool() | int() | str() | None:
+            return value
+    raise TypeError(f"it has no {type(value).__name__}")
+
+
+OWN_KINDS = (
+    bson.Int64,
+    bson.DatetimeMS,
+    bson.ObjectId,
+    bson.Decimal128,
+    bson.Binary,
+    bson.Timestamp,
+    bson.Regex,
+    bson.Code,
+    bson.MinKey,
+    bson.MaxKey,
+)
+"""The kinds of values that BSON alone has."""
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError("a field is named by text")
+    return str(name)
