@@ -34,7 +34,7 @@ from sow.server.bodies import Reading, take_messages
 from sow.server.csv_answers import CsvTable
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.driver import Driver
-from sow.server.negotiation import form_of, is_known
+from sow.server.negotiation import accepted, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.pieces import frames_of
 from sow.server.requests import client_key, read_body
