@@ -18,6 +18,7 @@ ANY = 99
 TEXT_CHARS_MAX = 1024 * 1024
 """Of a text that a function makes: what a message may hold as shipped. Longer ones are NULL, since
 texts made of texts double with every level of a filter."""
+_NUMBERS = frozenset((int, float))
 NULL_BY_NULL = "NULL if an argument is NULL"
 
 
@@ -98,7 +99,8 @@ def of_numbers(run: Callable[..., Any]) -> Callable[..., Value]:
     """What calculates `run` of numbers; NULL where one is none, or there is no result."""
 
     def calculated(*values: Value) -> Value:
-        numbers = [number(value) for value in values]
+        # Most values are numbers already: they are looked at no further.
+        numbers = [value if value.__class__ in _NUMBERS else number(value) for value in values]
         if None in numbers:
             return None
         try:
@@ -127,7 +129,9 @@ def of_texts(run: Callable[[str, str], Any]) -> Callable[[Value, Value], Value]:
     """What calculates `run` of two texts; NULL where one is none."""
 
     def calculated(left: Value, right: Value) -> Value:
-        one, other = text(left), text(right)
+        # Most values are texts already.
+        one = left if left.__class__ is str and left else text(left)
+        other = right if right.__class__ is str and right else text(right)
         return None if one is None or other is None else run(one, other)
 
     return calculated

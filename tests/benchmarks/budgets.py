@@ -101,6 +101,23 @@ BUDGETS = (
         for size in (1, 100)
     ),
     Budget(
+        "a filter with arithmetic and two functions",
+        "calculated filter: arithmetic and two functions",
+        value,
+        0.4,
+        "µs/record",
+    ),
+    *(
+        Budget(
+            f"a filter with {name}, every text a different one",
+            f"filter of different texts: {name}",
+            value,
+            1,
+            "µs/record",
+        )
+        for name in ("SUBSTR", "REGEXP_REPLACE")
+    ),
+    Budget(
         "query, hash index exact",
         "query in the engine: hash index, 1 symbol of 5000",
         value,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tests.benchmarks import ingest, queries
+from tests.benchmarks.calculations import calculations
 from tests.benchmarks.conflation import conflation
 from tests.benchmarks.copies import copies
 from tests.benchmarks.fan_out import fan_out
@@ -24,6 +25,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "ingest-client": client_publisher,
     "fan-out": fan_out,
     "filters": filters,
+    "calculations": calculations,
     "queries": queries.in_engine,
     "queries-http": queries.over_http,
     "queries-updates": queries.under_updates,

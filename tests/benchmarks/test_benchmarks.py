@@ -17,7 +17,7 @@ from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
 from tests.benchmarks.stalls import OPERATIONS, WORST, stalls
 
-IN_PROCESS = ("ingest-engine", "filters", "conflation", "copies")
+IN_PROCESS = ("ingest-engine", "filters", "calculations", "conflation", "copies")
 WITH_SERVER = ("ingest-client", "fan-out", "memory", "snapshot", "followers")
 
 

@@ -3,6 +3,8 @@
 import lzma
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sow.errors import TooLarge
 from sow.expressions import compile_filter
@@ -129,3 +131,30 @@ def test_a_checksum_of_64_bits_is_that_of_xz_and_of_short_texts_alone():
     assert checksum("x" * (HASHED_CHARS_MAX + 1)) is None
     with pytest.raises(TooLarge, match=f"at most {SLOW_MAX} calls of CRC64, REGEXP_REPLACE"):
         compile_filter(" AND ".join(["CRC64(/a) = 1"] * (SLOW_MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[0-9]+", r"\d", "a", "a+", "[^0-9]+", "[A-Za-z ]", "[a-c-]+", "[^ .,:;#/@_-]"]
+)
+@pytest.mark.parametrize("new", ["", "#", r"\1", "long" * 3, r"a\b"])
+def test_a_short_way_to_replace_gives_what_the_engine_gives(pattern, new):
+    condition, engine = (f"REGEXP_REPLACE(/a, r'{one}', /b)" for one in (pattern, f"(?:{pattern})"))
+    same = compile_filter(f"{condition} = {engine} OR {condition} IS NULL AND {engine} IS NULL")
+    for text in (
+        "order 12 of desk-3",
+        "aaa",
+        "é1é",
+        "x\n1_ y",
+        "12" * 2000,
+        "1" * 5000,
+        "-",
+        "A.b,c",
+    ):
+        assert same.truth([text, new]) is True
+
+
+@given(st.text(max_size=6), st.integers(-9, 9), st.integers(-3, 9))
+def test_a_part_is_the_same_whether_its_place_is_an_integer_or_a_double(text, position, length):
+    run = TEXT_FUNCTIONS["SUBSTR"].run
+    assert run(text, position, length) == run(text, float(position), float(length))
+    assert run(text, position) == run(text, float(position))
