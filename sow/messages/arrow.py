@@ -38,6 +38,8 @@ TYPES: Mapping[ColumnType, pa.DataType] = {
     "binary": pa.binary(),
     "json": pa.string(),
 }
+PATH_OF_COLUMN = "path"
+"""What says of a column that it is a field within another one, which has a column, too."""
 QUICK = ("string", "int64", "float64")
 """What Arrow's parser reads as we do, once it is told the type."""
 
@@ -62,6 +64,14 @@ class ArrowColumn:
     type: pa.DataType
     kind: str
     declared: ValueType | None = None
+    path: str = ""
+    """Which field within another one it is, if it is one."""
+
+    @property
+    def field(self) -> pa.Field:
+        """The field of Arrow's schema; that it lies within another one is told beside its type."""
+        within = {PATH_OF_COLUMN: self.path} if self.path else None
+        return pa.field(self.name, self.type, metadata=within)
 
 
 class ArrowColumns:
@@ -93,14 +103,15 @@ class ArrowColumns:
                     name = f"/{name}"  # a field is called like the path of another one
                 kind = declared.types[at]
                 self._places.append(at)
-                self.columns.append(ArrowColumn(name, arrow_type(kind), kind.name, kind))
+                within = str(path) if len(path.steps) > 1 else ""
+                self.columns.append(ArrowColumn(name, arrow_type(kind), kind.name, kind, within))
         self._known: dict[str, ColumnType] = {
             name: type_of(kinds)
             for name, kinds in types.kinds.items()
             if name not in outer and (wanted is None or wanted(name))
         }
         self.columns += [ArrowColumn(name, TYPES[kind], kind) for name, kind in self._known.items()]
-        self.schema = pa.schema([(column.name, column.type) for column in self.columns])
+        self.schema = pa.schema([column.field for column in self.columns])
 
     def batch(self, bodies: Sequence[bytes]) -> pa.RecordBatch:
         """Messages as rows."""

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError
 from sow.message_options import options_of
+from sow.messages.arrow import PATH_OF_COLUMN
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.spark.columns import (
     JSON_MESSAGES,
@@ -36,9 +37,6 @@ from sow.spark.stream import SowStreamReader
 from sow.spark.types import check_types
 from sow.spark.writer import SowStreamWriter, SowWriter
 from sow.suggest import did_you_mean
-
-SAMPLE_ROWS = 1_000
-"""Records that are looked at for their fields: one request, answered in some milliseconds."""
 
 
 class SowDataSource(DataSource):
@@ -73,9 +71,8 @@ class SowDataSource(DataSource):
     def schema(self) -> StructType | str:
         """The columns where the caller gives none: those of a row as it is, or some of them.
 
-        With `inferSchema` the fields of the first SAMPLE_ROWS records, in the types that the server
-        finds: this asks it. Raises ClientError for a column that is not there, and where there is
-        no record to look at.
+        With `inferSchema` the fields of the topic, in the types that the server says: this asks
+        it. Raises ClientError for a column that is not there, and for a topic without columns.
         """
         options = self._options
         if options.infer_schema:
@@ -160,9 +157,11 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 def _inferred(options: SourceOptions) -> pa.Schema:
     reply = options.server.arrow(
-        f"/v1/topics/{segment(options.topic)}/records", filter=options.filter, top_n=SAMPLE_ROWS
+        f"/v1/topics/{segment(options.topic)}/records", filter=options.filter, top_n=0
     )
-    found: pa.Schema = pa.ipc.open_stream(reply.body).schema
+    told: pa.Schema = pa.ipc.open_stream(reply.body).schema
+    # A field within another one is read as part of that.
+    found = pa.schema([one for one in told if PATH_OF_COLUMN.encode() not in (one.metadata or {})])
     if not found.names:
         raise ClientError(f"{options.topic} holds no records to take a schema from; give one")
     return found

@@ -110,6 +110,13 @@ def test_a_schema_can_be_taken_from_the_data(sow, server):
     assert sow("orders", inferSchema="true", columns="sym").columns == ["sym"]
 
 
+def test_types_are_those_of_the_topic_and_not_of_the_records_that_are_read(sow, server):
+    server.publish("orders", {"id": 1, "mixed": "a"}, {"id": 2, "mixed": 2})
+    one = sow("orders", inferSchema="true", filter="/id = 2")
+    assert dict(one.dtypes)["mixed"] == "string"
+    assert [row.mixed for row in one.collect()] == ["2"]
+
+
 def test_a_column_is_named_once(sow):
     with pytest.raises(Exception, match="columns names 'key' twice"):
         sow("orders", columns="key,key")
