@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sow.messages.msgpack_values import Extension, extension_bytes, read_map
@@ -18,7 +18,9 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text("abc"), values, max_size=20))
+@given(st.dictionaries(st.text("abc"), values, max_size=4))
+@example(dict.fromkeys(map(str, range(20)), 1))
+@example(dict.fromkeys(map(str, range(70_000)), 1))
 def test_what_is_read_is_what_msgspec_reads(document):
     assert read_map(msgspec.msgpack.encode(document)) == document
 
