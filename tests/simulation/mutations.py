@@ -387,6 +387,30 @@ MUTATIONS = (
         "",
     ),
     Mutation(
+        "a query sees half of a commit",
+        "sow/engine/undivided.py",
+        "                yield from self.let_by(name)\n                try:",
+        "                try:",
+    ),
+    Mutation(
+        "what falls due in a topic does so in the middle of a commit",
+        "sow/engine/undivided.py",
+        "        topic.records.set_changing(True)\n",
+        "",
+    ),
+    Mutation(
+        "lines of other topics come between those of a commit",
+        "sow/engine/undivided.py",
+        "            strand.hear_only(topic.records)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a checkpoint that begins in a commit counts from after it",
+        "sow/engine/undivided.py",
+        "return self._seq() if self._change is None else self._change.seq",
+        "return self._seq()",
+    ),
+    Mutation(
         "a full disk takes messages",
         "sow/engine/disk_room.py",
         "        if not self._has_room(0):\n            raise",
