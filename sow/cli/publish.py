@@ -24,7 +24,9 @@ FRAME_BYTES = 1024**2
 """Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
 BIG_BYTES = 8 * 1024**2
 """A file from which on it is worth showing how far it is: shorter ones take less than a second."""
-BYTES_TYPES = frozenset({"binary", "bflat", "msgpack", "composite-local", "composite-global"})
+BYTES_TYPES = frozenset(
+    {"binary", "bflat", "bson", "msgpack", "composite-local", "composite-global"}
+)
 """Message types in which a line break is a byte like any other."""
 CUTS = {"json": documents, "record": records}
 """How the input is cut into messages; of other types each line is one."""

@@ -27,7 +27,7 @@ from sow.spark.fitting import Fitting, document_of
 ONE_BY_ONE = 64
 """Among so few rows the odd one is not looked for any further."""
 UTC_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?$"
-TEXT_MODULES = ("fix", "nvfix")
+TEXT_MODULES = ("fix", "nvfix", "xml")
 WITHOUT_FIELDS = ("binary", "string", "int64", "double")
 ROW = pa.schema(
     [

@@ -16,6 +16,9 @@ TOPICS = """
   <Pattern>^/desk/</Pattern></Topic>
 <Topic><Name>notes</Name><MessageType>string</MessageType></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
+<Topic><Name>elements</Name><MessageType>xml</MessageType><Key>/o/@id</Key></Topic>
+<Topic><Name>packed</Name><MessageType>msgpack</MessageType><Key>/id</Key></Topic>
+<Topic><Name>documents</Name><MessageType>bson</MessageType><Key>/id</Key></Topic>
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
   <UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval></ConflatedTopic>
 """

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sow.cli.publish import FRAME_BYTES, FRAME_MESSAGES, frames
+from sow.messages import message_type
 
 
 def test_lines_are_published(sow, server):
@@ -48,12 +49,29 @@ def test_a_bad_line_as_json_carries_its_index(sow):
 
 def test_a_key_names_the_record(sow):
     sow.ok("publish", "notes", "--key", "a", input="hello")
-    assert sow.ok("query", "notes", "--format", "ndjson") == '"hello"\n'
+    assert sow.ok("query", "notes", "--format", "ndjson") == '{"value":"hello"}\n'
 
 
 def test_a_binary_topic_takes_the_whole_input(sow, server):
     sow.ok("publish", "blobs", "--key", "a", input=b"one\ntwo\n")
     assert server.get("/v1/topics/blobs/records/a").body == b"one\ntwo\n"
+
+
+def test_an_xml_topic_takes_lines_and_shows_documents(sow):
+    sow.ok("publish", "elements", input='<o id="1"><px>5</px></o>\n<o id="2"/>\n')
+    found = sow.ok("query", "elements", "--filter", "/o/px = 5", "--format", "ndjson")
+    assert found == '{"o":{"@id":"1","px":"5"}}\n'
+    result = sow("publish", "elements", input='<o id="3">\n</o>\n')
+    assert result.stderr.startswith("sow: line 1 of standard input: not XML")
+
+
+@pytest.mark.parametrize("name", ["packed", "documents"])
+def test_a_topic_of_bytes_takes_the_whole_input_and_shows_documents(sow, server, name):
+    (described,) = [one for one in server.get("/v1/topics").json if one["name"] == name]
+    body = message_type(described["message_type"]).encode({"id": 10, "note": "a\nb"})
+    sow.ok("publish", name, input=body)
+    assert sow.ok("query", name, "--format", "ndjson") == '{"id":10,"note":"a\\nb"}\n'
+    assert sow("publish", name, input=body[:-1]).stderr.count("\n") == 1
 
 
 def test_a_lifetime_is_passed_on(sow):

@@ -193,14 +193,26 @@ def test_messages_of_other_types_are_read_by_field():
         {"id": "1", "px": 10.5, "n": 7, "legs": ["a", "b"]},
         {"id": "2", "px": None, "n": None, "legs": ["c"]},
     ]
-    kind = message_type("bflat")
-    document = {"id": "1", "px": float("nan"), "n": 7}
-    found = decoder(schema, Messages(MessageTypeOptions("bflat", "bflat")))(
-        rows(line(kind, kind.encode(document)))
-    )
-    (row,) = found.to_pylist()
-    assert (row["id"], row["n"], row["legs"]) == ("1", 7, None)
-    assert row["px"] != row["px"]
+    for name in ("bflat", "bson", "msgpack"):
+        kind = message_type(name)
+        document = {"id": "1", "px": float("nan"), "n": 7}
+        found = decoder(schema, Messages(MessageTypeOptions(name, name)))(
+            rows(line(kind, kind.encode(document)))
+        )
+        (row,) = found.to_pylist()
+        assert (row["id"], row["n"], row["legs"]) == ("1", 7, None)
+        assert row["px"] != row["px"]
+
+
+def test_elements_of_xml_are_structs_of_texts_that_fit():
+    fields = [("@id", pa.int64()), ("px", pa.float64()), ("leg", pa.list_(pa.string()))]
+    schema = pa.schema([("order", pa.struct(fields))])
+    text = '<order id="7"><px>10.5</px><leg>a</leg><leg>b</leg></order>'
+    found = decoder(schema, Messages(MessageTypeOptions("xml", "xml")))(rows(text, "<other/>"))
+    assert found.to_pylist() == [
+        {"order": {"@id": 7, "px": 10.5, "leg": ["a", "b"]}},
+        {"order": None},
+    ]
 
 
 @pytest.mark.parametrize(
