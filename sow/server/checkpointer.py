@@ -156,9 +156,14 @@ class Checkpointer:
         self._written_at_bytes[name] = at_bytes
         self._without_room.discard(name)
 
-    async def _drop_old(self, beyond: bool) -> None:
+    async def _drop_old(self, beyond: bool = False) -> None:
         """Let the journal drop what all checkpoints contain and retention no longer wants, or wants
         too, if `beyond`."""
+        if beyond:
+            log.warning(
+                "the disk is full, and records were deleted: of the log all goes that checkpoints "
+                "hold, also what retention wants, so that there is room again"
+            )
         while await self._driver.run_in_journal_thread(
             self._trim, self._driver.now_us(), self._keep_from_seq(), beyond
         ):

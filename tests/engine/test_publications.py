@@ -219,7 +219,7 @@ def test_deltas_that_come_to_too_much_are_found_before_the_first_is_put():
 
 def test_more_than_the_disk_has_room_for_is_refused_before_it_begins():
     world = World()
-    world.journal.takes = lambda size_bytes: size_bytes < 30
+    world.journal.has_room = lambda size_bytes: size_bytes < 30
     begin_and_end(world, 1, 2, 3)
     with pytest.raises(DiskFull, match="nothing was stored; send less at once"):
         begin_and_end(world, 4, 5, 6, 7)
