@@ -30,7 +30,7 @@ def test_what_a_consumer_has_not_read_is_kept(server):
     server.request("PUT", "/v1/log/consumers/slow", data=body)
     checkpointer = server.server.checkpointer
     asked = []
-    checkpointer._trim = lambda _now_us, keep_from_seq: asked.append(keep_from_seq)
+    checkpointer._trim = lambda _now_us, keep_from_seq, _beyond: asked.append(keep_from_seq)
     for name in checkpointer._checkpoints:
         server.wait(checkpointer.write(name))
     server.wait(checkpointer._drop_old())
