@@ -331,8 +331,8 @@ def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
 
 def compile_column(node: Node) -> Callable[[Sequence[Sequence[Value]], int], list[Value]]:
     """What gives the values of `node` for so many records, given a column for each of
-    `paths_in(node)`."""
-    source = SourceText(paths_in(node))
+    `paths_in(node)` and then of `traits_in(node)`."""
+    source = SourceText((*paths_in(node), *traits_in(node)))
     function: Callable[..., list[Value]] = _of_each(source, source.value(node))
     return function
 

@@ -9,14 +9,15 @@ stable sort and `reverse` for DESC.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sow.errors import BadFilter, NotAvailable, TooLarge
+from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Term
 from sow.expressions.codegen import SLOW_FUNCTIONS, SLOW_MAX
 from sow.expressions.compare import as_text
-from sow.expressions.filters import compile_column, paths_in
+from sow.expressions.filters import compile_column, paths_in, traits_in
 from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, walk
 from sow.expressions.parser import parse_order
 from sow.expressions.text_cache import TextCache
+from sow.expressions.traits import Trait
 from sow.paths import Path, Scalar, Value
 
 TERMS_MAX = 32
@@ -30,6 +31,13 @@ once, stays under 50 ms."""
 ORDERS_KEPT_CHARS = 64 * 1024
 """Text of the orders that are kept compiled: a thousand of usual ones. Reading one takes a fifth of
 a millisecond."""
+SAME_FOR_ALL = {
+    Trait.AMPS_INSTANCE_NAME,
+    Trait.BOOKMARK,
+    Trait.TOPIC_NAME,
+    Trait.UNIX_TIMESTAMP,
+}
+"""What tells no records of a topic apart: those that are sorted have no bookmark, and one time."""
 SortKey = tuple[int] | tuple[int, str | int | float]
 Calculate = Callable[[Sequence[Sequence[Value]], int], list[Value]]
 
@@ -41,13 +49,14 @@ _NAN: SortKey = (1,)
 class OrderTerm:
     """One term of an `order_by`: its value, descending or not, ranked as text or by value.
 
-    `calculate` gives the values of so many records of columns for `paths`.
+    `calculate` gives the values of so many records, of columns for `paths` and then for `traits`.
     """
 
     value: Node
     descending: bool = False
     text: bool = False
     paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
+    traits: tuple[Trait, ...] = field(default=(), compare=False, repr=False)
     calculate: Calculate = field(default=lambda _columns, _count: [], compare=False, repr=False)
 
     @property
@@ -113,7 +122,8 @@ def _read(text: str) -> tuple[OrderTerm, ...]:
 
 
 def _compiled(term: Term) -> OrderTerm:
-    return OrderTerm(*term, paths_in(term.value), compile_column(term.value))
+    paths, traits = paths_in(term.value), traits_in(term.value)
+    return OrderTerm(*term, paths, traits, compile_column(term.value))
 
 
 def _check(terms: Sequence[Term]) -> None:
@@ -140,12 +150,11 @@ def _check(terms: Sequence[Term]) -> None:
             expected=f"at most {PARTS_MAX:,} parts",
         )
     for part in parts:
-        if isinstance(part, MessageTrait):
-            raise NotAvailable(
-                f"order_by by what is known of a message beside its fields, such as {part}, is not "
-                "available yet; sort by a field",
+        if isinstance(part, MessageTrait) and part.trait in SAME_FOR_ALL:
+            raise BadFilter(
+                f"{part} is the same for all records that are sorted",
                 position=part.position,
-                expected="a path, or what is calculated of one",
+                expected="a path, or what is calculated of what each record has",
             )
     slow = [part for part in parts if isinstance(part, Call) and part.name in SLOW_FUNCTIONS]
     if len(slow) > SLOW_MAX:

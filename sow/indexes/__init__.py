@@ -296,7 +296,8 @@ class Indexes:
     def wanted(self, term: OrderTerm, as_keys: bool = False) -> WantedColumn:
         """What a term calculates, or what to sort by for it, for a query that holds it and says of
         which records."""
-        return WantedColumn(term, self._decoder(term.paths), self.table.bodies, as_keys)
+        decoder = self._decoder(term.paths)
+        return WantedColumn(term, decoder, self.table.bodies, self.messages, as_keys)
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match, by their bodies; a filter may read thousands of fields, so
@@ -306,12 +307,12 @@ class Indexes:
             chunk = slots[start : start + CHUNK_ROWS]
             columns = self.columns(condition.paths, chunk) if condition.paths else []
             if condition.traits:
-                columns += self._messages(chunk).columns(condition.traits)
+                columns += self.messages(chunk).columns(condition.traits)
             passing[start : start + len(chunk)] = condition.matches(columns, len(chunk))
         return passing
 
-    def _messages(self, slots: Slots) -> MessageColumns:
-        """The records in these slots as filters see them that ask for more than fields."""
+    def messages(self, slots: Slots) -> MessageColumns:
+        """The records in these slots as expressions see them that ask for more than fields."""
         table, places = self.table, slots.tolist()
         identities = [table.identities[slot] or "" for slot in places]
         return MessageColumns(

@@ -151,16 +151,19 @@ class MemoColumn:
         self.codes[where] = NO_TEXT
         found = [(slot, body) for slot in slots if (body := bodies[slot]) is not None]
         if found:
-            values = self._decoder.columns([body for _, body in found])[0]
             held = where
             if len(found) < len(slots):
                 held = np.array([slot for slot, _ in found], np.int64)
-            self._store(held, values)
+            self._store(held, self._values(held, [body for _, body in found]))
         self.counts += np.bincount(self.kinds[where], minlength=len(KINDS))
         if self.sorted is not None:
             now = self.numbers[where]
             same = (before == now) | (np.isnan(before) & np.isnan(now))
             self.sorted.moved(where[~same], self.numbers)
+
+    def _values(self, _slots: NDArray[np.int64], bodies: list[bytes]) -> Column:
+        """The values of the records in these slots, which have these bodies."""
+        return self._decoder.columns(bodies)[0]
 
     @property
     def is_numeric(self) -> bool:

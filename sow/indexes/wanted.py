@@ -7,12 +7,12 @@ belongs to its query, which has it told what changes; a record that changes is r
 wanted again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import OrderTerm, walk
+from sow.expressions import MessageColumns, OrderTerm, walk
 from sow.indexes.memo import Bodies, MemoColumn
 from sow.indexes.notes import CHUNK_ROWS
 from sow.messages.base import Column, Decoder
@@ -23,31 +23,21 @@ NODES_OF_A_NOTE = 4
 """Parts of an expression that take as long as reading a field of a message."""
 
 
-class CalculatingDecoder:
-    """Reads of messages what a term calculates, as if that were a field of theirs."""
-
-    def __init__(self, term: OrderTerm, decoder: Decoder) -> None:
-        self._term = term
-        self._decoder = decoder
-
-    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
-        """The one column of calculated values."""
-        return [self._term.calculate(self._decoder.columns(bodies), len(bodies))]
-
-    def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
-        """Check bodies, too."""
-        stored, columns = self._decoder.read(bodies)
-        return stored, [self._term.calculate(columns, len(stored))]
-
-
 class WantedColumn(MemoColumn):
-    """The values of `term` by slot, or with `as_keys` their sort keys; `decoder` reads its
-    paths."""
+    """The values of `term` by slot, or with `as_keys` their sort keys; `decoder` reads its paths,
+    and `messages` says what else is known of the records in some slots."""
 
     def __init__(
-        self, term: OrderTerm, decoder: Decoder, bodies: Bodies, as_keys: bool = False
+        self,
+        term: OrderTerm,
+        decoder: Decoder,
+        bodies: Bodies,
+        messages: Callable[[Slots], MessageColumns],
+        as_keys: bool = False,
     ) -> None:
-        super().__init__(term.path or Path(()), CalculatingDecoder(term, decoder), bodies)
+        super().__init__(term.path or Path(()), decoder, bodies)
+        self._term = term
+        self._messages = messages
         self._key = term.key if as_keys else None
         self._cost = 1 + sum(1 for _ in walk(term.value)) // NODES_OF_A_NOTE
         self._known = np.zeros(0, np.bool_)
@@ -79,6 +69,12 @@ class WantedColumn(MemoColumn):
             self._read(chunk.tolist())
             self._known[chunk] = True
         return len(slots) * self._cost
+
+    def _values(self, slots: Slots, bodies: list[bytes]) -> Column:
+        columns = self._decoder.columns(bodies) if self._term.paths else []
+        if self._term.traits:
+            columns = [*columns, *self._messages(slots).columns(self._term.traits)]
+        return self._term.calculate(columns, len(bodies))
 
     def _store(self, where: Slots, values: Column) -> None:
         if self._key is None:

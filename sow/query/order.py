@@ -175,7 +175,9 @@ def _by_values(indexes: Indexes, terms: Sequence[OrderTerm], found: Slots) -> Sl
     columns = dict(zip(paths, indexes.columns(paths, found), strict=True))
     order = list(range(len(found)))
     for term in reversed(terms):
-        values = term.calculate([columns[path] for path in term.paths], len(found))
+        fields = [columns[path] for path in term.paths]
+        more = indexes.messages(found).columns(term.traits) if term.traits else []
+        values = term.calculate([*fields, *more], len(found))
         keys = list(map(term.key, values))
         order.sort(key=keys.__getitem__, reverse=term.descending)
     return found[np.array(order, np.int64)]

@@ -1,10 +1,10 @@
 import pytest
 
 from sow.errors import BadFilter, NotAvailable, TooLarge
-from sow.expressions import OrderTerm, parse, parse_order_by, sort_key
+from sow.expressions import OrderTerm, Trait, parse, parse_order_by, sort_key
 from sow.expressions.nodes import Arithmetic, Identifier
 from sow.expressions.ordering import CALCULATED_MAX, TERMS_MAX
-from sow.paths import Path
+from sow.paths import Path, parse_path
 
 PX, ID = Identifier(Path(("px",))), Identifier(Path(("id",)))
 
@@ -128,9 +128,19 @@ def test_without_text_numbers_rank_by_value():
 
 
 @pytest.mark.parametrize(
-    ("text", "position"), [("/a, LAST_UPDATED() DESC", 4), ("/a, ABS(MESSAGE_SIZE())", 8)]
+    "value", ["UNIX_TIMESTAMP()", "TOPIC_NAME()", "BOOKMARK()", "AMPS_INSTANCE_NAME()"]
 )
-def test_what_is_known_beside_fields_is_refused_in_an_order_where_it_stands(text, position):
-    with pytest.raises(NotAvailable, match="is not available yet; sort by a field") as error:
-        parse_order_by(text)
-    assert (error.value.position, bool(error.value.expected)) == (position, True)
+def test_what_is_the_same_for_all_records_sorts_none(value):
+    with pytest.raises(BadFilter, match="the same for all records that are sorted") as error:
+        parse_order_by(f"/a, {value} DESC")
+    assert error.value.position == 4
+
+
+def test_an_order_says_what_it_asks_for_beside_fields():
+    (term,) = parse_order_by("LAST_UPDATED() + /a DESC")
+    assert (term.path, term.paths, term.traits) == (
+        None,
+        (parse_path("/a"),),
+        (Trait.LAST_UPDATED,),
+    )
+    assert term.calculate([[1, None], [2.5, 3.5]], 2) == [3.5, None]

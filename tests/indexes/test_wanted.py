@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from sow.expressions import parse_order_by
-from sow.indexes.wanted import CalculatingDecoder, WantedColumn
+from sow.expressions import MessageColumns, parse_order_by
+from sow.indexes.wanted import Slots, WantedColumn
 from sow.messages import message_type
 
 JSON = message_type("json")
@@ -14,21 +14,32 @@ def bodies_of(*values: object) -> list[bytes | None]:
     return [None if value is ... else json.dumps({"a": value}).encode() for value in values]
 
 
+def nothing_more(_slots: Slots) -> MessageColumns:
+    raise AssertionError("these terms ask for fields alone")
+
+
 def column_of(text: str, bodies: list[bytes | None], as_keys: bool = False) -> WantedColumn:
     (term,) = parse_order_by(text)
-    return WantedColumn(term, JSON.decoder(term.paths), bodies, as_keys)
+    return WantedColumn(term, JSON.decoder(term.paths), bodies, nothing_more, as_keys)
 
 
 def want(column: WantedColumn, *slots: int) -> None:
     column.want(np.array(slots, np.int64))
 
 
-def test_a_decoder_reads_what_is_calculated() -> None:
-    (term,) = parse_order_by("/a * 2")
-    decoder = CalculatingDecoder(term, JSON.decoder(term.paths))
-    bodies = [b'{"a":2}', b'{"b":1}']
-    assert decoder.columns(bodies) == [[4, None]]
-    assert decoder.read(bodies) == (bodies, [[4, None]])
+def test_what_is_known_beside_the_fields_is_asked_of_the_same_records() -> None:
+    (term,) = parse_order_by("LAST_UPDATED() * /a DESC")
+    bodies = bodies_of(1, ..., 3, 4)
+
+    def messages(slots: Slots) -> MessageColumns:
+        some = [bodies[slot] for slot in slots.tolist()]
+        return MessageColumns("t", some, list, None, (slots * 1_000_000).tolist())
+
+    column = WantedColumn(term, JSON.decoder(term.paths), bodies, messages)
+    want(column, 3, 1, 2)
+    column.refresh()
+    assert column.numbers[[2, 3]].tolist() == [6, 12]
+    assert np.isnan(column.numbers[[0, 1]]).all()
 
 
 def test_only_what_is_wanted_is_read() -> None:

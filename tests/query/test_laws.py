@@ -95,6 +95,9 @@ CALCULATED = st.one_of(
     ),
     st.tuples(FIELDS, st.sampled_from([" IS NULL", " IS NAN", " LIKE '5'", " IN (5, 'a')"])),
     st.tuples(st.just("IF(/a = 5, /b, "), FIELDS, st.just(")")),
+    st.sampled_from(
+        [("LAST_UPDATED()",), ("SOW_KEY()",), ("/a * MESSAGE_SIZE()",), ("LAST_UPDATED() % 2",)]
+    ),
 ).map("".join)
 ORDERS = st.one_of(
     st.none(),

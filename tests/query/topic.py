@@ -91,20 +91,25 @@ def naive(table: Table, asked: Query) -> tuple[list[int], int]:
 def _calculated(table: Table, slot: int, node: Node) -> Value:
     """By the naive evaluator, which shares nothing with what the product compiles."""
     wanted = paths_in(node)
-    return value_of(node, dict(zip(wanted, _values(table, slot, wanted), strict=True)))
+    values = dict(zip(wanted, _values(table, slot, wanted), strict=True))
+    return value_of(node, {**values, **_known(table, slot)})
 
 
 def _is_true(table: Table, slot: int, asked: Query) -> bool:
     assert asked.filter is not None
-    known = {
+    known = _known(table, slot)
+    values = _values(table, slot, asked.filter.paths)
+    return asked.filter.truth([*values, *[known[one] for one in asked.filter.traits]]) is True
+
+
+def _known(table: Table, slot: int) -> dict[Trait, Value]:
+    return {
         Trait.SOW_KEY: table.sow_key(slot),
         Trait.TOPIC_NAME: "topic",
         Trait.MESSAGE_SIZE: len(table.bodies[slot] or b""),
         Trait.LAST_UPDATED: int(table.seqs[slot]) / 2,
         Trait.BOOKMARK: None,
     }
-    values = _values(table, slot, asked.filter.paths)
-    return asked.filter.truth([*values, *[known[one] for one in asked.filter.traits]]) is True
 
 
 def _values(table: Table, slot: int, wanted: Sequence[Path]) -> list:
