@@ -53,7 +53,7 @@ fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no 
 storm: $(INSTALLED)  ## crowds of clients: half headers, idle, reconnecting, slow, too many topics; a few minutes
 	$(BIN)/python -m tests.storm
 
-cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, some minutes
+cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, three minutes
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[connect]'
 	$(BIN)/python -m pytest tests/cluster
 
@@ -70,7 +70,7 @@ bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQ
 stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records; some minutes
 	$(BIN)/python -m tests.benchmarks stalls --write
 
-bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about a quarter of an hour
+bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about half an hour
 	$(BIN)/python -m tests.benchmarks.spark --write
 
 serve: $(INSTALLED)  ## run the shipped configuration
