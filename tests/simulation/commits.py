@@ -94,6 +94,11 @@ class Commits:
         self._know_commit(commit)
         self.world.settle()
 
+    def _hear_of_commit(self):
+        """Who has waited for a commit may have taken the steps that were left of it."""
+        if self.commit:
+            self._know_commit(self.commit)
+
     def _know_commit(self, commit):
         """The model has a batch from the moment on in which the server has all of it."""
         applied = None if commit.is_known else self._applied(commit)
@@ -114,7 +119,9 @@ class Commits:
             self._commit_more()
 
     def _let_commit_by(self, is_touched):
-        """Have the model know of a commit before something is done to its topic."""
+        """Have the model know of a commit before something is done to its topic, and of one whose
+        numbers are given before anything else is."""
+        self._hear_of_commit()
         commit = self.commit
         while commit and self.commit is commit and not commit.is_known and is_touched(commit.name):
             self._commit_more()

@@ -72,13 +72,11 @@ class Simulation(Traffic):
 
     def _beside(self):
         """What others do between two steps of what a client has asked for."""
-        if self.commit is None and self.random.random() < 0.6:
+        if self.random.random() < 0.6:
             self._publish(settle=False)
 
     def _check(self):
-        if self.commit:
-            # Who has asked for its topic may have taken the steps that were left.
-            self._know_commit(self.commit)
+        self._hear_of_commit()
         self.world.check()
         assert self.world.engine.seq == self.model.seq
         if not self.world.unstored and not self.world.journal.refusals:

@@ -167,9 +167,7 @@ class Traffic(Commits):
         except SowError:
             assert self.world.unstored or self.world.journal.full
             over = True
-        if self.commit:
-            # It may have taken the rest of a commit, which has made way for itself.
-            self._know_commit(self.commit)
+        self._hear_of_commit()
         # What it replaces may have waited to be deleted, which then came first.
         while self.model.seq < self.world.engine.seq:
             document = publishing.documents.pop(0)
@@ -200,6 +198,7 @@ class Traffic(Commits):
             steps.close()
             self._end_delete(deleting)
             return
+        self._hear_of_commit()
         if self.commit and self.commit.name == going.topic:
             # It would be given the steps that are left of it.
             self._end_commit()
