@@ -50,6 +50,8 @@ class Xml:
     media_type = XML
     has_only_texts = True
     """A number or a time is the text that says it."""
+    has_root = True
+    """A document has one field, and a part of it has it, too."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name

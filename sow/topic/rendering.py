@@ -91,14 +91,28 @@ class Renderer:
         if shape.select is None:
             return bodies
         encode, select = self.message_type.encode, parse_select(shape.select)
-        return [encode(select.apply(self.document(body))) for body in bodies]
+        whole = map(self.document, bodies)
+        return [encode(self._rooted(select.apply(document), document)) for document in whole]
 
     def delta(self, shape: Shape, delta: Document, new: Document) -> bytes:
         """The body of a delta of shown documents: the key fields that are shown, then what changed.
 
-        `new` is the whole document as it is now.
+        `new` is the whole document as it is now. Where no message could say that nothing changed,
+        all that is shown is told again: merged into itself it stays the same.
         """
-        return self.message_type.encode(merged(key_fields(self.keys, shape.shown(new)), delta))
+        shown = shape.shown(new)
+        told = merged(key_fields(self.keys, shown), delta)
+        if not told and self._has_root:
+            told = self._rooted(shown, new)
+        return self.message_type.encode(told)
+
+    def _rooted(self, shown: Document, whole: Document) -> Document:
+        """The document `shown`; its bare root where nothing is and no message goes without one."""
+        return {name: {} for name in whole} if not shown and self._has_root else shown
+
+    @property
+    def _has_root(self) -> bool:
+        return getattr(self.message_type, "has_root", False)
 
     # Bodies as JSON.
 

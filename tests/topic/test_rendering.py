@@ -82,6 +82,18 @@ def test_documents_are_bodies_or_bodies_with_what_is_known_of_them():
     assert [one["bm"] for one in wrapped] == ["5", "6"]
 
 
+@pytest.mark.parametrize("select", ["/r/none", "/none", "-/"])
+def test_a_root_stays_where_a_select_list_leaves_nothing(select):
+    made, shape = renderer("xml"), Shape(select=(select,))
+    assert made.shown(shape, [b"<r><a>1</a></r>", b"<r>1</r>"]) == [b"<r/>", b"<r/>"]
+    assert made.delta(shape, {}, {"r": {"a": "1"}}) == b"<r/>"
+
+
+def test_a_delta_that_changes_nothing_can_be_merged():
+    assert renderer().delta(Shape(), {}, {"a": 1}) == b"{}"
+    assert renderer("xml").delta(Shape(), {}, {"r": {"a": "1"}}) == b"<r><a>1</a></r>"
+
+
 def test_a_select_list_needs_fields():
     renderer().check_select(("/id",))
     with pytest.raises(ClientError, match="sent whole or not at all"):
