@@ -12,17 +12,18 @@ whole document has to travel instead.
 Documents are what `MessageType.parse` returns for types with fields. Nothing is changed in place.
 """
 
-from conflated_topics.documents import Document, Nulls, merged
+from conflated_topics.documents import TEXT_FIELD, Document, Nulls, ObjectWithText, merged
 from sow.digits import Digits
 
 __all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
 
 
 def difference(old: Document, new: Document) -> Document | None:
-    """The fields of `new` that differ from `old`; None if `new` lacks a field of `old`."""
+    """The fields of `new` that differ from `old`; None if no delta says it: `new` lacks a field of
+    `old`, or an object that is its own text loses that text or its fields."""
     if not old.keys() <= new.keys():
         return None
-    delta: Document = {}
+    delta = type(new)()
     for name, value in new.items():
         if name not in old:
             delta[name] = value
@@ -30,24 +31,34 @@ def difference(old: Document, new: Document) -> Document | None:
         before = old[name]
         if isinstance(before, dict) and isinstance(value, dict):
             inner = difference(before, value)
-            if inner is None:
+            if inner is None or (inner.keys() == {TEXT_FIELD} and type(before) is not type(value)):
                 return None
             if inner:
                 delta[name] = inner
         elif not same(before, value):
+            if _is_kept_beside(before, value):
+                return None
             delta[name] = value
     return delta
 
 
+def _is_kept_beside(before: object, value: object) -> bool:
+    """Whether merging leaves of what was there what should go: a text changes an object that has
+    one, and attributes are put to a text."""
+    if isinstance(value, ObjectWithText):
+        return isinstance(before, str) and TEXT_FIELD not in value
+    return isinstance(before, ObjectWithText) and not isinstance(value, list)
+
+
 def composed(first: Document, second: Document) -> Document | None:
     """Both deltas as one; None where no delta can say it: an object replaced a scalar, which
-    may itself have replaced an object."""
-    result = dict(first)
+    may itself have replaced an object, or has got attributes meanwhile."""
+    result = (type(second) if isinstance(second, ObjectWithText) else type(first))(first)
     for name, value in second.items():
         before = result.get(name)
         if isinstance(value, dict) and name in result:
             inner = composed(before, value) if isinstance(before, dict) else None
-            if inner is None:
+            if inner is None or (type(inner) is not type(before) and TEXT_FIELD not in inner):
                 return None
             result[name] = inner
         else:

@@ -1,8 +1,10 @@
 """Deltas: what they say, and that merging them gives back what they were made from."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conflated_topics.documents import ObjectWithText
 from sow.delta import composed, difference, merged, same
 from sow.digits import Digits
 
@@ -27,6 +29,32 @@ def test_no_difference_is_an_empty_delta():
 
 def test_a_removed_field_cannot_be_said_by_a_delta():
     assert difference({"a": 1, "b": {"c": 1, "d": 1}}, {"a": 1, "b": {"c": 1}}) is None
+
+
+WITH_TEXT = ObjectWithText({"@x": "1", "#text": "t"})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (ObjectWithText({"@x": "1"}), ""),
+        (WITH_TEXT, "u"),
+        ("t", ObjectWithText({"@x": "1"})),
+        ({"b": ""}, ObjectWithText({"b": "", "#text": "t"})),
+    ],
+)
+def test_what_would_be_kept_beside_a_text_cannot_be_said_by_a_delta(old, new):
+    assert difference({"a": old}, {"a": new}) is None
+
+
+def test_the_text_of_an_object_is_told_by_itself():
+    new = ObjectWithText({"@x": "1", "#text": "u"})
+    assert difference({"a": WITH_TEXT}, {"a": new}) == {"a": {"#text": "u"}}
+
+
+def test_attributes_of_what_may_have_been_a_text_cannot_be_composed():
+    assert composed({"a": {"b": "1"}}, {"a": ObjectWithText({"@x": "1"})}) is None
+    assert composed({"a": {"b": "1"}}, {"a": WITH_TEXT}) == {"a": {"b": "1", **WITH_TEXT}}
 
 
 def test_true_one_and_one_point_nought_are_three_values():
