@@ -14,7 +14,6 @@ from sow.config.document import DOCUMENT_BYTES_MAX, XmlElement, parse_document
 from sow.config.elements import INCLUDE
 from sow.config.findings import Findings, MistakeError
 from sow.config.variables import Variables
-from sow.errors import shown
 
 DEPTH_MAX = 8
 """Files in files. Whoever divides a configuration needs two or three levels; a circle that is made
@@ -22,6 +21,8 @@ of links, of which every name is a new one, ends here."""
 FILES_MAX = 100
 """Files of a configuration, each as often as it is included. One for each desk is well below it;
 files that include others several times each would be read 2^DEPTH_MAX times."""
+NAMED_CHARS_MAX = 512
+"""Of a path in a finding: longer than any that people use, and no megabytes."""
 COMMENT = "comment"
 """AMPS's attribute: whether its `--dump-config` marks where a file begins and ends."""
 
@@ -100,11 +101,11 @@ class _Includer:
             raise MistakeError("is empty", "write the path of a file into it, or remove it")
         path = os.path.normpath(os.path.join(os.path.dirname(files[-1]), text))
         if path in map(os.path.normpath, files):
-            circle = " → ".join(map(shown, (*files, path)))
+            circle = " → ".join(map(_named, (*files, path)))
             raise MistakeError(f"leads in a circle: {circle}", "remove one of these Includes")
         if len(files) > DEPTH_MAX:
             raise MistakeError(
-                f"{shown(path)} would be the file number {len(files) + 1} of which each is "
+                f"{_named(path)} would be the file number {len(files) + 1} of which each is "
                 f"included in the one before, and there may be {DEPTH_MAX + 1}",
                 "include it further up",
             )
@@ -115,7 +116,7 @@ class _Includer:
         self._files += 1
         if self._files > FILES_MAX:
             raise MistakeError(
-                f"{shown(path)} would be included file number {self._files}, and there may be "
+                f"{_named(path)} would be included file number {self._files}, and there may be "
                 f"{FILES_MAX}",
                 "put several into one",
             )
@@ -124,14 +125,19 @@ class _Includer:
             data = self._read(path, self._room_bytes + 1)
         except OSError as error:
             raise MistakeError(
-                f"{shown(path)} cannot be read: {error.strerror}",
+                f"{_named(path)} cannot be read: {error.strerror}",
                 "write the path of a file, relative to the one that the Include stands in",
             ) from None
         if len(data) > self._room_bytes:
             raise MistakeError(
-                f"with {shown(path)} the files of this configuration are larger than "
+                f"with {_named(path)} the files of this configuration are larger than "
                 f"{DOCUMENT_BYTES_MAX // 1024**2} MiB together",
                 "split what it configures over several servers",
             )
         self._room_bytes -= len(data)
         return data
+
+
+def _named(path: str) -> str:
+    """A path in quotes; of a very long one the end, which tells files apart."""
+    return repr(path if len(path) <= NAMED_CHARS_MAX else f"…{path[-NAMED_CHARS_MAX:]}")

@@ -85,7 +85,7 @@ PATHS = [
     "/v1/topics/orders/records?filter=/a+%3E",
     "/v1/topics/orders/records?filter=" + "(" * 3000,
     "/v1/topics/orders/records?filter=/a+LIKE+'(%3F%3Dx)'",
-    "/v1/topics/orders/records?filter=TOPIC_NAME()='x'",
+    "/v1/topics/orders/records?filter=LAST_READ()=1",
     "/v1/topics/orders/records?top_n=-1",
     "/v1/topics/orders/records?top_n=1e9",
     "/v1/topics/orders/records?skip_n=x",

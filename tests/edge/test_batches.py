@@ -79,7 +79,9 @@ def test_records_in_arrow_are_columns_or_rows_like_those_of_the_log(server):
 def test_a_record_in_arrow_is_itself_whatever_stands_beside_it(server):
     server.post("orders", b'{"id":1,"n":9007199254740993,"day":"2025-01-02","in":{"a": [1]}}')
     server.publish("orders", {"id": 2, "n": 0.5, "day": "", "in": "x"})
-    (first, second) = table(server.get(records("orders"), ARROW)).to_pylist()
+    rows = table(server.get(records("orders"), ARROW)).to_pylist()
+    # Columns of what other tests have published stay, and are null.
+    first, second = [{k: v for k, v in row.items() if v is not None} for row in rows]
     assert first == {"id": 1, "n": "9007199254740993", "day": "2025-01-02", "in": '{"a": [1]}'}
     assert second == {"id": 2, "n": "0.5", "day": "", "in": '"x"'}
 

@@ -30,7 +30,7 @@ def test_a_write_makes_a_topic_of_a_pattern(server):
 
 def test_a_message_of_another_type_is_written_as_its_text(server):
     write(server, "nvfix", pa.table({"value": ["id=1|px=2.5|"]}))
-    assert server.records("nvfix") == ["id=1|px=2.5|"]
+    assert server.records("nvfix") == [{"id": "1", "px": "2.5"}]
     (one,) = server.records("nvfix", meta="true")
     write(server, "nvfix", pa.table({"key": [one["k"]]}), mode="delete")
     assert server.records("nvfix") == []
