@@ -24,9 +24,10 @@ from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.messages.base import MessageType
 from sow.messages.cells import Cells, column_of, steps_of
 from sow.messages.declared import DeclaredFields
-from sow.messages.json import Json
+from sow.messages.json import Json, read_document
 from sow.messages.numbers import NUMBER_TEXT
-from sow.messages.value_types import ValueType, from_text
+from sow.messages.record import Record
+from sow.messages.value_types import VALUE_TYPES, ValueType, from_text
 from sow.steps import Steps
 
 HEADER_ROWS = 1_000
@@ -113,7 +114,8 @@ class CsvReader:
         size_max: int,
     ) -> None:
         self._message_type = message_type
-        self._types = declared_columns(declared)
+        self._types = _texts_of(message_type) | declared_columns(declared)
+        self._has_only_texts = getattr(message_type, "has_only_texts", False)
         self._size_max = size_max
         self._row_chars = 0
         # A mark at the beginning is what spreadsheets write, and no part of the first name.
@@ -204,12 +206,12 @@ class CsvReader:
                     break
             if not isinstance(level, dict) or steps[-1] in level:
                 raise self._bad(f"{column_of(steps)} is a value and has fields, too")
-            level[steps[-1]] = msgspec.Raw(_value(cell, kind))
+            level[steps[-1]] = msgspec.Raw(_value(cell, kind, self._has_only_texts))
         text = msgspec.json.encode(document)
         if isinstance(self._message_type, Json):
             return text
         try:
-            return self._message_type.encode(msgspec.json.decode(text))
+            return self._message_type.encode(read_document(text, self._has_only_texts))
         except BadMessage as error:
             raise self._bad(error.detail) from None
 
@@ -217,14 +219,20 @@ class CsvReader:
         return BadMessage(f"message {self._count}: {what}", index=self._count)
 
 
-def _value(cell: str, kind: ValueType | None) -> bytes:
-    """The JSON text of what a cell says."""
+def _texts_of(message_type: MessageType) -> dict[str, ValueType]:
+    """The columns that a type of messages has by itself: it reads the texts of their cells."""
+    names = message_type.fields if isinstance(message_type, Record) else ()
+    return {column_of((name,)): VALUE_TYPES["string"] for name in names}
+
+
+def _value(cell: str, kind: ValueType | None, has_only_texts: bool) -> bytes:
+    """The JSON text of what a cell says, of a message that may have no other scalars than texts."""
     if kind is not None and kind.name != "json":
         # What is none of the type is sent as it is, and refused by the Schema.
         return from_text(cell, kind) or msgspec.json.encode(cell)
     text = cell.encode()
     if NUMBER_TEXT.match(text) or cell in ("true", "false"):
-        return text
+        return msgspec.json.encode(cell) if has_only_texts else text
     if text[:1] in (b"{", b"["):
         try:
             msgspec.json.decode(text)

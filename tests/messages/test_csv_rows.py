@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import Declared
+from sow.definitions import Declared, MessageTypeOptions, RecordField
 from sow.errors import BadMessage, ClientError, TooLarge
 from sow.messages import csv_rows, message_type
 from sow.messages.cells import cells
@@ -20,9 +20,18 @@ from sow.messages.csv_rows import (
     header,
 )
 from sow.messages.declared import DeclaredFields
+from sow.messages.record import Record
 from sow.steps import at_once
 
 JSON = message_type("json")
+RECORD = Record(
+    MessageTypeOptions(
+        "trades",
+        "record",
+        field_separator=b"|",
+        fields=(RecordField("name"), RecordField("px", "decimal")),
+    )
+)
 SCHEMA = (
     Declared("/id", "string"),
     Declared("/px", "decimal(9,2)"),
@@ -97,6 +106,17 @@ def test_a_declared_field_is_read_by_its_type():
 
 def test_messages_of_fix_can_be_read():
     assert read("1,55\nx,A\n", kind=message_type("fix")) == [b"1=x\x0155=A\x01"]
+
+
+def test_messages_that_have_only_texts_keep_those_of_the_cells():
+    assert read("1,44,5,8\nx,1.50,true,-0\n", kind=message_type("nvfix")) == [
+        b"1=x\x0144=1.50\x015=true\x018=-0\x01"
+    ]
+
+
+@pytest.mark.parametrize("cell", ["[1]", "{}", "true", "1.50"])
+def test_the_fields_of_a_record_read_their_cells(cell):
+    assert read(f"name,px\n{cell},1.50\n", kind=RECORD) == [f"{cell}|1.50".encode()]
 
 
 def test_a_mark_of_spreadsheets_is_no_part_of_a_name():
