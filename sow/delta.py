@@ -77,4 +77,7 @@ def same(one: object, other: object) -> bool:
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, Digits) and isinstance(other, Digits):
         return one.text == other.text
+    if isinstance(one, float):
+        # 0.0 and -0.0 are equal, and not the same; NaN is the same, and not equal.
+        return repr(one) == repr(other)
     return one == other

@@ -61,6 +61,12 @@ def test_true_one_and_one_point_nought_are_three_values():
     assert difference({"a": 1, "b": [1]}, {"a": True, "b": [1.0]}) == {"a": True, "b": [1.0]}
 
 
+def test_a_nought_below_nought_is_another_one_and_nan_is_the_same():
+    nan = float("nan")
+    assert repr(difference({"a": 0.0, "b": nan}, {"a": -0.0, "b": float("nan")})) == "{'a': -0.0}"
+    assert not same({"a": [0.0]}, {"a": [-0.0]})
+
+
 def test_a_field_that_changed_and_changed_back_stays_in_the_composition():
     assert composed({"a": 2, "b": 1}, {"a": 1}) == {"a": 1, "b": 1}
 
