@@ -45,7 +45,8 @@ def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Documen
 def _object(under: Any, delta: Document) -> Document:
     """What an object is merged into where this stood."""
     if isinstance(under, dict):
-        return under if type(under) is type(delta) else type(delta)(under)
+        # What has a text of its own keeps it among further fields.
+        return type(delta)(under) if isinstance(delta, ObjectWithText) else under
     if isinstance(delta, ObjectWithText):
         return ObjectWithText({TEXT_FIELD: under} if isinstance(under, str) else {})
     return {}

@@ -43,3 +43,9 @@ def test_a_text_becomes_that_of_the_object_merged_into_it():
     assert merged({"a": "old"}, delta) == {"a": {"@x": 1, "#text": "old"}}
     assert merged({"a": "old"}, {"a": {"b": 1}}) == {"a": {"b": 1}}
     assert merged({"a": {"b": 1}}, delta) == {"a": {"b": 1, "@x": 1}}
+
+
+def test_an_object_with_text_stays_one_among_new_fields():
+    old = {"a": ObjectWithText({"@x": "1"})}
+    both = merged(merged(old, {"a": {"b": "2"}}), {"a": "text"})
+    assert both == {"a": {"@x": "1", "b": "2", "#text": "text"}}
