@@ -92,6 +92,7 @@ class Engine:
             self.undivided.let_by,
         )
         self.columns = KnownColumns(self.catalog, self._note_columns, lambda: not self.disk.is_full)
+        self.catalog.met = self.columns.meet
         self._act, self._act_of_copy = self._work, self._release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:

@@ -6,7 +6,9 @@ made it so: a type never narrows, whatever becomes of the values. Of topics that
 for in columns nothing is known, and nothing is heard.
 
 After a restart the records are looked through once more when they are asked for: the account may be
-older than the last of them.
+older than the last of them. A topic may go and come again, such as one of a pattern that is empty at
+a restart, or a conflated topic at a reload: what is known is known of its name, and it hears from its
+first message on.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from sow.definitions import KNOWN_COLUMNS, ConflatedTopic, Topic
 from sow.engine.catalog import Catalog
 from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.expressions.parser import parse_field
-from sow.messages.column_types import ColumnTypes
+from sow.messages.column_types import COLUMNS_MAX, ColumnTypes
 from sow.messages.declared import DeclaredFields, declared_fields
 from sow.messages.making import pieces
 from sow.paths import parse_path
@@ -48,6 +50,8 @@ class KnownColumns:
         self._has_room = has_room
         self._kept: dict[str, dict[str, int]] = {}
         """What the account says of topics that are not known yet in this life."""
+        self._types: dict[str, ColumnTypes] = {}
+        """What is known in this life, also of topics that have gone and may come again."""
         self._unsaved: dict[str, dict[str, None]] = {}
         """Fields that could not be written down while the disk was full, by topic."""
 
@@ -56,13 +60,21 @@ class KnownColumns:
         if KNOWN_COLUMNS.name not in self._catalog.topics:
             return
         table = self._catalog.account(KNOWN_COLUMNS).records.table
-        for slot in table.live().tolist():
-            noted = orjson.loads(table.bodies[slot] or b"{}")
+        account = [orjson.loads(table.bodies[slot] or b"{}") for slot in table.live().tolist()]
+        # Notes of one group come in any order; older ones do not say where their field stands.
+        for noted in sorted(account, key=lambda noted: int(noted.get("at", COLUMNS_MAX))):
             self._kept.setdefault(noted["topic"], {})[noted["field"]] = noted["held"]
-        for name in list(self._kept):
-            topic = self._catalog.topics.get(name)
-            if topic is not None:
-                self._begin(topic.records)
+        for topic in self._catalog:
+            self.meet(topic.records)
+
+    def meet(self, records: Records) -> None:
+        """Have a topic that comes into being go on with what is known of its name."""
+        types = self._types.get(records.name)
+        if types is not None:
+            types.is_whole = False  # it may have come with records
+            records.know_columns(types)
+        elif records.name in self._kept:
+            self._begin(records)
 
     def _begin(self, records: Records) -> ColumnTypes:
         """Hear of what is put from now on, knowing what is known from before."""
@@ -73,6 +85,7 @@ class KnownColumns:
             lambda fields: self._note(name, fields),
             bool(kept.get(TOPIC_ITSELF)),
         )
+        self._types[name] = types
         records.know_columns(types)
         if not kept:
             self._note(name, [])
@@ -130,11 +143,10 @@ class KnownColumns:
         unsaved, self._unsaved = self._unsaved, {}
         bodies = []
         for name, fields in unsaved.items():
-            topic = self._catalog.topics.get(name)
-            types = None if topic is None else topic.records.types
-            for field in fields if types is not None else ():
-                assert types is not None
+            types = self._types[name]
+            places = {f"/{field}": at for at, field in enumerate(types.kinds)}
+            for field in fields:
                 held = types.kinds[field[1:]] if field else int(types.is_full)
-                bodies.append(orjson.dumps({"topic": name, "field": field, "held": held}))
-        if bodies:
-            self._store(bodies)
+                noted = {"topic": name, "field": field, "held": held, "at": places.get(field, 0)}
+                bodies.append(orjson.dumps(noted))
+        self._store(bodies)

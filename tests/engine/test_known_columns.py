@@ -83,6 +83,44 @@ def test_a_topic_that_is_not_there_after_a_restart_goes_on_when_it_comes():
     assert known(other, "/desk/1") == {"id": "json"}
 
 
+def test_a_topic_that_comes_after_a_restart_is_heard_before_somebody_asks():
+    desks = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
+    engine = engine_of(desks)
+    publish(engine, "/desk/1", {"id": 1, "v": 2})
+    known(engine, "/desk/1")
+    other = again(engine, desks)
+    publish(other, "/desk/1", {"id": 1, "v": "x"})
+    publish(other, "/desk/1", {"id": 1, "v": 2})
+    assert known(other, "/desk/1") == {"id": "int64", "v": "json"}
+
+
+def test_a_copy_that_goes_and_comes_again_knows_what_it_has_held():
+    copy = ConflatedTopic("copy", "json", "plain")
+    engine = engine_of(PLAIN, copy)
+    publish(engine, "plain", {"id": 1, "v": "x"})
+    engine.advance(10**9)
+    assert known(engine, "copy") == {"id": "int64", "v": "string"}
+    at_once(engine.remove_copies("copy", lambda _topic: None))
+    publish(engine, "plain", {"id": 1, "v": 2}, {"id": 2, "w": 1})
+    engine.catalog.expect(copy)
+    at_once(engine.add_copies(copy))
+    assert known(engine, "copy") == {"id": "int64", "v": "json", "w": "int64"}
+    assert known(again(engine, PLAIN, copy), "copy")["v"] == "json"
+
+
+def test_columns_stand_in_another_life_as_in_this_one_however_the_account_is_kept():
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": "x", "b": 1})
+    known(engine)
+    publish(engine, "plain", {"id": 1, "a": 1, "b": "x"})
+    other = engine_of(PLAIN)
+    account = other.catalog.account(KNOWN_COLUMNS)
+    for document in sorted(noted(engine), key=lambda document: document["field"]):
+        publish_account(other, account, document)
+    other.columns.restore()
+    assert list(known(other)) == list(known(engine)) == ["id", "v", "b", "a"]
+
+
 def test_only_what_has_become_something_else_is_written_down():
     engine = engine_of(PLAIN)
     known(engine)
