@@ -6,9 +6,9 @@ made it so: a type never narrows, whatever becomes of the values. Of topics that
 for in columns nothing is known, and nothing is heard.
 
 After a restart the records are looked through once more when they are asked for: the account may be
-older than the last of them. A topic may go and come again, such as one of a pattern that is empty at
-a restart, or a conflated topic at a reload: what is known is known of its name, and it hears from its
-first message on.
+older than the last of them. A topic may go and come again, such as one of a pattern that is empty
+at a restart, or a conflated topic at a reload: what is known is known of its name, and it hears
+from its first message on.
 """
 
 from collections.abc import Callable
