@@ -36,6 +36,13 @@ CELLS_AT_ONCE = 20_000
 """Cells that are written in one step: a millisecond or two."""
 READ_AT_ONCE = 250
 """Rows of one step: a millisecond with some ten cells each."""
+STEPS_AT_ONCE = 20_000
+"""Cells that are read in one step, each as many times as its column names objects within each
+other: some milliseconds. A row of a few thousand characters may have 200,000."""
+BLANK_STEPS = 4
+"""What a line without cells counts for: a step reads 5,000 of them, in a millisecond or two."""
+CHARS_AT_ONCE = 256 * 1024
+"""Characters that are read in one step, or a row that has more."""
 CSV_COLUMNS_MAX = 2_000
 """Columns of a table, as of an answer in Arrow."""
 CSV_LEVELS_MAX = 100
@@ -131,14 +138,18 @@ class CsvReader:
         if names is None:
             return
         fields = self._fields(names)
-        while True:
+        deepest = max((len(steps) for steps, _ in fields), default=1)
+        ended = False
+        while not ended:
             some: list[bytes] = []
-            rows = chars = 0
-            while rows < READ_AT_ONCE and chars < CSV_ROW_CHARS_MAX:
+            chars = work = 0
+            while len(some) < READ_AT_ONCE and chars < CHARS_AT_ONCE and work < STEPS_AT_ONCE:
                 row = self._next()
                 if row is None:
+                    ended = True
                     break
-                rows, chars = rows + 1, chars + sum(map(len, row))
+                chars += sum(map(len, row))
+                work += BLANK_STEPS + min(len(row), len(fields)) * deepest
                 if row:  # a blank line is none
                     some.append(self._message(fields, row))
                     self._size += len(some[-1])
@@ -149,8 +160,6 @@ class CsvReader:
                             "(Limits/FrameSize); send fewer at a time"
                         )
             yield some
-            if not rows:
-                return
 
     def _counted(self) -> Iterator[str]:
         """Lines, of which one row takes no more than it may."""

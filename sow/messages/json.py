@@ -136,8 +136,15 @@ def read_document(text: bytes, numbers_as_texts: bool = False) -> object:
         raise BadMessage(f"not a JSON object: {clipped(str(error))}") from None
 
 
+def _finite(text: str) -> Digits:
+    number = Digits(text)
+    if not isfinite(number):
+        raise ValueError("number out of range, at most 1.8e308 fits")
+    return number
+
+
 _decode_with_texts = msgspec.json.Decoder(float_hook=str).decode
-_decode_with_digits = msgspec.json.Decoder(float_hook=Digits).decode
+_decode_with_digits = msgspec.json.Decoder(float_hook=_finite).decode
 
 
 class JsonDecoder:

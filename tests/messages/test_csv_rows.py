@@ -171,3 +171,33 @@ def test_what_would_cost_too_much_is_refused(text, kind, word):
 def test_what_csv_can_say_comes_back(documents):
     rows = [cells(json.dumps(document).encode()) for document in documents]
     assert [json.loads(message) for message in read(written(rows), size_max=10**6)] == documents
+
+
+def test_rows_are_read_some_cells_at_a_time_however_short_they_are():
+    wide = ",".join(f"c{at}" for at in range(2_000)) + "\n" + ("1" + ",1" * 1_999 + "\n") * 30
+    assert [len(piece) for piece in pieces(wide)] == [10, 10, 10, 0]
+    deep = (
+        ",".join(f"{'/a' * 9}/{at}" for at in range(2_000)) + "\n" + ("1" + ",1" * 1_999 + "\n") * 3
+    )
+    assert [len(piece) for piece in pieces(deep)] == [1, 1, 1, 0]
+    long = "a\n" + ("x" * 200_000 + "\n") * 4
+    assert [len(piece) for piece in pieces(long)] == [2, 2, 0]
+    blank = "a\n" + "\n" * 12_000 + "1\n"
+    assert [len(piece) for piece in pieces(blank)] == [0, 0, 1]
+
+
+def pieces(text):
+    return CsvReader(JSON, None, text.encode(), 10_000_000).pieces()
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("int64", "9" * 400), ("double", "1e999"), ("msgpack", "1e999")]
+)
+def test_a_number_beyond_a_type_is_refused_with_its_row(kind, number):
+    with pytest.raises(BadMessage, match="message 1") as error:
+        read(f"value\n12\n{number}\n", kind=message_type(kind))
+    assert error.value.index == 1
+
+
+def test_messages_of_xml_have_the_digits_of_the_table():
+    assert read("/o/px\n1.10\n", kind=message_type("xml")) == [b"<o><px>1.10</px></o>"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sow.errors import BadMessage
 from sow.messages import json as json_messages
 from sow.messages import message_type
-from sow.messages.json import NESTING_MAX, JsonDecoder
+from sow.messages.json import NESTING_MAX, JsonDecoder, read_document
 from sow.messages.json_columns import columns_reader
 from sow.paths import Path, parse_path, value_at
 
@@ -283,3 +283,9 @@ def test_a_number_is_written_as_it_was_read(text):
 def test_a_fraction_that_no_double_is_near_is_no_number():
     with pytest.raises(BadMessage, match="out of range"):
         JSON.parse(b'{"a":1.5e400}')
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1E400"])
+def test_a_document_has_no_number_beyond_a_double(number):
+    with pytest.raises(BadMessage, match="out of range"):
+        read_document(b'{"a":%b}' % number.encode())
