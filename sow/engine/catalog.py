@@ -82,8 +82,6 @@ class Catalog:
         self._compile_filter = compile_filter
         self._ledger = ledger
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
-        self.met: Callable[[Records], None] = lambda _records: None
-        """Is told of the records of each topic that comes into being."""
         for definition in configuration.topics:
             self.add(definition)
 
@@ -249,7 +247,6 @@ class Catalog:
             pattern.members[topic.name] = topic
         if isinstance(topic, CopyTopic):
             self._file(topic)
-        self.met(topic.records)
         return topic
 
     def _file(self, topic: CopyTopic) -> None:

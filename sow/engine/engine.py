@@ -92,7 +92,6 @@ class Engine:
             self.undivided.let_by,
         )
         self.columns = KnownColumns(self.catalog, self._note_columns, lambda: not self.disk.is_full)
-        self.catalog.met = self.columns.meet
         self._act, self._act_of_copy = self._work, self._release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
@@ -124,6 +123,7 @@ class Engine:
     def look_after_topic(self, topic: LiveTopic) -> None:
         """A topic has come into being: do what falls due there."""
         self._note(topic)
+        self.columns.meet(topic.records)
         if isinstance(topic, CopyTopic):
             if topic.copy.copy is topic.records:
                 self.timers.add(topic.copy, self._act_of_copy)

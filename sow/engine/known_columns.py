@@ -71,7 +71,7 @@ class KnownColumns:
         """Have a topic that comes into being go on with what is known of its name."""
         types = self._types.get(records.name)
         if types is not None:
-            types.is_whole = False  # it may have come with records
+            types.look_again()  # it may have come with records
             records.know_columns(types)
         elif records.name in self._kept:
             self._begin(records)

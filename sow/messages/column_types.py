@@ -126,6 +126,10 @@ class ColumnTypes:
         if (kinds := SCALAR_KINDS.get(type(kind))) is not None:
             self.kinds.setdefault(VALUE_COLUMN, kinds)
 
+    def look_again(self) -> None:
+        """There may be records that were not heard of."""
+        self.is_whole = False
+
     def complete(self) -> None:
         """All records have been heard of."""
         self.is_whole = True
