@@ -48,8 +48,8 @@ class KnownColumns:
         self._catalog = catalog
         self._store = store
         self._has_room = has_room
-        self._kept: dict[str, dict[str, int]] = {}
-        """What the account says of topics that are not known yet in this life."""
+        self._kept: dict[str, dict[str, tuple[int, int]]] = {}
+        """What the account says of topics that are not known yet in this life, and since when."""
         self._types: dict[str, ColumnTypes] = {}
         """What is known in this life, also of topics that have gone and may come again."""
         self._unsaved: dict[str, dict[str, None]] = {}
@@ -60,10 +60,14 @@ class KnownColumns:
         if KNOWN_COLUMNS.name not in self._catalog.topics:
             return
         table = self._catalog.account(KNOWN_COLUMNS).records.table
-        account = [orjson.loads(table.bodies[slot] or b"{}") for slot in table.live().tolist()]
+        account = [
+            (orjson.loads(table.bodies[slot] or b"{}"), int(table.seqs[slot]))
+            for slot in table.live().tolist()
+        ]
         # Notes of one group come in any order; older ones do not say where their field stands.
-        for noted in sorted(account, key=lambda noted: int(noted.get("at", COLUMNS_MAX))):
-            self._kept.setdefault(noted["topic"], {})[noted["field"]] = noted["held"]
+        account.sort(key=lambda note: int(note[0].get("at", COLUMNS_MAX)))
+        for noted, seq in account:
+            self._kept.setdefault(noted["topic"], {})[noted["field"]] = (noted["held"], seq)
         for topic in self._catalog:
             self.meet(topic.records)
 
@@ -78,7 +82,15 @@ class KnownColumns:
 
     def _begin(self, records: Records) -> ColumnTypes:
         """Hear of what is put from now on, knowing what is known from before."""
-        kept, name = self._kept.pop(records.name, {}), records.name
+        name = records.name
+        # Names of copies are in no history of definitions.
+        since_seq = 0 if isinstance(records.definition, ConflatedTopic) else records.since_seq
+        # What was noted up to there has been given up with the records that were there.
+        kept = {
+            field: held
+            for field, (held, seq) in self._kept.pop(name, {}).items()
+            if not since_seq or seq > since_seq
+        }
         types = ColumnTypes(
             records.message_type,
             {field[1:]: held for field, held in kept.items() if field != TOPIC_ITSELF},

@@ -121,6 +121,28 @@ def test_columns_stand_in_another_life_as_in_this_one_however_the_account_is_kep
     assert list(known(other)) == list(known(engine)) == ["id", "v", "b", "a"]
 
 
+def test_what_was_given_up_with_its_records_counts_no_more():
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": "x", "w": 1})
+    known(engine)
+    body = [json.dumps(document).encode() for document in noted(engine)]
+    other = engine_of(PLAIN)
+    other.ledger.begin_after(1)
+    other.catalog.count_from(lambda _definition, name: 1 if name == "plain" else 0)
+    account = other.catalog.account(KNOWN_COLUMNS)
+    other.put(account, account.records.read(body), 1)
+    other.columns.restore()
+    publish(other, "plain", {"id": 1, "v": 2})
+    assert known(other) == {"id": "int64", "v": "int64"}
+    third = engine_of(PLAIN)
+    third.catalog.count_from(lambda _definition, name: 1 if name == "plain" else 0)
+    for document in noted(other):
+        third.ledger.begin_after(2 if document["field"] in {"", "/id", "/v"} else 1)
+        publish_account(third, third.catalog.account(KNOWN_COLUMNS), document)
+    third.columns.restore()
+    assert known(third) == {"id": "int64", "v": "int64"}
+
+
 def test_only_what_has_become_something_else_is_written_down():
     engine = engine_of(PLAIN)
     known(engine)
