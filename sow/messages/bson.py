@@ -15,7 +15,7 @@ from bson.errors import BSONError
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.media_types import BSON
-from sow.messages.documents import DocumentDecoder
+from sow.messages.documents import DocumentDecoder, check_values
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.paths import Path
@@ -48,7 +48,9 @@ class Bson:
     def parse(self, body: bytes) -> dict[str, Any]:
         """The document; raises BadMessage."""
         try:
-            return _fields(bson.decode(body, CODEC), 1)
+            found = bson.decode(body, CODEC)
+            check_values(found, len(body))
+            return _fields(found, 1)
         except FAILURES as error:
             raise BadMessage(f"not a BSON document: {clipped(str(error))}") from None
 

@@ -5,11 +5,41 @@ is quick enough. JSON has a faster one of its own.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sow.errors import BadMessage
 from sow.messages.base import Column
 from sow.messages.document_columns import DocumentColumns
 from sow.paths import Path
+
+VALUES_MAX = 100_000
+"""Values of one message that Python looks at one by one, in one step: a microsecond or two each.
+As many elements may an XML message have."""
+PLAIN_KINDS = frozenset({str, int, float, bool, type(None)})
+
+
+def check_values(document: Any, size_bytes: int, every: bool = False) -> None:
+    """Raise BadMessage if a decoded message of `size_bytes` has too many values.
+
+    The values of a list of nothing but plain ones do not count, since nobody looks at each, unless
+    `every` value does.
+    """
+    if size_bytes <= VALUES_MAX:
+        return  # each takes a byte at least
+    waiting, count = [document], 0
+    while waiting:
+        values = waiting.pop()
+        if isinstance(values, dict):
+            values = values.values()
+        elif not every and PLAIN_KINDS.issuperset(map(type, values)):
+            continue
+        count += len(values)
+        if count > VALUES_MAX:
+            raise BadMessage(
+                f"it has more than {VALUES_MAX:,} values, where lists of plain ones do not count; "
+                "send several messages"
+            )
+        waiting += [value for value in values if isinstance(value, dict | list)]
 
 
 class DocumentDecoder:

@@ -10,7 +10,7 @@ are written back as what they were. What msgspec would turn into a time, and so 
 is read by `sow.messages.msgpack_values`, which is slower and keeps every bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.media_types import MSGPACK
 from sow.messages.base import Column
-from sow.messages.documents import DocumentDecoder
+from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values
 from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64, MarkedText
@@ -48,7 +48,23 @@ def _extension(code: int, data: memoryview) -> Extension:
     return Extension(code, bytes(data))
 
 
+def _counted() -> Callable[[int, memoryview], Extension]:
+    """The same for so many extensions as a message may have: each is a call into Python."""
+    left = iter(range(VALUES_MAX))
+
+    def extension(code: int, data: memoryview) -> Extension:
+        if next(left, None) is None:
+            raise ValueError(f"it has more than {VALUES_MAX:,} values that are extensions")
+        return _extension(code, data)
+
+    return extension
+
+
 _read = msgspec.msgpack.Decoder(dict[Any, Any], ext_hook=_extension).decode
+
+
+def _read_long(body: bytes) -> dict[Any, Any]:
+    return msgspec.msgpack.decode(body, type=dict[Any, Any], ext_hook=_counted())
 
 
 class MsgPack:
@@ -71,8 +87,11 @@ class MsgPack:
         try:
             _pass_over(IN_A_MAP + body)
             try:
-                return _fields(_read(body), 1)
+                found = _read(body) if len(body) <= VALUES_MAX else _read_long(body)
+                check_values(found, len(body))
+                return _fields(found, 1)
             except _TimeError:
+                check_values(found, len(body), every=True)
                 return _fields(read_map(body), 1)
         except (*READ_FAILURES, TypeError) as error:
             raise BadMessage(f"not a MessagePack map: {clipped(str(error))}") from None

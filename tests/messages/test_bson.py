@@ -103,3 +103,8 @@ def test_a_hundred_levels_are_taken_and_written():
 def test_what_bson_cannot_hold_is_not_written(document):
     with pytest.raises(BadMessage):
         KIND.encode(document)
+
+
+def test_a_message_of_too_many_values_is_refused():
+    with pytest.raises(BadMessage, match="more than 100,000 values"):
+        message_type("bson").parse(bson.encode({"a": [b"x"] * 100_000}))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sow.errors import BadMessage
-from sow.messages.documents import DocumentDecoder
+from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values
 from sow.paths import parse_path
 
 
@@ -39,3 +39,24 @@ def test_the_first_bad_message_is_named_by_its_place():
 
 def test_nobody_needs_to_ask_for_a_path():
     assert decoder().read([b"{}"]) == ([b"{}"], [])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"a": [[]] * VALUES_MAX},
+        {"a": [{"b": [[]] * 1000}] * 101},
+        {"a": {str(at): at for at in range(VALUES_MAX)}},
+        {"a": [b""] * VALUES_MAX},
+    ],
+)
+def test_values_that_are_looked_at_one_by_one_are_bounded(document):
+    with pytest.raises(BadMessage, match="more than 100,000 values"):
+        check_values(document, 1_000_000)
+
+
+def test_plain_lists_count_only_where_each_value_is_looked_at():
+    document = {"a": [1, "b", None] * VALUES_MAX}
+    check_values(document, 1_000_000)
+    with pytest.raises(BadMessage, match="more than 100,000 values"):
+        check_values(document, 1_000_000, every=True)

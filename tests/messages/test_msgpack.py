@@ -113,3 +113,15 @@ def test_a_hundred_levels_are_taken_and_written():
 def test_what_msgpack_cannot_hold_is_not_written(document):
     with pytest.raises(BadMessage):
         KIND.encode(document)
+
+
+def test_a_message_of_too_many_values_is_refused():
+    plain = msgspec.msgpack.encode({"a": list(range(200_000))})
+    assert len(message_type("msgpack").parse(plain)["a"]) == 200_000
+    time = msgspec.msgpack.encode(
+        {"a": list(range(200_000)), "b": msgspec.msgpack.Ext(-1, b"1234")}
+    )
+    extensions = msgspec.msgpack.encode({"a": [msgspec.msgpack.Ext(5, b"")] * 100_001})
+    for body in (time, extensions, msgspec.msgpack.encode({"a": [[]] * 200_000})):
+        with pytest.raises(BadMessage, match="more than 100,000 values"):
+            message_type("msgpack").parse(body)
