@@ -11,7 +11,7 @@ table (`told`: the subscriber holds an earlier state):
 
 A subscriber who was given a snapshot of everything in focus is told of a record exactly if the
 record was in focus before. One who was not is told of what the feed has said: such a feed keeps
-account (`told`).
+account (`told`), by the records' slots, which are theirs until the feed has heard that they left.
 
 What a feed has to say is worded by its `Lines` (`sow.delivery.lines`) and put into its
 subscription's strand (`sow.delivery.strands`), which gathers what there is to say of all topics and
@@ -32,6 +32,10 @@ from sow.topic.updates import Update
 FEW_OF = 8
 """A record by itself takes some eight times as long as one of a batch."""
 
+Place = int | str
+"""How a feed that keeps account knows a record: by its slot, or by its identity where nothing is
+stored, or the log has told of it, which names records that may have gone."""
+
 
 class Feed:
     """One topic as one distinct subscription sees it."""
@@ -47,7 +51,7 @@ class Feed:
         self.lines = Lines(topic, strand.name, strand.encoding, key)
         # Where nothing is stored no snapshot and no old state says what a subscriber holds.
         accounts = key.accounts or (key.oof and not topic.retains)
-        self.told: set[str] | None = set() if accounts else None
+        self.told: set[Place] | None = set() if accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
         self._needs_old = self.wants_old and not accounts
@@ -70,11 +74,11 @@ class Feed:
         """A newcomer would be in the same position as those who are here."""
         return not self.told and not self.strand.is_over
 
-    def keep_account_of(self, identities: Iterable[str]) -> None:
+    def keep_account_of(self, places: Iterable[Place]) -> None:
         """The subscriber was told of these records by its snapshot; needless where the old state
         of a record says so."""
         if self.told is not None:
-            self.told.update(identities)
+            self.told.update(places)
 
     # Hearing.
 
@@ -122,11 +126,14 @@ class Feed:
         """The table at the top of this module, for one record."""
         identity = batch.changes.identities[at]
         if self.told is not None:
-            was = identity in self.told
+            slots = batch.changes.slots
+            place: Place = slots[at] if slots and self.topic.retains else identity
+            was = place in self.told or identity in self.told
+            self.told.discard(identity)
             if now:
-                self.told.add(identity)
+                self.told.add(place)
             else:
-                self.told.discard(identity)
+                self.told.discard(place)
         if now:
             if was and self.key.no_empties and batch.is_empty(self.shape, at):
                 return
@@ -146,6 +153,12 @@ class Feed:
         delta = batch.delta(self.shape, at) if was and self.key.delta else None
         new = changes.news[at]
         return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old)
+
+    def check(self) -> None:
+        """Assert that every slot it keeps account of has a record."""
+        bodies = self.topic.table.bodies
+        for place in self.told or ():
+            assert isinstance(place, str) or bodies[place] is not None, "a record that has gone"
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
         """An update that this feed has to say."""

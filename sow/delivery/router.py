@@ -188,5 +188,6 @@ class Router:
         if self._attributes is not None:
             self._attributes.check(filed)
         for feed in feeds:
+            feed.check()
             assert feed.members or feed.strand.is_over, "a feed hears for nobody"
             assert feed.topic is self.topic, "a feed hears another topic than its own"

@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.delivery.feeds import Place
 from sow.delivery.lines import Lines
 from sow.encodings import Encoding, Frames
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps
 from sow.steps import Steps
-from sow.store.memory import Slots
+from sow.store.memory import NO_SLOTS, Slots
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
-NO_SLOTS: Slots = np.zeros(0, np.int64)
 Mask = NDArray[np.bool_]
 
 
@@ -36,7 +36,7 @@ class Held(NamedTuple):
     """
 
     told: Slots
-    unstored: frozenset[str]
+    unstored: frozenset[Place]
     waiting: dict[str, Update]
     tells: bool
 
@@ -68,7 +68,7 @@ class Difference:
     rows: Slots
     matches: int
     known: Slots
-    unstored: frozenset[str] = frozenset()
+    unstored: frozenset[Place] = frozenset()
     parted: Sequence[Update] = ()
     late_updates: Sequence[Update] = ()
 
@@ -77,12 +77,9 @@ class Difference:
         left = len(self.lost) + len(self.parted) if oof else 0
         return left + len(self.late) + len(self.late_updates) + len(self.rows)
 
-    def identities(self, records: Records) -> Collection[str]:
+    def places(self, records: Records) -> Collection[Place]:
         """The records that the session knows of then."""
-        if not records.retains:
-            return self.unstored
-        identities: list[str] = records.table.identities  # type: ignore[assignment]
-        return list(map(identities.__getitem__, self.known.tolist()))
+        return self.known.tolist() if records.retains else self.unstored
 
 
 def difference(

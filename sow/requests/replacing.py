@@ -27,7 +27,6 @@ from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.query import Query, QueryAnswer, Together
 from sow.query.together import Question
 from sow.requests.difference import (
-    NO_SLOTS,
     NOTHING_HELD,
     Difference,
     Held,
@@ -51,11 +50,15 @@ from sow.requests.questions import (
 from sow.requests.subscription import Subscription
 from sow.requests.taken import TakenAnswer
 from sow.steps import Steps
+from sow.store.memory import NO_SLOTS
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
 TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""
+
+GONE = -1
+"""The slot of a record that the log has told of, and that is not there any more."""
 
 Answers = Mapping[Question, QueryAnswer]
 
@@ -221,7 +224,7 @@ class Replacing:
             new.follow(topic.router)
             feed = new.feeds[topic.name]
             if feed.told is not None:
-                feed.keep_account_of(differs.identities(topic.records))
+                feed.keep_account_of(differs.places(topic.records))
             told.take(feed.lines, differs)
         for records, had in held.items():
             told.take(_lines(new, records), all_lost(records, had))
@@ -316,8 +319,9 @@ def _held(
     if feed.told is not None and not records.retains:
         return Held(NO_SLOTS, frozenset(feed.told), waiting, False)
     if feed.told is not None:
-        slots = records.table.slots
-        told = np.fromiter((slots[identity] for identity in feed.told), np.int64, len(feed.told))
+        find = records.table.slots.get
+        told = np.array([find(one, GONE) if isinstance(one, str) else one for one in feed.told])
+        told = told[told != GONE].astype(np.int64)
         return Held(told, frozenset(), waiting, feed.knows_what_is_held)
     if replacement.old.complete:
         told = answers[replacement.held_of(records)].slots

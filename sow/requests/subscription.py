@@ -7,7 +7,7 @@ ends none (`sow.requests.following`, `sow.requests.ending`).
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sow.delivery.feeds import Feed
@@ -19,6 +19,7 @@ from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.paths import Path
 from sow.requests.replay import Replay
+from sow.store.memory import NO_SLOTS, Slots
 from sow.topic.records import Records
 
 
@@ -40,7 +41,7 @@ class Subscription:
     complete: bool
     pattern: Search | None = None
     replay: Replay | None = None
-    _answered: dict[str, Sequence[str]] = field(default_factory=dict)
+    _answered: dict[str, Slots] = field(default_factory=dict)
     """Records that its session was told of by an answer, of topics that have no feed yet."""
 
     @property
@@ -67,7 +68,7 @@ class Subscription:
         feed = self.feeds.get(name)
         if feed is None:
             feed = self.feeds[name] = router.make(self.strand, self.key, self.condition)
-            feed.keep_account_of(self._answered.pop(name, ()))
+            feed.keep_account_of(self._answered.pop(name, NO_SLOTS).tolist())
         return feed
 
     def follow(self, router: Router) -> None:
@@ -76,7 +77,7 @@ class Subscription:
         if not router.hears(feed):
             router.add(feed)
 
-    def was_told(self, answered: Mapping[str, Sequence[str]]) -> None:
+    def was_told(self, answered: Mapping[str, Slots]) -> None:
         """Its session knows of these records of topics, and of no others."""
         self._answered.update(answered)
 

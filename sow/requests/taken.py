@@ -4,12 +4,13 @@ A pattern may name a hundred thousand topics with a record each, so what is know
 as they are taken, and their rows are made of many topics at a time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sow.encodings import Encoding, Frames
 from sow.engine.live_topics import LiveTopic
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.steps import Steps
+from sow.store.memory import Slots
 from sow.topic.rendering import Shape
 
 TOPIC_ROWS = 20
@@ -30,8 +31,8 @@ class TakenAnswer:
         self.matches = 0
         """Records that match, whether they are in the answer or not."""
         self.returned = 0
-        self.told: dict[str, Sequence[str]] = {}
-        """The identities of the rows of each topic, where that is to be known."""
+        self.told: dict[str, Slots] = {}
+        """The slots of the rows of each topic, where that is to be known."""
         self._tells = tells
         self._snapshots: dict[LiveTopic, tuple[Snapshot, int]] = {}
 
@@ -59,7 +60,7 @@ class TakenAnswer:
         self._snapshots[topic] = snapshot, matches
         self._count(snapshot, matches, 1)
         if self._tells:
-            self.told[topic.name] = [*snapshot.identities()]
+            self.told[topic.name] = snapshot.slots
 
     def drop(self, topic: LiveTopic) -> None:
         """A topic has gone."""

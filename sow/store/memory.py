@@ -21,6 +21,7 @@ from sow.store.protocols import Numbers, Slice, numbers
 from sow.untracked import untracked
 
 Slots = NDArray[np.int64]
+NO_SLOTS: Slots = np.zeros(0, np.int64)
 
 SEQ, TS_US, BORN, KEY = range(4)
 """The rows of the block in which a table has its numbers: a column of its own for each would take

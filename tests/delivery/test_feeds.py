@@ -113,7 +113,7 @@ def test_where_nothing_is_stored_the_feed_itself_remembers(retain):
 
 def test_a_snapshot_is_kept_account_of():
     subscription = Subscription("/px > 3", oof=True, accounts=True)
-    batch = changed(subscription.topic, documents(5, 1))
-    subscription.feed.keep_account_of(batch.changes.identities)
-    subscription.hear(batch)
+    held = put(subscription.topic, {"id": 1, "px": 5})
+    subscription.feed.keep_account_of(held.changes.slots)
+    subscription.hear(put(subscription.topic, {"id": 1, "px": 1}, seq=2))
     assert [kind for kind, _ in subscription.said()] == ["match"]

@@ -69,7 +69,7 @@ def test_what_waits_says_what_the_session_was_told():
     assert (found.late.tolist(), found.late_stamps[0].tolist()) == ([1], [2])
     assert found.line_count(oof=True) == 2
     assert found.line_count(oof=False) == 1
-    assert found.identities(topic) == [names[1], names[2]]
+    assert found.places(topic) == [1, 2]
     left = all_lost(topic, held)
     assert (left.lost.tolist(), left.line_count(oof=True)) == ([1, 2], 3)
 
@@ -87,7 +87,7 @@ def test_of_what_is_not_stored_only_what_waits_is_known():
     held = Held(slots(), frozenset({"a"}), {"b": waiting("b"), "c": waiting("c", new=None)}, False)
     found = unstored_difference(topic, held, None)
     assert [one.identity for one in found.late_updates] == ["b"]
-    assert found.identities(topic) == {"a", "b"}
+    assert found.places(topic) == {"a", "b"}
     assert all_lost(topic, held).line_count(oof=True) == 0
 
 

@@ -173,3 +173,17 @@ def test_an_answer_that_nobody_would_read_is_refused_before_anything_is_changed(
     assert refused["status"] == "failure"
     world.publish("orders", {"id": 1, "px": 0})
     assert client.data() == [("p", {"id": 1, "px": 0})]
+
+
+def test_what_the_log_has_told_of_and_is_gone_is_not_looked_for(world):
+    world.delete("orders", "/px = 0")
+    client, paced = world.client(), "conflation=1s"
+    client.say(c="subscribe", t="orders", bm="0", opts=paced, filter="BOOKMARK() > 0")
+    (name,) = client.subscriptions
+    client.say(c="subscribe", t="orders", filter="/px > 1", s=name, opts=f"{paced},replace")
+    world.advance(2 * SECOND)
+    client.lines()
+    world.publish("orders", {"id": 0, "px": 2})
+    world.advance(2 * SECOND)
+    assert client.data() == [("p", {"id": 0, "px": 2})]
+    world.check()

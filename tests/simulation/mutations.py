@@ -176,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "a record that left is forgotten by feeds that keep account",
         "sow/delivery/feeds.py",
-        "self.told.discard(identity)",
+        "self.told.discard(place)",
         "pass",
     ),
     Mutation(
