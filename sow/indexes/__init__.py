@@ -16,7 +16,7 @@ from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.memo import MemoColumn
-from sow.indexes.notes import CHUNK_ROWS, Deferred
+from sow.indexes.notes import CHUNK_ROWS, Deferred, parts_cost
 from sow.indexes.sort_keys import SortKeys
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.truths import Truths
@@ -287,7 +287,7 @@ class Indexes:
             mask[mask] = self.passing(condition, slots[mask])
             return mask
 
-        return Truths(read, max(1, len(condition.paths)))
+        return Truths(read, max(1, len(condition.paths)) + parts_cost(condition.expression))
 
     def sort_keys(self, term: OrderTerm) -> SortKeys:
         """What to sort by for a term, whatever the values are, for a query that holds it."""

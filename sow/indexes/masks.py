@@ -293,6 +293,11 @@ def cost_of_masks(node: Node, columns: Columns) -> int:
     return sum(_cost(test, [columns[path] for path in paths_in(test)]) for test in tests(node))
 
 
+def dear_tests(node: Node) -> int:
+    """How many tests of a condition are worked out anew for each few records."""
+    return sum(not is_plain(test) for test in tests(node))
+
+
 def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
     if is_plain(test) and not (isinstance(test, Like | Affix) and columns[0].counts[NUMBER]):
         return 2

@@ -10,13 +10,21 @@ module only keeps the notes; reading is the business of each index.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sow.expressions import Node, walk
 from sow.untracked import untracked
 
 CHUNK_ROWS = 8192
 """Records that are read in one go: enough that the loop around them costs nothing, and few enough
 that their values stay in the cache."""
+PARTS_OF_A_NOTE = 4
+"""Parts of an expression that take as long as reading a field of a message."""
 TOUCHED_SPARE = 1024
 """Notes that may gather before those that name a slot twice are thrown out."""
+
+
+def parts_cost(expression: Node) -> int:
+    """What it costs to work an expression out for a record, in notes."""
+    return sum(1 for _ in walk(expression)) // PARTS_OF_A_NOTE
 
 
 class Deferred(Protocol):

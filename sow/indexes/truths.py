@@ -7,6 +7,7 @@ meanwhile is forgotten, so that what is known is always true.
 """
 
 from collections.abc import Callable, Sequence
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +46,8 @@ class Truths:
 
     @property
     def dirty_count(self) -> int:
-        """How many wanted records wait to be asked."""
-        return len(self._wanted)
+        """What the wanted records that wait to be asked take, in notes."""
+        return ceil(len(self._wanted) * self._cost)
 
     def refresh(self, limit: int | None = None) -> int:
         """Ask of wanted records: all, or as many as cost what reading `limit` of one field does."""
@@ -56,7 +57,7 @@ class Truths:
             chunk = slots[start : start + CHUNK_ROWS]
             self._true[chunk] = self._read(chunk)
             self._known[chunk] = True
-        return len(slots)
+        return ceil(len(slots) * self._cost)
 
     def of(self, slots: Slots) -> Mask:
         """Which of these records, all wanted and asked, the condition is true of."""

@@ -12,15 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.expressions import MessageColumns, OrderTerm, walk
+from sow.expressions import MessageColumns, OrderTerm
 from sow.indexes.memo import Bodies, MemoColumn
-from sow.indexes.notes import CHUNK_ROWS
+from sow.indexes.notes import CHUNK_ROWS, parts_cost
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
 
 Slots = NDArray[np.int64]
-NODES_OF_A_NOTE = 4
-"""Parts of an expression that take as long as reading a field of a message."""
 
 
 class WantedColumn(MemoColumn):
@@ -39,7 +37,7 @@ class WantedColumn(MemoColumn):
         self._term = term
         self._messages = messages
         self._key = term.key if as_keys else None
-        self._cost = 1 + sum(1 for _ in walk(term.value)) // NODES_OF_A_NOTE
+        self._cost = 1 + parts_cost(term.value)
         self._known = np.zeros(0, np.bool_)
         self._wanted: Slots = np.zeros(0, np.int64)
 

@@ -21,6 +21,7 @@ from sow.indexes import (
     WantedColumn,
 )
 from sow.indexes.masks import Columns, Masks, ReadyTests, cost_of_masks
+from sow.indexes.notes import parts_cost
 from sow.indexes.verdicts import Judge, Verdicts
 from sow.paths import Path
 from sow.query.arrangement import Arrangement, Ranking
@@ -159,7 +160,8 @@ class Readiness:
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match the query's filter, by their bodies; raises Unready."""
-        if self._truths is None and len(slots) <= NOTES_FEW:
+        cost = 1 + parts_cost(condition.expression)
+        if self._truths is None and len(slots) * cost <= NOTES_FEW:
             return self.indexes.passing(condition, slots)
         if self._truths is None:
             self._truths = self.indexes.truths(condition)

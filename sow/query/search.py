@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sow.expressions import Node, paths_in, sow_keys_in, traits_in
 from sow.indexes import MEMO_COLUMNS_MAX
-from sow.indexes.masks import Columns, Masks, compiled, is_columnar, is_quick
+from sow.indexes.masks import Columns, Masks, compiled, dear_tests, is_columnar, is_quick
 from sow.indexes.memo import OTHER
 from sow.paths import Path
 from sow.query.candidates import Candidates
@@ -23,6 +23,12 @@ from sow.query.query import SCAN, PlanStep, Query
 from sow.query.readiness import Readiness
 from sow.query.ways import Way, hash_ways, interval_ways, pins_of
 
+TERMS_BY_COLUMNS_MAX = 32
+"""Terms of an AND that columns are asked about: whenever something has to be made ready first, all
+of them are asked anew."""
+DEAR_TESTS_MAX = 32
+"""Tests that cost about as much for a few records as for hundreds: with so many of them, asked of a
+few records in each step, columns take longer than bodies do."""
 FEW_ROWS = 250
 """Reading so many bodies takes a quarter of a millisecond: no reason to make a column."""
 ADVISE_ROWS = 1_000
@@ -142,8 +148,13 @@ class Search:
     # Narrowing down.
 
     def _by_columns(self) -> None:
-        for term in sorted(self._terms, key=is_quick, reverse=True):
+        # The first ones leave few records, of which the rest is asked by their bodies.
+        dear = 0
+        for term in sorted(self._terms, key=is_quick, reverse=True)[:TERMS_BY_COLUMNS_MAX]:
+            if dear + dear_tests(term) > DEAR_TESTS_MAX:
+                continue
             if is_columnar(term) and self._columns_pay(term):
+                dear += dear_tests(term)
                 self._judge(term)
 
     def _columns_pay(self, term: Node) -> bool:

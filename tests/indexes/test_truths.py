@@ -59,10 +59,10 @@ def test_reading_goes_in_steps() -> None:
 def test_a_condition_of_many_fields_reads_fewer_records_in_a_step() -> None:
     known = Truths(Evens(*range(10)), cost=4)
     known.want(np.arange(10))
-    assert known.refresh(8) == 2
+    assert (known.refresh(8), known.dirty_count) == (2 * 4, 8 * 4)
     known = Truths(Evens(*range(10)), cost=400)
     known.want(np.arange(10))
-    assert known.refresh(8) == 1
+    assert (known.refresh(8), known.dirty_count) == (400, 9 * 400)
 
 
 def test_values_are_read_a_chunk_at_a_time(monkeypatch) -> None:

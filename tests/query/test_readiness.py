@@ -6,7 +6,8 @@ from sow import indexes
 from sow.indexes.memo import VERDICTS_MAX
 from sow.query import answering, readiness
 from sow.query.readiness import Readiness, Unready
-from tests.query.topic import Topic, paths, query
+from sow.query.search import DEAR_TESTS_MAX, TERMS_BY_COLUMNS_MAX
+from tests.query.topic import Topic, naive, paths, query
 
 PX, QTY = paths("/px,/qty")
 
@@ -41,7 +42,7 @@ def finished(steps) -> tuple[int, list[int]]:
     [
         (3, "/px > 7", None, {}),  # 4 and 4 and 2 records
         (3, None, "/px DESC", {}),
-        (7, "/px > /qty", None, {}),  # two columns, and then all at once
+        (6, "/px > /qty", None, {}),  # two columns, and all with the answer
         (3, "/id = 3", None, {}),
         (3, None, None, {"keys": ("no key",)}),
     ],
@@ -60,8 +61,35 @@ def test_what_goes_slowly_takes_more_steps_and_no_longer_ones() -> None:
     topic.put(*({"id": at, "px": [at], "qty": 200 - at} for at in range(200)))
     topic.indexes.refresh()
     count, slots = finished(answering(topic.indexes, query("/px > /qty OR /id > /px")))
-    assert count == 199 + 50
+    assert count == 200 + 50
     assert slots == [*range(101, 200)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " OR ".join(f"/px + {at} = 5" for at in range(DEAR_TESTS_MAX + 1)),
+        " OR ".join("/px > /qty" for _ in range(DEAR_TESTS_MAX + 1)),
+    ],
+)
+def test_a_condition_of_very_many_tests_is_asked_of_few_records_in_a_step(text) -> None:
+    """By their bodies: for so few records numpy would take longer."""
+    topic = topic_of(40)
+    asked = query(text)
+    assert asked.filter is not None
+    count, slots = finished(answering(topic.indexes, asked))
+    assert count >= 40 - 2  # a record in each
+    assert slots == naive(topic.table, asked)[0]
+
+
+def test_of_very_many_conditions_the_first_ones_are_asked_of_columns() -> None:
+    topic = topic_of(40)
+    text = " AND ".join(f"/px != {at}" for at in range(TERMS_BY_COLUMNS_MAX + 2))
+    answered = topic.ask(text)
+    assert answered.slots.tolist() == naive(topic.table, query(text))[0]
+    asked = [step for step in answered.steps if step.index == "memo(/px)"]
+    assert len(asked) == TERMS_BY_COLUMNS_MAX
+    assert len(answered.read) == 40 - TERMS_BY_COLUMNS_MAX
 
 
 def test_texts_are_asked_in_steps_whether_they_are_like_a_pattern() -> None:
