@@ -161,6 +161,19 @@ def value_at(document: object, path: Path) -> Value:
     return values[0] if values else None
 
 
+def container_at(document: object, path: Path) -> dict[str, object] | list[object] | None:
+    """The object at `path` in a parsed document, or the list that has an object in it; None where
+    something else stands there, or the path leads through a list."""
+    found = document
+    for step in path.steps:
+        found = found.get(step) if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return found or None
+    if isinstance(found, list) and any(isinstance(item, dict) for item in found):
+        return found
+    return None
+
+
 def _own_value(item: object) -> object:
     """The text of an object that has one; anything else is itself."""
     return item.get(TEXT_FIELD, item) if isinstance(item, ObjectWithText) else item

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadFilter
-from sow.paths import Path, parse_path, value_at
+from sow.paths import Path, container_at, parse_path, value_at
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,10 @@ def test_a_document_is_seen_as_paths_and_scalars(path, value):
 @pytest.mark.parametrize("document", [1, "text", None, b"bytes", [], {}])
 def test_what_has_no_fields_has_no_values(document):
     assert value_at(document, parse_path("/a")) is None
+
+
+def test_a_container_is_an_object_or_a_list_that_holds_one():
+    document = {"o": {"a": {"b": 1}}, "l": [1, {"b": 2}], "p": [1, 2], "e": {}, "n": None}
+    at = {text: container_at(document, parse_path(text)) for text in ("/o/a", "/l", "/p", "/e")}
+    assert at == {"/o/a": {"b": 1}, "/l": [1, {"b": 2}], "/p": None, "/e": None}
+    assert container_at(document, parse_path("/l/b")) is None

@@ -4,23 +4,30 @@ The expression reads the message's fields; what it gives is put at the path afte
 of the message stays as it is. NULL is written as null, or with ``HINT OPTIONAL`` takes the field
 away. With ``HINT SET_CURRENT`` the fields that follow see the result. ``/qty OF PREVIOUS`` is the
 value that the field had before the message came, NULL where there was none.
+
+A path alone may lead to an object, or to a list with objects in it: what is made of it is a text,
+in JSON where the caller says how that is written. Within an expression these are NULL.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sow.delta import merged
 from sow.expressions.builder import Construction
 from sow.expressions.filters import compile_value, paths_in, traits_in
+from sow.expressions.nodes import Identifier
 from sow.expressions.parser import STATES, parse_field
 from sow.expressions.traits import NO_TRAITS, Trait
-from sow.paths import Path, Value, value_at
+from sow.paths import Path, Value, container_at, value_at
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 Document = dict[str, Any]
 Known = Mapping[Trait, Value]
 Evaluate = Callable[[Document, Document | None, Known], Value]
+TextOf = Callable[[object], Value]
+"""The text of an object or a list; None where there is none."""
 Holds = Callable[[Document], bool]
 """Whether a document of one field can be written."""
 
@@ -76,9 +83,14 @@ class Fields:
         return result
 
 
-def compile_fields(texts: Sequence[str], states: Collection[str] = STATES) -> Fields:
-    """The constructions that the texts state; raises what `parse_field` does."""
-    return Fields([_compile(parse_field(text, states)) for text in texts])
+def compile_fields(
+    texts: Sequence[str],
+    states: Collection[str] = STATES,
+    text_of: TextOf = lambda _container: None,
+) -> Fields:
+    """The constructions that the texts state; raises what `parse_field` does. `text_of` writes what
+    is no single value."""
+    return Fields([_compile(parse_field(text, states), text_of) for text in texts])
 
 
 def nested(target: Path, value: Value) -> Document:
@@ -90,10 +102,13 @@ def nested(target: Path, value: Value) -> Document:
     return made
 
 
-def _compile(made: Construction) -> Field:
+def _compile(made: Construction, text_of: TextOf) -> Field:
     value, traits = compile_value(made.value), traits_in(made.value)
     paths, before = paths_in(made.value), paths_in(made.value, of_previous=True)
-    now, then = list(map(_reader, paths)), list(map(_reader, before))
+    reader = _reader
+    if isinstance(made.value, Identifier) and made.value.path.index is None:
+        reader = partial(_whole_reader, text_of=text_of)
+    now, then = list(map(reader, paths)), list(map(reader, before))
 
     def evaluate(document: Document, previous: Document | None, known: Known) -> Value:
         values = [read(document) for read in now]
@@ -123,6 +138,21 @@ def _reader(path: Path) -> Callable[[Document], Value]:
         return value if value.__class__ in PLAIN_TYPES else value_at(document, path)
 
     return read
+
+
+def _whole_reader(path: Path, text_of: TextOf) -> Callable[[Document], Value]:
+    """The same, and the text of an object or of a list with objects in it."""
+    read = _reader(path)
+
+    def whole(document: Document) -> Value:
+        value = read(document)
+        if value is None or value.__class__ is list:
+            container = container_at(document, path)
+            text = None if container is None else text_of(container)
+            return value if text is None else text
+        return value
+
+    return whole
 
 
 def _with(document: Document, field: Field, value: Value, is_own: bool) -> Document:

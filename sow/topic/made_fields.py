@@ -23,6 +23,7 @@ from sow.expressions import NO_TRAITS, Fields, Known, Trait, compile_fields
 from sow.messages import decoder_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.declared import DeclaredFields
+from sow.messages.json import json_text
 
 DEFINITIONS_MAX = 1024
 """Lists of constructions that are kept compiled, for all topics of a pattern and all its copies."""
@@ -139,4 +140,12 @@ class PreprocessingDecoder:
 def made_fields(message_type: MessageType, texts: tuple[str, ...]) -> MadeFields:
     """What makes the fields that these texts state, none perhaps; shared by topics that are alike.
     Raises what `compile_fields` does."""
-    return MadeFields(message_type, compile_fields(texts))
+    return MadeFields(message_type, compile_fields(texts, text_of=_json_text))
+
+
+def _json_text(container: object) -> str | None:
+    """An object or a list as the text of a field; None where JSON has no way to write it."""
+    try:
+        return json_text(container).decode()
+    except BadMessage:
+        return None

@@ -1,5 +1,6 @@
 """Field constructions: what is computed, and where it goes."""
 
+import json
 import math
 import re
 
@@ -217,3 +218,28 @@ def test_a_field_nests_so_deeply_and_no_deeper(nested):
     assert abs(made["b"]) in (1, FIELD_DEPTH_MAX + 1)
     with pytest.raises(TooLarge, match="nests deeper"):
         compile_fields([f"{nested(FIELD_DEPTH_MAX + 1)} AS /b"])
+
+
+def test_a_path_to_an_object_gives_its_text_and_within_an_expression_null():
+    made = compile_fields(
+        [
+            "/o AS /x",
+            "/o OF PREVIOUS AS /y",
+            "/mixed AS /m",
+            "/plain AS /p",
+            "CONCAT(/o, '-') AS /c",
+        ],
+        text_of=json.dumps,
+    )
+    document = {"o": {"a": 1}, "mixed": [1, {"b": 2}], "plain": [1, 2]}
+    found = made.apply(document, {"o": {"a": 0}})
+    assert found == document | {
+        "x": '{"a": 1}', "y": '{"a": 0}', "m": '[1, {"b": 2}]', "p": [1, 2], "c": "-",
+    }  # fmt: skip
+    assert made.apply({"o": {}}, None)["x"] is None
+
+
+def test_a_field_of_an_object_or_through_a_list_is_as_it_was():
+    made = compile_fields(["/o/a AS /x", "/legs/qty AS /q"], text_of=json.dumps)
+    found = made.apply({"o": {"a": 5}, "legs": [{"qty": 1}, {"qty": 2}]})
+    assert (found["x"], found["q"]) == (5, [1, 2])

@@ -133,3 +133,9 @@ def test_of_a_delta_only_what_is_made_is_judged():
     declared = DeclaredFields(JSON, [Declared("/old", "int64")])
     fields = made_fields(JSON, ("1 AS /b",))
     assert b'"old":"x"' in fields.body(b'{"a":2}', b'{"old":"x"}', "ignore", declared)
+
+
+def test_an_object_becomes_its_json_text_with_all_digits():
+    made = made_fields(JSON, ("/o AS /text",))
+    text = made.body(b'{"o":{"px":1.50,"n":9007199254740993}}')
+    assert json.loads(text)["text"] == '{"px":1.50,"n":9007199254740993}'
