@@ -6,6 +6,7 @@ the whole message. Bytes are not even that: no path leads to them, and publisher
 """
 
 import re
+from abc import ABC, abstractmethod
 from math import isfinite
 from typing import ClassVar
 
@@ -64,7 +65,7 @@ class Binary:
         return base64_body(d)
 
 
-class OneValue:
+class OneValue(ABC):
     """What the three have in common: a document of one field, and a text in lines."""
 
     structured = True
@@ -103,12 +104,13 @@ class OneValue:
         """What the JSON string `d` holds; raises BadMessage."""
         return string_body(d)
 
+    @abstractmethod
     def _value(self, body: bytes) -> object:
-        raise NotImplementedError
+        """The value of a body; raises BadMessage."""
 
+    @abstractmethod
     def _body(self, value: object) -> bytes | None:
         """The body of a value; None for one of another kind."""
-        raise NotImplementedError
 
 
 class String(OneValue):

@@ -6,8 +6,6 @@ many that one is not ready any more, there is no answer yet, and it is made read
 """
 
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
 from sow.indexes import Indexes
 from sow.query.answer import answer
@@ -57,14 +55,3 @@ class Together:
         for ready in self._ready.values():
             ready.close()
         self._ready.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()

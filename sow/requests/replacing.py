@@ -9,6 +9,7 @@ Many lines are made as the client takes them, before all that is said of later c
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -126,7 +127,7 @@ class Replacing:
         """
         questions, undivided = self._questions, self._engine.undivided
         old = old_of()
-        with self._engine.noting() as noted, Together() as together:
+        with self._engine.noting() as noted, closing(Together()) as together:
             asked = yield from questions.check(command, session.encoding)
             followed = yield from self._followed(old)
             query = questions.query(command).at(self._engine.now_us)

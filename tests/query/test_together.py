@@ -1,5 +1,7 @@
 """Several queries have answers of one moment, whatever changes while they are made ready."""
 
+from contextlib import closing
+
 import pytest
 
 from sow import indexes
@@ -24,7 +26,7 @@ def test_answers_are_of_one_moment() -> None:
     one, other = topic_of(10), topic_of(12)
     high, low = query("/px > 7"), query("/qty < 3")
     questions = [(one.indexes, high), (other.indexes, low), (one.indexes, high)]
-    with Together() as together:
+    with closing(Together()) as together:
         steps = 0
         while (found := together.answers(questions)) is None:
             for _ in together.make_ready(questions):
@@ -43,7 +45,7 @@ def test_answers_are_of_one_moment() -> None:
 def test_what_has_changed_too_much_has_to_be_made_ready_again() -> None:
     topic = topic_of(10)
     questions = [(topic.indexes, query("/px > 7"))]
-    with Together() as together:
+    with closing(Together()) as together:
         for _ in together.make_ready(questions):
             pass
         topic.put(*({"id": at, "px": 8} for at in range(5)))
