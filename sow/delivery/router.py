@@ -148,7 +148,7 @@ class Router:
     def add(self, feed: Feed) -> None:
         """Let a feed hear what becomes of the topic from now on."""
         if feed.condition is not None:
-            self.topic.watch(feed.condition.paths)
+            self.topic.watched.add(feed.condition.paths)
         if not self._feeds:
             self._feeds, self._unfiled = {}, {}
         self._feeds.setdefault(feed.key, []).append(feed)
@@ -170,7 +170,7 @@ class Router:
             self._attributes.remove(feed)
             self._filed -= 1
         if feed.condition is not None:
-            self.topic.unwatch(feed.condition.paths)
+            self.topic.watched.remove(feed.condition.paths)
         equal.remove(feed)
         if not equal:
             del self._feeds[feed.key]

@@ -24,6 +24,7 @@ from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import BadMessage, ClientError, SowError
+from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
 from sow.requests.questions import acknowledge, sow_keys
@@ -386,14 +387,14 @@ class Executor:
         """Some of a command's bodies as they are to be stored, whichever way they came."""
         kind = topic.records.message_type
         if command.enc is None:
-            return bodies if command.framed else topic.records.from_line(bodies)
+            return bodies if command.framed else line_bodies(kind, bodies)
         if kind.enc != command.enc:
             raise ClientError(
                 f"messages of {topic.name} are text ({kind.name}), which has no "
                 f"enc {command.enc}; leave enc out and send the text"
             )
         texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
-        return topic.records.from_line(texts)
+        return line_bodies(kind, texts)
 
     def deletion(
         self,

@@ -18,7 +18,7 @@ from sow.delivery.sessions import Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ClientError, TooLarge, UnknownTopic, shown
+from sow.errors import ClientError, UnknownTopic, shown
 from sow.expressions import Filter, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
@@ -31,8 +31,8 @@ from sow.requests.subscription import Register
 from sow.requests.taken import TakenAnswer
 from sow.steps import Steps
 from sow.store.protocols import Journal
-from sow.topic.records import WATCHED_MAX
 from sow.topic.rendering import Shape
+from sow.topic.watched_fields import check_watched
 from sow.topic_patterns import is_pattern, topic_search
 
 MATCHED_AT_ONCE = 500
@@ -93,8 +93,8 @@ class Questions:
         topic.records.check_filter(condition)
         if condition is not None and options.oof:
             check_deterministic(condition, "a subscription that asks for oof")
-        if command.name != "sow":
-            topic.records.check_watch(condition, self._register.pattern_paths)
+        if condition is not None and command.name != "sow":
+            topic.records.watched.check_room(topic.name, condition, self._register.pattern_paths)
         if options.select is not None:
             topic.records.renderer.check_select(options.select)
         own = {str(key) for key in topic.records.keys}
@@ -201,12 +201,8 @@ class Questions:
         """Refuse a pattern's filter if topics would have too many fields read for all patterns."""
         condition = self.condition(command)
         if condition is not None and command.name != "sow":
-            watched = len({*condition.paths, *self._register.pattern_paths})
-            if watched > WATCHED_MAX:
-                raise TooLarge(
-                    f"the filters of all subscriptions to patterns would name {watched} fields, "
-                    f"and {WATCHED_MAX} are the most; name fewer, or such as others name"
-                )
+            watched = {*condition.paths, *self._register.pattern_paths}
+            check_watched("patterns", len(watched))
 
     def take_all(
         self, session: Session, command: Command

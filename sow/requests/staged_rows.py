@@ -11,6 +11,7 @@ from itertools import groupby
 from sow.changes import Reason
 from sow.engine.publications import SLICE_BYTES, SLICE_ROWS
 from sow.errors import BadMessage, shown
+from sow.messages.line_bodies import line_bodies
 from sow.topic.records import CheckedMessages, Records
 
 STORED_AT_ONCE = SLICE_ROWS
@@ -90,7 +91,7 @@ def read(records: Records, run: StagedRows) -> CommitStep:
         if body is None:
             raise BadMessage("there is no value; only a delete needs none", index=at)
     bodies = [body for body in run.bodies if body is not None]
-    stored = records.from_line(bodies)
+    stored = line_bodies(records.message_type, bodies)
     messages = records.read(stored) if records.keys else records.read(stored, _keys(run))
     return CommitStep(operation, messages, rows=run)
 
@@ -99,7 +100,8 @@ def _deletion(records: Records, run: StagedRows) -> CommitStep:
     """By the bodies' key fields where there are bodies, else by SowKey."""
     bodies = [body for body in run.bodies if body is not None]
     if records.keys and len(bodies) == len(run):
-        names = records.identities_of_sent(records.from_line(bodies))
+        sent = line_bodies(records.message_type, bodies)
+        names = records.identities_of_sent(sent)
         return CommitStep(run.operations[0], CheckedMessages([], names, {}), rows=run)
     return CommitStep(run.operations[0], CheckedMessages([], [], {}), _keys(run), run)
 

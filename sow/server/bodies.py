@@ -16,6 +16,7 @@ from sow.engine.publications import slices
 from sow.errors import BadMessage, TooLarge, clipped
 from sow.media_types import BSON, BYTES, CSV, FRAMES, JSON, MSGPACK, NDJSON, PLAIN_TEXT, XML
 from sow.messages.csv_rows import CsvReader
+from sow.messages.line_bodies import line_bodies
 from sow.messages.record import records_of
 from sow.server.negotiation import UnsupportedMediaType, as_utf8
 from sow.server.pieces import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
@@ -141,7 +142,7 @@ def _bodies(topic: Records, pieces: Iterator[list[bytes]]) -> Iterator[list[byte
     count = 0
     for texts in pieces:
         try:
-            yield topic.from_line(texts)
+            yield line_bodies(topic.message_type, texts)
         except BadMessage as error:
             raise error.moved(count) from None
         count += len(texts)

@@ -72,7 +72,7 @@ class ConflatedCopy:
         self._noted: dict[str, None] | None = None
         """While it is filled: records that have changed, and are still to be taken over."""
         if condition is not None and not self.is_external:
-            underlying.watch(condition.paths)
+            underlying.watched.add(condition.paths)
 
     @property
     def copy(self) -> Records:
@@ -335,7 +335,7 @@ class ConflatedCopy:
         """Judge what changes from now on by another filter; `judge_all` does so with the rest."""
         self.stop()
         if condition is not None:
-            self.underlying.watch(condition.paths)
+            self.underlying.watched.add(condition.paths)
         self.condition = condition
 
     def judge_all(self, now_us: Callable[[], int]) -> Steps[None]:
@@ -365,4 +365,4 @@ class ConflatedCopy:
     def stop(self) -> None:
         """Let the underlying topic forget what this copy wanted of it."""
         if self.condition is not None and not self.is_external:
-            self.underlying.unwatch(self.condition.paths)
+            self.underlying.watched.remove(self.condition.paths)

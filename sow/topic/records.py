@@ -6,15 +6,14 @@ bodies into records and changes; how those are written out is the renderer's bus
 (`sow.topic.rendering`), who hears of them the router's, and what may be published the engine's.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from sow.changes import Changes, Reason
 from sow.definitions import Definition, Topic, is_persistent
 from sow.delta import Nulls
-from sow.errors import BadFilter, BadMessage, ClientError, TooLarge, clipped
+from sow.errors import BadFilter, BadMessage, ClientError, clipped
 from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
@@ -22,7 +21,6 @@ from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
-from sow.messages.json import read_document
 from sow.paths import Path, parse_path
 from sow.steps import Steps
 from sow.store.memory import Table, Usage
@@ -31,14 +29,9 @@ from sow.topic.batch import Batch
 from sow.topic.made_fields import MadeFields, PreprocessingDecoder, made_fields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
+from sow.topic.watched_fields import WatchedFields
 
 Columns = dict[Path, Column]
-WATCHED_MAX = 1024
-"""Fields that filters of subscriptions may have read of every message: some two microseconds each
-for a batch, at the cost of all who publish."""
-
-NOTHING_WATCHED: Counter[Path] = Counter()
-"""What all records have of which no filter or index wants a field, and never added to."""
 PATHS_MAX = 1024
 """Lists of paths of definitions that are kept, some hundred bytes each."""
 
@@ -65,9 +58,7 @@ class Records:
         "_declared",
         "_enrichment",
         "_preprocessing",
-        "_read_paths",
         "_reader",
-        "_watched",
         "definition",
         "domain",
         "folding",
@@ -83,6 +74,7 @@ class Records:
         "since_seq",
         "table",
         "types",
+        "watched",
     )
 
     def __init__(
@@ -129,12 +121,10 @@ class Records:
         self.indexes = self._make_indexes(definition)
         self._coming: Indexes | None = None
         """The indexes that will take their place, while they are being made."""
-        self._watched = NOTHING_WATCHED
+        self.watched = WatchedFields(self.keys)
+        """The fields of every message that are read; their decoder is made when one has come."""
         if self.indexes.watched:
-            self._watched = Counter(self.indexes.watched)
-        self._read_paths = self._wanted_paths()
-        """The fields of every message that are wanted; their decoder is made when one has come. A
-        thread may be reading, so they are replaced, never changed."""
+            self.watched.add(self.indexes.watched)
 
     def _make_indexes(self, definition: Definition) -> Indexes:
         return Indexes(
@@ -189,19 +179,14 @@ class Records:
         """Make the indexes of another definition beside those there are, which serve until the last
         step; closed before it, all is as it was."""
         new = self._coming = self._make_indexes(definition)
-        self.watch(new.watched)
+        self.watched.add(new.watched)
         going = new
         try:
             yield from new.filling()
             going, self.indexes = self.indexes, new
         finally:
             self._coming = None
-            self.unwatch(going.watched)
-
-    def _wanted_paths(self) -> tuple[Path, ...]:
-        if not self._watched:
-            return self.keys  # shared by all topics that are alike
-        return tuple(dict.fromkeys((*self.keys, *self._watched)))
+            self.watched.remove(going.watched)
 
     def decoder(self, paths: tuple[Path, ...]) -> Decoder:
         """A decoder of these paths, made once."""
@@ -230,40 +215,6 @@ class Records:
 
         return PreprocessingDecoder(self.message_type, fields, decoder, known)
 
-    def watch(self, paths: Iterable[Path]) -> None:
-        """Read these fields of every message as it comes in, because a filter needs them."""
-        known = len(self._watched)
-        if self._watched is NOTHING_WATCHED:
-            self._watched = Counter()
-        self._watched.update(paths)
-        if len(self._watched) > known:
-            self._read_paths = self._wanted_paths()
-
-    def unwatch(self, paths: Iterable[Path]) -> None:
-        """Undo one `watch` of the same paths."""
-        known = len(self._watched)
-        for path in paths:
-            self._watched[path] -= 1
-            if not self._watched[path]:
-                del self._watched[path]
-        if len(self._watched) < known:
-            self._read_paths = self._wanted_paths()
-
-    def check_watch(self, condition: Filter | None, others: Collection[Path] = ()) -> None:
-        """Raise TooLarge if a subscription with this filter would have too many fields read.
-        `others` are fields that may be read besides: for patterns that have not been met."""
-        if condition is None:
-            return
-        known = len(self._watched)
-        if known + len(condition.paths) + len(others) <= WATCHED_MAX:
-            return
-        watched = len({*self._watched, *condition.paths, *others})
-        if watched > max(WATCHED_MAX, known):
-            raise TooLarge(
-                f"the filters of all subscriptions to {self.name} would name {watched} "
-                f"fields, and {WATCHED_MAX} are the most; name fewer, or such as others name"
-            )
-
     # Reading what clients send.
 
     def read(
@@ -276,8 +227,8 @@ class Records:
         if (explicit_keys is None) != bool(self.keys):
             raise self._key_mistake()
         reader = self._reader
-        if reader is None or reader[0] is not self._read_paths:
-            reader = self._make_reader(self._read_paths)
+        if reader is None or reader[0] is not self.watched.paths:
+            reader = self._make_reader(self.watched.paths)
         paths, decoder = reader
         stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
@@ -330,26 +281,6 @@ class Records:
                 reason="bad sow key",
             )
         return identities(self.keys, decoder.read(bodies)[1])
-
-    def from_line(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Bodies from the JSON texts that stand for them in a client's lines: an object stands for
-        the message whose document it is."""
-        if self.message_type.name == "json":
-            return list(bodies)  # the texts themselves
-        read: list[bytes] = []
-        for index, body in enumerate(bodies):
-            try:
-                read.append(self._from_line(body))
-            except BadMessage as error:
-                error.index = index
-                raise
-        return read
-
-    def _from_line(self, text: bytes) -> bytes:
-        kind = self.message_type
-        if not kind.structured or not text.lstrip().startswith(b"{"):
-            return kind.from_line(text)
-        return kind.encode(read_document(text, getattr(kind, "has_only_texts", False)))
 
     def finished(
         self,
@@ -509,10 +440,7 @@ class Records:
         """Assert what is always true of records and what hangs on them; reads all of them."""
         self.table.check()
         self.indexes.check()
-        paths = self._read_paths
-        assert set(paths) == {*self.keys, *self._watched}, "other fields are read than are wanted"
-        assert set(self.indexes.watched) <= self._watched.keys()
-        assert all(count > 0 for count in self._watched.values())
+        self.watched.check(self.indexes.watched)
         assert self.retains or not len(self.table)
         for identity, slot in self.table.slots.items() if self.keys else ():
             assert self.table.sow_key(slot) == str(sow_key(self.domain, identity))

@@ -362,7 +362,7 @@ def test_five_thousand_simple_patterns_of_a_session_are_no_matter():
 
 
 def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, monkeypatch):
-    monkeypatch.setattr("sow.topic.records.WATCHED_MAX", 4)
+    monkeypatch.setattr("sow.topic.watched_fields.WATCHED_MAX", 4)
     first, second = world.client(), world.client()
     follow = {"c": "subscribe", "t": "orders", "cid": "1"}
     # The index on /symbol is one of the four.
@@ -379,10 +379,10 @@ def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, m
 def test_a_field_that_is_read_already_makes_no_new_reader(world, client):
     topic = world.engine.topics["orders"].records
     client.say(c="subscribe", t="orders", filter="/px = 1")
-    paths = topic._read_paths
+    paths = topic.watched.paths
     other = client.say(c="subscribe", t="orders", filter="/px = 2", cid="1")[-1]["s"]
     client.say(c="unsubscribe", s=other)
-    assert topic._read_paths is paths
+    assert topic.watched.paths is paths
 
 
 LONG = "z" * 1000

@@ -454,8 +454,8 @@ MUTATIONS = (
     ),
     Mutation(
         "fields are read for filters that have gone",
-        "sow/topic/records.py",
-        "        if len(self._watched) < known:\n",
+        "sow/topic/watched_fields.py",
+        "        if len(self._counts) < known:\n",
         "        if False:\n",
     ),
     Mutation(

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, Topic
-from sow.errors import BadFilter, BadMessage, ClientError, TooLarge
+from sow.errors import BadFilter, BadMessage, ClientError
 from sow.expressions import compile_filter
 from sow.keys import sow_key
 from sow.paths import parse_path
-from sow.topic import records as module
 from tests.topic.making import ORDERS, body, held, put, records
 
 KEYLESS = Topic("blobs", "json")
@@ -105,12 +104,12 @@ def test_indexes_follow_the_records():
 def test_a_watched_field_is_read_as_messages_come_in():
     target = records()
     paths = compile_filter("/px > 3").paths
-    target.watch(paths)
-    target.watch(paths)
-    target.unwatch(paths)
+    target.watched.add(paths)
+    target.watched.add(paths)
+    target.watched.remove(paths)
     assert put(target, {"id": 1, "px": 4}).column(paths[0]) == [4]
     assert paths[0] in target.read([body(id=1, px=5)]).columns
-    target.unwatch(paths)
+    target.watched.remove(paths)
     assert paths[0] not in target.read([body(id=1, px=5)]).columns
 
 
@@ -121,10 +120,10 @@ def test_filters_that_come_and_go_have_nothing_compiled_before_a_message_comes(m
     monkeypatch.setattr(target.message_type, "decoder", lambda at: made.append(at) or make(at))
     wanted = [parse_path(f"/p{number}") for number in range(100)]
     for path in wanted:
-        target.watch([path])
+        target.watched.add([path])
     assert made == []
     for path in wanted[:50]:
-        target.unwatch([path])
+        target.watched.remove([path])
     for _ in range(2):
         assert {*wanted[50:]} <= set(target.read([body(id=1)]).columns)
     assert len(made) == 1
@@ -135,16 +134,6 @@ def test_topics_of_a_pattern_share_what_reads_and_folds_their_messages():
     assert one.decoder(one.keys) is other.decoder(other.keys)
     assert one.folding is other.folding
     assert one.keys is other.keys
-
-
-def test_how_many_fields_filters_may_name_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "WATCHED_MAX", 2)
-    target = records()
-    target.watch(compile_filter("/a = 1").paths)
-    with pytest.raises(TooLarge, match="name fewer"):
-        target.check_watch(compile_filter("/b = 1 AND /c = 1"))
-    target.check_watch(compile_filter("/a = 2"))
-    target.check_watch(None)
 
 
 def test_messages_without_fields_cannot_be_filtered():
@@ -183,14 +172,6 @@ def test_a_copy_has_the_keys_of_what_it_copies():
     assert copy.sow_key_of(name) == records().sow_key_of(name)
     with pytest.raises(ClientError, match="name the records by keys or k"):
         records(KEYLESS).identities_of([b"{}"])
-
-
-def test_bodies_of_lines_are_read_as_their_type_says():
-    assert records().from_line([b'{"id":1}']) == [b'{"id":1}']
-    assert records(Topic("texts", "string")).from_line([b'"a"']) == [b"a"]
-    with pytest.raises(BadMessage) as caught:
-        records(Topic("texts", "string")).from_line([b'"a"', b"1"])
-    assert caught.value.index == 1
 
 
 MADE = replace(
