@@ -1,8 +1,7 @@
 """Saves what is whole of a damaged journal or checkpoint: ``python -m sow.store.repair``.
 
-Blocks carry their own length, checksum and place, so they are found by looking through the raw
-bytes of the file, whatever state LMDB's own pages are in, and without LMDB. Whole blocks that
-belong together are copied to a new file; the damaged one is set aside, never deleted.
+Whole blocks (`sow.store.whole_blocks`) that belong together are copied to a new file; the damaged
+one is set aside (`sow.store.set_aside`), never deleted.
 
 What a repair could not save is written into the manifest, as what does not count for a topic any
 more; otherwise the next start would go on missing it. A repair may be interrupted at any point and
@@ -10,10 +9,8 @@ run again.
 """
 
 import argparse
-import mmap
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,27 +38,23 @@ from sow.store.journal import (
 from sow.store.layout import (
     ACCOUNT,
     BASE,
-    BLOCK_MAGIC,
     CONTENTS,
     GROUP,
     SLICE,
-    BlockHeader,
     decode_entries,
     decode_slice,
     read_header,
     seal,
-    unseal,
 )
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
 from sow.store.newest import Newest, read_newest
-from sow.store.private import close_to_others, make_directory
+from sow.store.private import make_directory
+from sow.store.set_aside import begin, finish, is_unfinished, put_in_place, set_aside
 from sow.store.stored_definitions import StoredDefinition, file_name
+from sow.store.whole_blocks import Found, holds, read_blocks, scan, unbroken_run
 
 COPY_BLOCKS = 16
 """Groups that one commit of a repair copies: some 16 MiB of the usual largest."""
-
-Found = tuple[BlockHeader, int]
-"""A whole block: its header, and its offset in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +68,6 @@ class Report:
     def __str__(self) -> str:
         aside = f"The damaged one is now {self.set_aside}." if self.set_aside else ""
         return f"Kept {self.kept}. Lost: {self.lost}. {aside}".rstrip()
-
-
-def scan(data_file: Path) -> Iterator[Found]:
-    """Every whole block in the file, in file order, stale ones in free pages included."""
-    if not data_file.exists() or not data_file.stat().st_size:
-        return
-    with data_file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-        at = raw.find(BLOCK_MAGIC)
-        while at >= 0:
-            header = _whole_block(raw, at)
-            if header is not None:
-                yield header, at
-            at = raw.find(BLOCK_MAGIC, at + (header.length if header else 1))
-
-
-def _whole_block(raw: mmap.mmap, at: int) -> BlockHeader | None:
-    try:
-        header = read_header(raw[at : at + 64])
-        return unseal(raw[at : at + header.length], header.kind)
-    except ValueError:
-        return None
 
 
 def repair_journal(directory: Path, after_seq: int = 0) -> Report:
@@ -116,47 +88,17 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
             base_seq = max(base_seq, header.seq)
     groups = [found for found in groups if found[0].last_seq > base_seq]
     run = unbroken_run(groups, max(after_seq, base_seq))
-    fresh = directory.with_name(directory.name + ".repairing")
     base = run[0][0].seq - 1 if run else max(after_seq, base_seq)
     last_seq = run[-1][0].last_seq if run else base
+    fresh = begin(directory)
     _write_journal(fresh, base, data_file, run, _accounts(data_file, last_seq))
     newest_seq = max([read_newest(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)])
-    aside = _replace(directory, fresh)
+    aside = put_in_place(directory, fresh)
     return Report(
         kept=f"records {base + 1} to {last_seq}" if run else f"no record, going on from {base}",
         lost=_spans([(base_seq + 1, base), (last_seq + 1, newest_seq)]),
         set_aside=aside,
     )
-
-
-def unbroken_run(groups: Sequence[Found], after_seq: int) -> list[Found]:
-    """The longest chain of groups that holds or touches `after_seq + 1`, in order."""
-    following: dict[tuple[int, int], list[Found]] = defaultdict(list)
-    preceding: dict[tuple[int, int], Found] = {}
-    for found in groups:
-        header = found[0]
-        following[header.seq, header.chain].append(found)
-        preceding[header.last_seq + 1, header.checksum] = found
-
-    def after(header: BlockHeader) -> list[Found]:
-        return following[header.last_seq + 1, header.checksum]
-
-    def touching(found: Found) -> tuple[bool, bool]:
-        """Prefer the group that holds the record, then one that is followed by another."""
-        return found[0].last_seq > after_seq, bool(after(found[0]))
-
-    starts = [f for f in groups if f[0].seq <= after_seq + 1 <= f[0].last_seq + 1]
-    if not starts:
-        return []
-    run = [max(starts, key=touching)]
-    while candidates := after(run[-1][0]):
-        run.append(max(candidates, key=touching))
-    history = []
-    first = run[0][0]
-    while before := preceding.get((first.seq, first.chain)):
-        history.append(before)
-        first = before[0]
-    return history[::-1] + run
 
 
 def _accounts(data_file: Path, last_seq: int) -> dict[bytes, bytes]:
@@ -170,7 +112,7 @@ def _accounts(data_file: Path, last_seq: int) -> dict[bytes, bytes]:
         key=lambda found: (found[0].seq, found[0].ts_us),
     )
     kept: dict[bytes, bytes] = {}
-    for header, block in _read_blocks(data_file, found):
+    for header, block in read_blocks(data_file, found):
         if not header.count:
             kept[ACCOUNTS_KEY] = block
         for entry in decode_entries(block):
@@ -185,13 +127,12 @@ def _write_journal(
     run: Sequence[Found],
     accounts: Mapping[bytes, bytes],
 ) -> None:
-    _clear(directory)
     make_directory(directory)
     env = Environment(directory, subdir=True)
     base, _ = seal(BASE, b"", seq=base_seq, count=0, chain=run[0][0].chain if run else 0)
     env.write(partial(_put, blocks=[(BASE_KEY, base), *accounts.items()]))
     for start in range(0, len(run), COPY_BLOCKS):
-        blocks = list(_read_blocks(data_file, run[start : start + COPY_BLOCKS]))
+        blocks = list(read_blocks(data_file, run[start : start + COPY_BLOCKS]))
         env.write(partial(_put, blocks=[(key_of(h.seq), block) for h, block in blocks]))
     env.close()
     newest = Newest(directory / NEWEST_FILE)
@@ -212,15 +153,15 @@ def repair_checkpoint(path: Path) -> Report:
         return Report(
             kept="nothing: the table of contents is damaged",
             lost="the whole checkpoint",
-            set_aside=_set_aside(path),
+            set_aside=set_aside(path),
         )
-    table, contents = next(_read_blocks(path, [max(tables, key=lambda f: f[0].count)]))
+    table, contents = next(read_blocks(path, [max(tables, key=lambda f: f[0].count)]))
     place = (table.count, table.chain)
     slices = {h.count: (h, at) for h, at in found if h.kind == SLICE and (h.seq, h.chain) == place}
-    fresh = path.with_name(path.name + ".repairing")
+    fresh = begin(path)
     kept = _write_checkpoint(fresh, path, contents, [slices[n] for n in sorted(slices)])
     slice_count, record_count = contents_sizes(contents)
-    aside = _replace(path, fresh)
+    aside = put_in_place(path, fresh)
     lost = f"{record_count - kept} records in {slice_count - len(slices)} slices"
     return Report(
         f"{kept} records as of record {table.seq}",
@@ -231,11 +172,10 @@ def repair_checkpoint(path: Path) -> Report:
 
 def _write_checkpoint(fresh: Path, path: Path, contents: bytes, slices: Sequence[Found]) -> int:
     """Write the kept slices as a complete checkpoint; returns how many records they hold."""
-    _clear(fresh)
     env = Environment(fresh, subdir=False)
     table = read_header(contents)
     records = 0
-    for number, (_, block) in enumerate(_read_blocks(path, slices)):
+    for number, (_, block) in enumerate(read_blocks(path, slices)):
         part = decode_slice(block)
         records += len(part.identities)
         copied = seal_slice(part, table.count, number, table.chain)
@@ -252,66 +192,12 @@ def _put(txn: Transaction, blocks: Iterable[tuple[bytes, bytes]]) -> None:
         txn.put(key, block)
 
 
-def _read_blocks(data_file: Path, found: Sequence[Found]) -> Iterator[tuple[BlockHeader, bytes]]:
-    if not found:
-        return  # nor may there be a file
-    with data_file.open("rb") as file:
-        for header, offset in found:
-            file.seek(offset)
-            yield header, file.read(header.length)
-
-
-def _replace(path: Path, fresh: Path) -> Path | None:
-    """Put `fresh`, which is complete, in the place of `path`, which is set aside."""
-    _clear_lock(fresh)
-    complete = fresh.rename(_complete(path))
-    sync_directory(path.parent)
-    return _put_in_place(path, complete)
-
-
-def _put_in_place(path: Path, complete: Path) -> Path | None:
-    aside = _set_aside(path) if path.exists() else None
-    complete.rename(path)
-    sync_directory(path.parent)
-    return aside
-
-
-def _complete(path: Path) -> Path:
-    return path.with_name(path.name + ".repaired")
-
-
 def _finish(path: Path) -> Report | None:
     """Put in place what a repair had completed when it was interrupted."""
-    complete = _complete(path)
-    if not complete.exists():
+    if not is_unfinished(path):
         return None
-    aside = _put_in_place(path, complete)
+    aside = finish(path)
     return Report("what a repair had found that was interrupted", "what it could not find", aside)
-
-
-def _set_aside(path: Path) -> Path:
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    close_to_others(path)
-    path.rename(aside)
-    sync_directory(path.parent)
-    return aside
-
-
-def _clear(fresh: Path) -> None:
-    """Remove what an interrupted repair, or LMDB's lock, left under a temporary name."""
-    for name in (DATA_FILE, NEWEST_FILE, "lock.mdb"):
-        (fresh / name).unlink(missing_ok=True) if fresh.is_dir() else None
-    if fresh.is_dir():
-        fresh.rmdir()
-    fresh.unlink(missing_ok=True)
-    _clear_lock(fresh)
-
-
-def _clear_lock(fresh: Path) -> None:
-    (fresh / "lock.mdb").unlink(missing_ok=True) if fresh.is_dir() else None
-    fresh.with_name(fresh.name + "-lock").unlink(missing_ok=True)
 
 
 def repair_manifest(directory: Path) -> Report:
@@ -322,7 +208,7 @@ def repair_manifest(directory: Path) -> Report:
     try:
         found = ManifestFile(directory)
     except Damaged:
-        asides = [_set_aside(directory / name) for name in _manifests(directory)]
+        asides = [set_aside(directory / name) for name in _manifests(directory)]
         return Report(
             "nothing: no copy is whole. The next start makes a new one of the files that it finds",
             "for which topics the files were written",
@@ -389,7 +275,7 @@ def _looks_like_a_journal(path: Path) -> bool:
     names = {one.name for one in path.iterdir()}
     if not names <= {DATA_FILE, NEWEST_FILE, "lock.mdb"}:
         return False
-    return DATA_FILE not in names or NEWEST_FILE in names or _holds(path / DATA_FILE, GROUP, BASE)
+    return DATA_FILE not in names or NEWEST_FILE in names or holds(path / DATA_FILE, GROUP, BASE)
 
 
 def _is_journal(directory: DataDirectory, path: Path) -> bool:
@@ -407,7 +293,7 @@ def _is_journal(directory: DataDirectory, path: Path) -> bool:
             return False
     elif path.is_dir() and _looks_like_a_journal(path):
         return True
-    elif path.is_file() and _holds(path, SLICE, CONTENTS):
+    elif path.is_file() and holds(path, SLICE, CONTENTS):
         return False
     if not path.exists():
         raise StoreError(f"there is no file {path}, and the manifest names none")
@@ -415,11 +301,6 @@ def _is_journal(directory: DataDirectory, path: Path) -> bool:
         f"{path} is no checkpoint of {directory.path}, nor its journal (a directory) or manifest; "
         "nothing was touched"
     )
-
-
-def _holds(data_file: Path, *kinds: int) -> bool:
-    """Whether there is a whole block of one of these kinds in a file."""
-    return any(header.kind in kinds for header, _ in scan(data_file))
 
 
 def _named(directory: Path, path: Path) -> Path:
