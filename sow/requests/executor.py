@@ -3,22 +3,18 @@
 The table of commands (`sow.commands`) says which method carries out which. A method checks
 everything before it changes anything; an error of the client's becomes a failure ack and nothing
 else. Replies are said to the session in order; when they leave is decided by the engine's groups.
-
-A session whose socket has gone is kept for a while, collecting what it follows, for its client to
-take up again with a logon.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain, count
+from itertools import chain
 
 import numpy as np
 
 from sow import __version__, replies
 from sow.commands import ACKS, COMMANDS, Command
 from sow.definitions import Configuration
-from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
-from sow.encodings import Encoding, publish_acks, quoted, skip_lines
+from sow.delivery.sessions import Session
+from sow.encodings import publish_acks, quoted, skip_lines
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
@@ -27,174 +23,28 @@ from sow.errors import BadMessage, ClientError, SowError
 from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
+from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.subscriptions import Subscriptions
 from sow.steps import Steps, at_once
 from sow.store.protocols import Journal
 from sow.wire import Refused
 
-CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
-NAMED_MAX = 100
-"""So much of a client's name is repeated to an operator."""
 NAMED_AT_ONCE = 500
 """Bodies that name records to delete, of one step: half a millisecond of reading."""
-OPERATOR = "closed by an operator"
 TOGETHER_MAX = SLICE_ROWS
 """Messages of publishes that are carried out as one, in one step."""
-FORGOTTEN_MAX = 1000
-"""Of so many sessions that are gone it is remembered why."""
-
-
-class Dropped:
-    """A session without a socket, until its time is over."""
-
-    def __init__(self, session: Session, until_us: int) -> None:
-        self.session = session
-        self.until_us = until_us
-
-    def due_us(self) -> int | None:
-        """When the session's time is over."""
-        return self.until_us
 
 
 class Executor:
-    """Sessions of one engine and what they may ask for.
-
-    `new_name` gives names that nobody can guess: a name is all that taking a session up needs.
-    `sessions` are found by their ids, which tell one life of the server from another by `boot`.
-    """
+    """What the sessions of one engine may ask for; `new_name` and `boot` are for `sessions`."""
 
     def __init__(
         self, engine: Engine, journal: Journal, new_name: Callable[[], str], boot: str = ""
     ) -> None:
         self.engine = engine
-        self.sessions: dict[str, Session] = {}
         self.subscriptions = Subscriptions(engine, journal)
-        self._new_name = new_name
-        self._by_name: dict[str, Session] = {}
-        self._boot = boot
-        self._numbers = count(1)
-        self._dropped: dict[Session, Dropped] = {}
-        self._gone: dict[str, str] = {}
-        self._lagging: dict[Session, None] = {}
-        self._notices: list[Callable[[str], None]] = []
-        self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
-        """Sessions that are gone, by why."""
-        self._folded_before = 0
-        self._dropped_before = 0
-
-    @property
-    def folded(self) -> int:
-        """Messages that folding has saved all sessions that there ever were."""
-        return self._folded_before + sum(s.outbox.folded for s in self.sessions.values())
-
-    @property
-    def dropped(self) -> int:
-        """Messages that were dropped with subscriptions that sessions gave up, ever."""
-        return self._dropped_before + sum(s.dropped for s in self.sessions.values())
-
-    # Sessions.
-
-    def open(self, encoding: Encoding, now_us: int) -> Session:
-        """A new session."""
-        settings = self.engine.configuration.sessions
-        session_id = f"s{self._boot}{next(self._numbers)}"
-        name, engine = self._new_name(), self.engine
-        session = Session(
-            session_id,
-            name,
-            encoding,
-            settings,
-            now_us,
-            released=lambda: engine.ledger.released,
-            give_up=self._give_up,
-            on_end=lambda session: self._report(session, f"is closed: {session.ended}"),
-        )
-        self.sessions[session_id] = self._by_name[session.name] = session
-        return session
-
-    def find(self, called: str) -> Session | None:
-        """The session that goes by an id, or by the name that only its owner knows."""
-        return self.sessions.get(called) or self._by_name.get(called)
-
-    def _forget(self, session: Session) -> bool:
-        """The session can be found no more; False if it could not before."""
-        self._by_name.pop(session.name, None)
-        return self.sessions.pop(session.id, None) is not None
-
-    def _give_up(self, session: Session, name: str) -> None:
-        self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
-        self.subscriptions.give_up(session, name)
-
-    def _report(self, session: Session, what: str) -> None:
-        box = session.outbox
-        line = (
-            f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
-            f"{box.message_count} messages, {box.bytes} bytes waited"
-        )
-        for heard in self._notices:
-            heard(line)
-
-    def hear_of_slow_clients(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with each sentence that an operator should be able to read of them."""
-        self._notices.append(heard)
-
-    def drop(self, session: Session, now_us: int) -> bool:
-        """The session's socket has gone; True if the session is kept for its client to return.
-
-        One that follows nothing has nothing to collect: its client begins anew.
-        """
-        timeout_us = session.settings.reconnect_timeout_us
-        kept = session.named and self.subscriptions.of(session) and timeout_us
-        if session.ended is not None or not kept:
-            self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
-            return False
-        session.disconnect()
-        dropped = self._dropped[session] = Dropped(session, now_us + timeout_us)
-        self.engine.timers.add(dropped, lambda _dropped, _now_us: self.close(session, "expired"))
-        return True
-
-    def close(self, session: Session, why: str = "disconnected") -> None:
-        """A session is gone for good; its subscriptions end with it."""
-        self.subscriptions.end_all(session)
-        if self._forget(session):
-            self.closed[_because(session, why)] += 1
-            self._folded_before += session.outbox.folded
-            self._dropped_before += session.dropped
-            session.abandon()
-            if session.named:
-                self._gone[session.name] = why
-                if len(self._gone) > FORGOTTEN_MAX:
-                    del self._gone[next(iter(self._gone))]
-        self._lagging.pop(session, None)
-        dropped = self._dropped.pop(session, None)
-        if dropped is not None:
-            self.engine.timers.remove(dropped)
-
-    def end(self, session: Session, reason: str) -> None:
-        """Give a session up for a reason it is told."""
-        session.end(reason, self.engine.now_us)
-        self.engine.touch(session)
-        if not session.connected:
-            self.close(session, f"closed for {reason}")
-
-    def apply_back_pressure(self, session: Session, now_us: int) -> None:
-        """Bring a session's queue under its bounds; without a socket there is no patience."""
-        waits = session.apply_back_pressure(now_us)
-        if session.ended is not None:
-            if not session.connected:
-                self.close(session, f"closed for {session.ended}")
-        elif waits and session.wants_folding():
-            self._lagging[session] = None
-
-    def conflate_in_background(self, now_us: int) -> bool:
-        """Conflate one queue that fills, while there is time; True when there are more."""
-        while self._lagging:
-            session = self._lagging.popitem()[0]
-            if session.ended is None and session.wants_folding():
-                session.conflate(now_us)
-                break
-        return bool(self._lagging)
+        self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot)
 
     def reconfigure(
         self,
@@ -306,11 +156,11 @@ class Executor:
     def _resume(self, session: Session, command: Command) -> None:
         """Take up a session whose socket has gone, in place of the one that logs on."""
         name = command.session or ""
-        old = self._by_name.get(name)
+        old = self.sessions.named(name)
         if session.named:
             raise ClientError("this connection has a session already; open another to resume one")
         if old is None or old is session or old.encoding is not session.encoding:
-            self._refuse_resume(session, command, self._gone.get(name, "unknown session"))
+            self._refuse_resume(session, command, self.sessions.why_gone(name))
             return
         if old.ended is not None:
             self._refuse_resume(session, command, f"closed for {old.ended}")
@@ -323,17 +173,15 @@ class Executor:
                 reason="invalid seen",
             )
         if not old.take_back(command.seen, skip_lines):
-            self.close(old, "recovery buffer exceeded")
-            self._refuse_resume(session, command, "recovery buffer exceeded")
+            self.sessions.close(old, NOT_RECOVERED)
+            self._refuse_resume(session, command, NOT_RECOVERED)
             return
         old.resume(command.client)
-        dropped = self._dropped.pop(old, None)
-        if dropped is not None:
-            self.engine.timers.remove(dropped)
+        self.sessions.come_back(old)
         ack = replies.ack(command.cid, "processed", **_identity(old), resumed=True)
         old.say_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
-        self._forget(session)
+        self.sessions.forget(session)
         self.engine.touch(old)
 
     def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
@@ -462,13 +310,6 @@ def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Steps[list[str]]:
 def _identity(session: Session) -> dict[str, object]:
     """What an ack tells the client of its session: its secret name, and what others call it."""
     return {"session": session.name, "id": session.id, "version": __version__}
-
-
-def _because(session: Session, why: str) -> str:
-    """Why a session is gone, in one word of `CLOSED_BECAUSE`."""
-    if session.ended is not None:
-        return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
-    return "recovery" if why == "recovery buffer exceeded" else why
 
 
 ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Steps[None] | None]] = {

@@ -102,7 +102,7 @@ class Connection:
         session, now_us = self.session, self._driver.now_us()
         more = fill_socket(now_us)
         if session.outbox or session.ended is not None:
-            self._executor.apply_back_pressure(session, now_us)
+            self._executor.sessions.apply_back_pressure(session, now_us)
             more = fill_socket(now_us)
         if session.ended is not None and self._aborting is None:
             self._give_up()

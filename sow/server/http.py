@@ -27,7 +27,8 @@ from sow.messages.arrow import ArrowColumns
 from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import Found, ask
-from sow.requests.executor import OPERATOR, Executor
+from sow.requests.executor import Executor
+from sow.requests.open_sessions import OPERATOR
 from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
@@ -339,7 +340,7 @@ class HttpDoor:
 
     async def sessions(self, request: web.Request) -> web.StreamResponse:
         """Who is connected, and what waits for them; each as it is when it is written."""
-        sessions = list(self._executor.sessions.values())
+        sessions = list(self._executor.sessions)
         return await self._describe_all(request, sessions, self._described)
 
     def _described(self, session: Session) -> dict[str, Any]:
@@ -364,7 +365,7 @@ class HttpDoor:
 
     def _changing(self, condition: Filter, conflated: bool) -> Steps[list[str]]:
         changed = []
-        for session in list(self._executor.sessions.values()):
+        for session in self._executor.sessions:
             described = self._described(session)
             values = [value_at(described, path) for path in condition.paths]
             if condition.holds(values):
@@ -376,13 +377,13 @@ class HttpDoor:
     async def end_session(self, request: web.Request) -> web.Response:
         """Close a session."""
         session = self._session(request)
-        self._executor.end(session, OPERATOR)
+        self._executor.sessions.end(session, OPERATOR)
         self._driver.wake()
         return json_response({"closed": session.id})
 
     def _session(self, request: web.Request) -> Any:
         session_id = request.match_info["id"]
-        session = self._executor.find(session_id)
+        session = self._executor.sessions.find(session_id)
         if session is None:
             raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
         return session

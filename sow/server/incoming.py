@@ -96,7 +96,7 @@ class Incoming:
             self._drop()
             return False
         if session.outbox.full:
-            self._executor.apply_back_pressure(session, self._driver.now_us())
+            self._executor.sessions.apply_back_pressure(session, self._driver.now_us())
             if session.ended is not None:
                 connection.write()
             self._pause = self._loop.call_later(FULL_PAUSE_S, self._line_up)

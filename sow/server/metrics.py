@@ -129,7 +129,7 @@ TOPIC_METRICS = (
 
 
 def _of_sessions(figure: Callable[[Session], float]) -> Callable[[Scrape], float]:
-    return lambda scrape: sum(map(figure, scrape.executor.sessions.values()))
+    return lambda scrape: sum(map(figure, scrape.executor.sessions))
 
 
 def _of_consumers(
@@ -183,20 +183,20 @@ SERVER_METRICS = (
         CounterMetricFamily,
         "sow_sessions_closed",
         "Sessions that are gone, by why.",
-        lambda scrape: scrape.executor.closed,
+        lambda scrape: scrape.executor.sessions.closed,
         "reason",
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_queue_folded",
         "Messages that folding has saved.",
-        lambda scrape: scrape.executor.folded,
+        lambda scrape: scrape.executor.sessions.folded,
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_queue_dropped",
         "Messages dropped with subscriptions that were given up.",
-        lambda scrape: scrape.executor.dropped,
+        lambda scrape: scrape.executor.sessions.dropped,
     ),
     ServerMetric(
         GaugeMetricFamily,

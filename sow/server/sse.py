@@ -40,7 +40,7 @@ class EventDoor:
             )
         command = self._command(request)
         driver, executor = self._driver, self._executor
-        session = executor.open(EVENTS, driver.now_us())
+        session = executor.sessions.open(EVENTS, driver.now_us())
         ended = asyncio.Event()
         try:
             await self._check(command)
@@ -63,7 +63,7 @@ class EventDoor:
             with contextlib.suppress(ConnectionError):
                 await response.write_eof()
         finally:
-            executor.close(session)
+            executor.sessions.close(session)
             driver.wake()
         return response
 

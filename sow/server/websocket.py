@@ -54,7 +54,7 @@ class WebSocketClient:
         self._has_left = self._sends_no_more = False
         self._answered = 0
         self._pings: Pings | None = None
-        session = executor.open(LINES, driver.now_us())
+        session = executor.sessions.open(LINES, driver.now_us())
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
         self._messages = below.follow_messages(
             request, self._is_following, self._give_up, self._begin_to_finish
@@ -67,7 +67,7 @@ class WebSocketClient:
         return bool(self._executor.subscriptions.of(self._connection.session))
 
     def _give_up(self, reason: str) -> None:
-        self._executor.end(self._connection.session, reason)
+        self._executor.sessions.end(self._connection.session, reason)
         self._driver.wake()
 
     def _close_given_up(self) -> None:
@@ -183,9 +183,9 @@ class WebSocketClient:
 
     def _drop(self, session: Session) -> None:
         """The session may stay without its socket, and its queue has to be kept in bounds."""
-        driver, executor = self._driver, self._executor
-        if executor.drop(session, driver.now_us()):
-            driver.attach(session, lambda: executor.apply_back_pressure(session, driver.now_us()))
+        driver, sessions = self._driver, self._executor.sessions
+        if sessions.drop(session, driver.now_us()):
+            driver.attach(session, lambda: sessions.apply_back_pressure(session, driver.now_us()))
 
     async def stop(self) -> None:
         """The server stops: tell the client."""

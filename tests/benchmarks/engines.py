@@ -57,7 +57,7 @@ class EngineDriver:
 
     def subscribe(self, condition: str) -> None:
         """A session of its own with one filtered subscription, read as soon as it can be."""
-        session = self.executor.open(LINES, self.now_us)
+        session = self.executor.sessions.open(LINES, self.now_us)
         line = b'{"c":"subscribe","t":"orders","filter":"%b"}' % condition.encode()
         for command in read_frame(line):
             self.executor.execute(session, command, self.now_us)

@@ -104,7 +104,7 @@ def as_delivered(bodies: Sequence[bytes]) -> bytes:
     """The frame that a subscriber of `orders` gets when these bodies are published."""
     engine = Engine(parsed(configuration(durable=False)))
     executor = Executor(engine, MemoryJournal(), new_session_name)
-    session = executor.open(LINES, 1)
+    session = executor.sessions.open(LINES, 1)
     for command in read_frame(SUBSCRIBE.encode()):
         executor.execute(session, command, 1)
     engine.release(engine.flush())

@@ -45,9 +45,9 @@ def end_sessions(server):
     executor = server.server.executor
 
     def close_all():
-        for session in list(executor.sessions.values()):
+        for session in executor.sessions:
             if executor.subscriptions.of(session):
-                executor.close(session, "expired")
+                executor.sessions.close(session, "expired")
 
     server.call(close_all)
 

@@ -126,7 +126,7 @@ class World:
                 session.end(error.reason, self.now)
         self.engine.release(group)
         for session in group.sessions:
-            self.executor.apply_back_pressure(session, self.now)
+            self.executor.sessions.apply_back_pressure(session, self.now)
 
     def due_us(self):
         """When something next happens by itself, or None."""
@@ -164,7 +164,7 @@ class World:
     def check(self):
         """Every invariant of every part."""
         self.engine.check()
-        for session in self.executor.sessions.values():
+        for session in self.executor.sessions:
             session.check()
         self.executor.subscriptions.check()
 
@@ -184,7 +184,7 @@ class SlowDisk(World):
                 self.journal.append(group.entries)
             self.engine.release(group)
             for session in group.sessions:
-                self.executor.apply_back_pressure(session, self.now)
+                self.executor.sessions.apply_back_pressure(session, self.now)
 
     def catch_up(self):
         """Everything is on the disk, and what follows is at once."""
@@ -290,7 +290,7 @@ class Client:
 
     def __init__(self, world):
         self.world = world
-        self.session = world.executor.open(LINES, world.now)
+        self.session = world.executor.sessions.open(LINES, world.now)
 
     @property
     def subscriptions(self):
@@ -333,7 +333,7 @@ class Client:
                 size = frame[1]
                 frames.append(frame[2 if size < 126 else 4 if size == 126 else 10 :])
             elif frame is None:
-                self.world.executor.apply_back_pressure(self.session, self.world.now)
+                self.world.executor.sessions.apply_back_pressure(self.session, self.world.now)
                 self.world.executor.subscriptions.drained(self.session)
                 if not self.world.engine.has_work:
                     return frames

@@ -108,12 +108,12 @@ def test_deletes_are_not_conflated_away():
 def test_a_dropped_session_is_conflated_by_the_same_rules():
     world = world_of(topic())
     client = slow(world, {"c": "logon", "client": "x"}, {"c": "subscribe", "t": "t"})
-    world.executor.drop(client.session, world.now)
+    world.executor.sessions.drop(client.session, world.now)
     for px in range(50):
         world.publish("t", {"id": 1, "px": px})
     assert client.session.outbox.message_count < 12
     world.publish("t", *({"id": number} for number in range(20)))
-    assert client.session.id not in world.executor.sessions, "without a socket no patience"
+    assert client.session not in list(world.executor.sessions), "without a socket no patience"
 
 
 def test_one_slow_session_costs_the_others_nothing():
@@ -131,7 +131,7 @@ def test_background_conflation_begins_before_the_queue_is_full():
     for px in range(6):
         world.publish("t", {"id": 1, "px": px})
     assert client.session.outbox.message_count == 6
-    assert world.executor.conflate_in_background(world.now) is False
+    assert world.executor.sessions.conflate_in_background(world.now) is False
     assert short(client.lines()) == [("p", {"id": 1, "px": 5})]
 
 
@@ -274,7 +274,7 @@ def test_a_session_that_was_switched_off_is_not_conflated():
 def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_good():
     world = world_of(topic(), topic("u", conflation_policy="unsubscribe"))
     notices = []
-    world.executor.hear_of_slow_clients(notices.append)
+    world.executor.sessions.hear_of_slow_clients(notices.append)
     client = slow(
         world,
         {"c": "logon", "client": "sleepy"},
@@ -287,7 +287,7 @@ def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_go
     (given_up,) = notices
     assert "sleepy" in given_up
     assert "BACK_PRESSURE" in given_up
-    before = world.executor.folded, world.executor.dropped
+    before = world.executor.sessions.folded, world.executor.sessions.dropped
     assert before[0] > 0
     assert before[1] == 3
     world.publish("t", *({"id": number} for number in range(20)))
@@ -295,9 +295,9 @@ def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_go
     world.publish("t", {"id": 99})
     assert "slow client" in notices[-1]
     assert "23 messages" in notices[-1], "21 records and two notices"
-    world.executor.drop(client.session, world.now)
-    assert world.executor.closed["slow"] == 1
-    assert (world.executor.folded, world.executor.dropped) >= before
+    world.executor.sessions.drop(client.session, world.now)
+    assert world.executor.sessions.closed["slow"] == 1
+    assert (world.executor.sessions.folded, world.executor.sessions.dropped) >= before
 
 
 def test_the_last_lines_of_a_topic_that_is_removed_travel_by_its_own_policy():

@@ -260,7 +260,7 @@ def test_an_answer_that_is_given_up_leaves_nothing_behind(monkeypatch, steps_tak
     for _ in range(frames_read):
         client.session.pull(world.engine.ledger.released, world.now)
     steps.close()
-    world.executor.close(client.session)
+    world.executor.sessions.close(client.session)
     unread = world.executor.subscriptions.questions.unread
     assert (unread.rows, dict(unread._by_client)) == (0, {})
     world.executor.subscriptions.check()

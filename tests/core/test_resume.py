@@ -28,7 +28,7 @@ class Resuming:
         return self.keep(self.client.lines())
 
     def drop(self):
-        self.world.executor.drop(self.client.session, self.world.now)
+        self.world.executor.sessions.drop(self.client.session, self.world.now)
 
     def back(self, **more):
         self.client = self.world.client()
@@ -135,7 +135,7 @@ def test_a_session_that_stayed_away_too_long_has_expired(world):
     client = Resuming(world, SUBSCRIBE)
     client.drop()
     world.advance(61 * SECOND)
-    assert world.executor.sessions == {}
+    assert list(world.executor.sessions) == []
     ack = client.back()
     assert (ack["resumed"], ack["reason"]) == (False, "expired")
     assert ack["session"] != client.name
@@ -149,7 +149,8 @@ def test_an_unknown_session_is_a_new_one(world):
 
 def test_a_session_is_known_to_others_by_an_id_that_takes_nothing_up(world):
     client = Resuming(world, SUBSCRIBE)
-    (session_id,) = world.executor.sessions
+    (session,) = world.executor.sessions
+    session_id = session.id
     assert session_id != client.name
     client.drop()
     ack = world.client().say(c="logon", session=session_id, seen=0)[0]
@@ -161,8 +162,8 @@ def test_a_session_is_known_to_others_by_an_id_that_takes_nothing_up(world):
 
 def test_a_name_is_of_no_more_use_once_its_session_is_gone(world):
     client = Resuming(world, SUBSCRIBE)
-    (session,) = world.executor.sessions.values()
-    world.executor.close(session)
+    (session,) = world.executor.sessions
+    world.executor.sessions.close(session)
     ack = client.back()
     assert (ack["resumed"], ack["reason"]) == (False, "disconnected")
 
@@ -185,21 +186,21 @@ def test_more_lost_than_is_kept_is_said(world):
 def test_a_session_closed_meanwhile_says_why(world):
     client = Resuming(world, SUBSCRIBE)
     client.drop()
-    world.executor.end(client.client.session, "closed by an operator")
+    world.executor.sessions.end(client.client.session, "closed by an operator")
     assert client.back()["reason"] == "closed for closed by an operator"
 
 
 def test_a_session_that_follows_nothing_is_not_kept(world):
     client = Resuming(world)
     client.drop()
-    assert world.executor.sessions == {}
+    assert list(world.executor.sessions) == []
 
 
 def test_an_operator_can_keep_no_sessions_at_all():
     world = World(sessions=SessionSettings(reconnect_timeout_us=0))
     client = Resuming(world, SUBSCRIBE)
     client.drop()
-    assert world.executor.sessions == {}
+    assert list(world.executor.sessions) == []
 
 
 def test_a_dropped_session_is_conflated_and_goes_on_exactly(world):
@@ -235,7 +236,7 @@ def test_lines_before_the_logon_are_not_counted(world):
     )
     world.publish("orders", {"id": 1})
     early.lines()
-    world.executor.drop(early.session, world.now)
+    world.executor.sessions.drop(early.session, world.now)
     again = world.client()
     (ack, update) = again.say(c="logon", session=lines[1]["session"], seen=1)
     assert (ack["resumed"], update["d"]) == (True, {"id": 1})
@@ -264,9 +265,9 @@ def test_a_session_that_followed_nothing_is_said_to_have_disconnected(world):
 
 def test_a_session_that_was_closed_says_why_whether_it_had_a_socket_or_not(world):
     client = Resuming(world, SUBSCRIBE)
-    world.executor.end(client.client.session, "closed by an operator")
+    world.executor.sessions.end(client.client.session, "closed by an operator")
     assert client.back()["reason"] == "closed for closed by an operator"
-    world.executor.drop(world.executor._by_name[client.name], world.now)
+    world.executor.sessions.drop(world.executor.sessions._by_name[client.name], world.now)
     assert client.back()["reason"] == "closed for closed by an operator"
 
 
@@ -288,7 +289,7 @@ def test_what_waits_is_as_old_as_when_it_was_said(world):
     again.execute(b'{"c":"logon","session":"%b","seen":1}' % client.name.encode())
     assert outbox.oldest_us() == start, "sent again, and as old as it is"
     world.check()
-    world.executor.end(again.session, "closed by an operator")
+    world.executor.sessions.end(again.session, "closed by an operator")
     assert outbox.oldest_us() == world.now
 
 
@@ -298,5 +299,5 @@ def test_what_waits_for_a_session_goes_when_the_session_does(world):
     client = world.client()
     client.execute(b'{"c":"sow","t":"orders"}')
     assert client.session.outbox
-    world.executor.drop(client.session, world.now)
+    world.executor.sessions.drop(client.session, world.now)
     assert not client.session.outbox

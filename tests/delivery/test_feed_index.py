@@ -67,8 +67,8 @@ def test_feeds_hear_the_same_with_and_without_the_index(retain, conflation, monk
             world.delete("orders", "/id < 3")
         world.advance(2_000_000)
         lines = client.lines()
-        for session in list(world.executor.sessions.values()):
-            world.executor.close(session)
+        for session in world.executor.sessions:
+            world.executor.sessions.close(session)
         world.check()
         assert list(world.engine.topics["orders"].router.feeds()) == []
         return sorted(json.dumps(line, sort_keys=True) for line in lines)

@@ -17,7 +17,7 @@ def said():
 def refusing(server, monkeypatch, said):
     """The journal refuses once, just as another session publishes; gives that session."""
     driver, executor = server.server.driver, server.server.executor
-    session = server.call(executor.open, LINES, 0)
+    session = server.call(executor.sessions.open, LINES, 0)
     append, refused = driver.journal.append, []
     late = Command(
         "publish", "late", "orders", [b'{"id":2}'], framed=True, acks=frozenset({"persisted"})
@@ -42,7 +42,7 @@ def refusing(server, monkeypatch, said):
 
     monkeypatch.setattr(driver.journal, "append", refuse_once)
     yield session
-    server.call(executor.close, session)
+    server.call(executor.sessions.close, session)
     assert server.errors == [said.detail]
     server.errors.clear()
 

@@ -319,7 +319,7 @@ def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
     configuration = replace(world.configuration, limits=limits)
     world.executor.reconfigure(configuration, world.now, lambda _topics: None)
     world.settle()
-    world.executor.close(left.session)
+    world.executor.sessions.close(left.session)
     said = [(line["c"], line.get("reason", line.get("t"))) for line in client.lines()]
     goes_on = [("p", "/desk/0")]
     assert said == (goes_on if name == "/desk/.*" else [("unsubscribed", "REMOVAL")])

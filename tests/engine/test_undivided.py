@@ -341,7 +341,7 @@ def test_whoever_leaves_meanwhile_leaves():
     client.say(c="subscribe", t="^(orders|other)$")
     applying = begin(world)
     world.publish("other", {"id": 7})
-    world.executor.close(client.session)
+    world.executor.sessions.close(client.session)
     at_once(applying)
     world.settle()
     world.check()

@@ -65,7 +65,7 @@ class FrameDoor:
         assert all(len(line["detail"]) < TEXT_MAX for line in refused)
         (ack,) = client.say(c="flush", cid="last")[-1:]
         assert (ack["cid"], ack["status"]) == ("last", "success")
-        self._world.executor.close(client.session)
+        self._world.executor.sessions.close(client.session)
         self._world.settle()
         return not refused
 

@@ -26,7 +26,7 @@ def test_the_last_one_out_ends_the_feed(world):
         client.say(c="subscribe", t="news")
     first.say(c="unsubscribe", s="all")
     assert len(feeds(world)) == 1
-    world.executor.close(second.session)
+    world.executor.sessions.close(second.session)
     assert feeds(world) == []
     world.check()
 
@@ -47,9 +47,9 @@ def test_a_session_that_follows_much_ends_some_at_a_time(world, monkeypatch):
     client = world.client()
     for number in range(5):
         client.say(c="subscribe", t="news", filter=f"/v = {number}")
-    world.executor.close(client.session)
+    world.executor.sessions.close(client.session)
     assert len(feeds(world)) == 3
-    assert world.executor.sessions == {}
+    assert list(world.executor.sessions) == []
     world.publish("news", {"id": 1, "v": 4})
     assert not client.session.outbox, "nothing gathers for who has gone"
     world.check()

@@ -4,15 +4,13 @@ import json
 
 import pytest
 
-from sow.definitions import SessionSettings
 from sow.encodings import LINES
 from sow.engine import publications
 from sow.publishes import read_frames
 from sow.requests import executor
-from sow.requests.executor import FORGOTTEN_MAX
 from sow.steps import at_once
 from sow.wire import read_frame
-from tests.core.harness import ORDERS, SECOND, World
+from tests.core.harness import ORDERS, World
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def test_what_could_not_be_read_is_answered_and_nothing_is_done(world):
 
 
 def test_commands_are_carried_out_one_a_step(world):
-    session = world.executor.open(LINES, world.now)
+    session = world.executor.sessions.open(LINES, world.now)
     lines = [publish(1), {"c": "heartbeat"}, publish(2)]
     steps = world.executor.carry_out(session, list(read_frame(frame(*lines))), lambda: world.now)
     counts = []
@@ -101,46 +99,6 @@ def test_commands_are_carried_out_one_a_step(world):
     assert counts[-1] == 2
     assert counts == sorted(counts)
     assert counts[0] < 2
-
-
-def test_a_session_is_found_by_its_id_and_by_its_secret_name(world):
-    session = world.executor.open(LINES, world.now)
-    assert world.executor.find(session.id) is session
-    assert world.executor.find(session.name) is session
-    assert session.name not in world.executor.sessions
-    world.executor.close(session)
-    assert world.executor.find(session.id) is None
-    assert world.executor.find(session.name) is None
-    assert world.executor.closed["disconnected"] == 1
-
-
-def test_a_session_that_said_who_it_is_waits_for_its_client_and_not_for_ever():
-    world = World(ORDERS, sessions=SessionSettings(reconnect_timeout_us=5 * SECOND))
-    client, nobody = world.client(), world.client()
-    client.say(c="logon", client="grid", cid="1")
-    client.say(c="subscribe", t="orders")
-    assert world.executor.drop(client.session, world.now)
-    assert not world.executor.drop(nobody.session, world.now)
-    world.advance(5 * SECOND - 1)
-    assert world.executor.find(client.session.id) is client.session
-    world.advance(1)
-    assert world.executor.find(client.session.id) is None
-    assert world.executor.closed["expired"] == 1
-
-
-def test_why_sessions_are_gone_is_remembered_of_so_many(world):
-    for _ in range(FORGOTTEN_MAX + 5):
-        world.executor.close(world.executor.open(LINES, world.now), "disconnected")
-    assert len(world.executor._gone) <= FORGOTTEN_MAX
-    assert world.executor.sessions == {}
-
-
-def test_an_operator_ends_a_session_with_a_reason(world):
-    client = world.client()
-    world.executor.end(client.session, "maintenance")
-    (line,) = client.lines()
-    assert line["c"] == "close"
-    assert "maintenance" in line["reason"]
 
 
 @pytest.mark.parametrize(

@@ -448,7 +448,7 @@ def test_answers_that_nobody_reads_are_bounded_for_a_session_and_for_all(world, 
     assert unread.rows == 12
     assert fourth.lines()[-1]["reason"] == "busy"
     first.lines()
-    world.executor.close(second.session)
+    world.executor.sessions.close(second.session)
     third.session.end("slow", world.now)
     assert unread.rows == 0
     assert kinds(fourth.say(c="sow", t="orders")).count("sow") == 4

@@ -24,7 +24,7 @@ class Client:
     def __init__(self, world):
         self.world, self.below, self.ends = world, Below(), 0
         self.socket = self.below.transport
-        self.session = world.executor.open(LINES, world.clock.now_us())
+        self.session = world.executor.sessions.open(LINES, world.clock.now_us())
         self.connection = Connection(
             world.driver, world.executor, self.session, self.below, self.count_end
         )
@@ -84,7 +84,7 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
 async def test_a_session_that_is_given_up_is_told_why_and_has_a_moment_to_read_it():
     world = World()
     client = begun(world)
-    world.executor.end(client.session, "because")
+    world.executor.sessions.end(client.session, "because")
     world.driver.wake()
     await turns()
     assert b"because" in client.socket.written

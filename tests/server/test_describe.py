@@ -69,7 +69,7 @@ async def test_a_pattern_says_how_many_topics_it_has_made():
 @stepped
 async def test_a_session_says_what_waits_for_it_and_for_how_long():
     world = World()
-    session = world.executor.open(LINES, world.clock.now_us())
+    session = world.executor.sessions.open(LINES, world.clock.now_us())
     lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
     world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
     world.publish(b'{"id":1}')
@@ -81,7 +81,7 @@ async def test_a_session_says_what_waits_for_it_and_for_how_long():
     assert found["lag_ms"] == 3000
     assert (found["connected"], found["reason"]) == (True, None)
     assert session.name not in found.values(), "what takes a session up is told to nobody"
-    world.executor.end(session, "because")
+    world.executor.sessions.end(session, "because")
     found = describe_session(session, 0, world.clock.now_us())
     assert (found["connected"], found["reason"]) == (False, "because")
     await world.driver.close()

@@ -13,7 +13,7 @@ from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
 def session_of(world, said):
     """A session whose frames are kept as they leave."""
-    session = world.executor.open(LINES, world.clock.now_us())
+    session = world.executor.sessions.open(LINES, world.clock.now_us())
 
     def write():
         while frame := session.pull(world.engine.ledger.released, world.clock.now_us()):

@@ -182,7 +182,7 @@ async def test_a_topic_is_described_and_one_that_is_not_there_is_not():
 async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_once):
     monkeypatch.setattr("sow.server.http.DESCRIBED_AT_ONCE", at_once)
     async with Place() as place:
-        sessions = [place.world.executor.open(LINES, 0) for _ in range(3)]
+        sessions = [place.world.executor.sessions.open(LINES, 0) for _ in range(3)]
         found = (await place.get("/v1/sessions")).json
         assert [one["id"] for one in found] == [session.id for session in sessions]
         names = [topic["name"] for topic in (await place.get("/v1/topics")).json]
@@ -192,7 +192,7 @@ async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_o
 @stepped
 async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
     async with Place() as place:
-        session = place.world.executor.open(LINES, place.world.clock.now_us())
+        session = place.world.executor.sessions.open(LINES, place.world.clock.now_us())
         assert [one["id"] for one in (await place.get("/v1/sessions")).json] == [session.id]
         path = "/v1/sessions?filter=/subscriptions%20%3D%200"
         off = b'{"conflated":false}'

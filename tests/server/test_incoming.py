@@ -22,7 +22,7 @@ class Client:
     def __init__(self):
         self.world, self.below = World(), Below()
         executor, driver = self.world.executor, self.world.driver
-        session = executor.open(LINES, self.world.clock.now_us())
+        session = executor.sessions.open(LINES, self.world.clock.now_us())
         self.connection = Connection(driver, executor, session, self.below, lambda: None)
         watches = MessageWatches(Intake(Budget(lambda: 1 << 20)), Limits)
         self.watch = MessageWatch(

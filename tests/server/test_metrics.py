@@ -42,7 +42,7 @@ async def test_topics_and_their_copies_are_counted():
 @stepped
 async def test_sessions_count_while_they_are_here_and_why_they_went():
     world = World()
-    session = world.executor.open(LINES, world.clock.now_us())
+    session = world.executor.sessions.open(LINES, world.clock.now_us())
     line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
     world.executor.execute_all(session, line, world.clock.now_us())
     world.publish(b'{"id":1}')
@@ -51,7 +51,7 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
     assert (found["sow_sessions"], found["sow_sessions_away"]) == (1, 0)
     assert found['sow_topic_subscriptions{topic="orders"}'] == 1
     assert found["sow_queue_bytes"] > 0
-    world.executor.close(session)
+    world.executor.sessions.close(session)
     found = figures(world)
     assert found["sow_sessions"] == found["sow_queue_bytes"] == 0
     assert found['sow_sessions_closed_total{reason="disconnected"}'] == 1

@@ -33,7 +33,7 @@ class Place(Served):
 
     @property
     def sessions(self):
-        return self.world.executor.sessions
+        return list(self.world.executor.sessions)
 
 
 def events(socket):
@@ -56,7 +56,7 @@ async def test_a_snapshot_comes_first_then_what_changes():
         await place.publish(b'{"id":2}')
         assert events(socket)[3:] == ["p"]
         await place.lose(socket)
-        assert place.sessions == {}, "a stream that was left leaves nothing"
+        assert place.sessions == [], "a stream that was left leaves nothing"
 
 
 @stepped
@@ -93,7 +93,7 @@ async def test_what_would_be_a_stream_of_one_error_is_a_problem(path, status, sa
     async with Place() as place:
         answer = await place.get(path)
         assert (answer.status, says in answer.json["detail"]) == (status, True)
-        assert place.sessions == {}
+        assert place.sessions == []
 
 
 @stepped
@@ -117,4 +117,4 @@ async def test_every_stream_ends_when_the_server_stops():
         for socket in sockets:
             assert socket.written.endswith(b"0\r\n\r\n"), "ended, and not broken off"
             await place.lose(socket)
-        assert place.sessions == {}
+        assert place.sessions == []

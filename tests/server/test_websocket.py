@@ -50,7 +50,7 @@ class Place:
 
     @property
     def sessions(self):
-        return list(self.world.executor.sessions.values())
+        return list(self.world.executor.sessions)
 
     async def close(self):
         self.all.close()
@@ -230,7 +230,7 @@ async def test_a_silent_client_is_given_up_and_told_why():
     assert b"nothing was asked and nothing followed for 60 s" in client.socket.written
     assert client.close_code() == GIVEN_UP
     await client.lose()
-    assert sum(place.world.executor.closed.values()) == 1
+    assert sum(place.world.executor.sessions.closed.values()) == 1
     await place.close()
 
 

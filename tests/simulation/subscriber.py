@@ -151,7 +151,7 @@ class Subscriber:
         """Lose the socket, and with it some of what it had been handed."""
         lines = self.client.lines()
         self._keep(lines, random.randint(0, len(lines)))
-        self.world.executor.drop(self.client.session, self.world.now)
+        self.world.executor.sessions.drop(self.client.session, self.world.now)
         self.world.settle()
         self.dropped = True
 

@@ -1,0 +1,202 @@
+"""The sessions that there are, from the first word of a client until they are gone for good.
+
+A session whose socket has gone is kept for a while, collecting what it follows, for its client to
+take up again with a logon. Of those that are gone it is known why, as long as their clients may
+still ask. What sessions ask for is carried out elsewhere (`sow.requests.executor`), and what waits
+for one of them is its own matter (`sow.delivery.sessions`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
+from sow.encodings import Encoding
+from sow.engine.engine import Engine
+from sow.requests.subscriptions import Subscriptions
+
+CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
+OPERATOR = "closed by an operator"
+NOT_RECOVERED = "recovery buffer exceeded"
+NAMED_MAX = 100
+"""So much of a client's name is repeated to an operator."""
+FORGOTTEN_MAX = 1000
+"""Of so many sessions that are gone it is remembered why."""
+
+
+class AwaitedSession:
+    """A session without a socket, until its time is over."""
+
+    def __init__(self, session: Session, until_us: int) -> None:
+        self.session = session
+        self.until_us = until_us
+
+    def due_us(self) -> int | None:
+        """When the session's time is over."""
+        return self.until_us
+
+
+class OpenSessions:
+    """Sessions of one engine, found by their ids and their names.
+
+    `new_name` gives names that nobody can guess: a name is all that taking a session up needs. Ids
+    tell one life of the server from another by `boot`. With a session end its `subscriptions`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        subscriptions: Subscriptions,
+        new_name: Callable[[], str],
+        boot: str = "",
+    ) -> None:
+        self._engine = engine
+        self._subscriptions = subscriptions
+        self._new_name = new_name
+        self._boot = boot
+        self._numbers = count(1)
+        self._by_id: dict[str, Session] = {}
+        self._by_name: dict[str, Session] = {}
+        self._awaited: dict[Session, AwaitedSession] = {}
+        self._gone: dict[str, str] = {}
+        self._lagging: dict[Session, None] = {}
+        self._notices: list[Callable[[str], None]] = []
+        self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
+        """Sessions that are gone, by why."""
+        self._folded_before = 0
+        self._dropped_before = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        """All that there are now, in order of their coming; some may be closed meanwhile."""
+        return iter(list(self._by_id.values()))
+
+    @property
+    def folded(self) -> int:
+        """Messages that folding has saved all sessions that there ever were."""
+        return self._folded_before + sum(session.outbox.folded for session in self)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped with subscriptions that sessions gave up, ever."""
+        return self._dropped_before + sum(session.dropped for session in self)
+
+    def open(self, encoding: Encoding, now_us: int) -> Session:
+        """A new session."""
+        engine = self._engine
+        session = Session(
+            f"s{self._boot}{next(self._numbers)}",
+            self._new_name(),
+            encoding,
+            engine.configuration.sessions,
+            now_us,
+            released=lambda: engine.ledger.released,
+            give_up=self._give_up,
+            on_end=lambda session: self._report(session, f"is closed: {session.ended}"),
+        )
+        self._by_id[session.id] = self._by_name[session.name] = session
+        return session
+
+    def find(self, called: str) -> Session | None:
+        """The session that goes by an id, or by the name that only its owner knows."""
+        return self._by_id.get(called) or self.named(called)
+
+    def named(self, name: str) -> Session | None:
+        """The session of a name."""
+        return self._by_name.get(name)
+
+    def why_gone(self, name: str) -> str:
+        """Why there is no session of a name."""
+        return self._gone.get(name, "unknown session")
+
+    def forget(self, session: Session) -> bool:
+        """The session can be found no more; False if it could not before."""
+        self._by_name.pop(session.name, None)
+        return self._by_id.pop(session.id, None) is not None
+
+    def _give_up(self, session: Session, name: str) -> None:
+        self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
+        self._subscriptions.give_up(session, name)
+
+    def _report(self, session: Session, what: str) -> None:
+        box = session.outbox
+        line = (
+            f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
+            f"{box.message_count} messages, {box.bytes} bytes waited"
+        )
+        for heard in self._notices:
+            heard(line)
+
+    def hear_of_slow_clients(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` with each sentence that an operator should be able to read of them."""
+        self._notices.append(heard)
+
+    def drop(self, session: Session, now_us: int) -> bool:
+        """The session's socket has gone; True if the session is kept for its client to return.
+
+        One that follows nothing has nothing to collect: its client begins anew.
+        """
+        timeout_us = session.settings.reconnect_timeout_us
+        kept = session.named and self._subscriptions.of(session) and timeout_us
+        if session.ended is not None or not kept:
+            self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
+            return False
+        session.disconnect()
+        waiting = self._awaited[session] = AwaitedSession(session, now_us + timeout_us)
+        self._engine.timers.add(waiting, lambda _waiting, _now_us: self.close(session, "expired"))
+        return True
+
+    def come_back(self, session: Session) -> None:
+        """The client of a session without a socket has come back to it."""
+        waiting = self._awaited.pop(session, None)
+        if waiting is not None:
+            self._engine.timers.remove(waiting)
+
+    def close(self, session: Session, why: str = "disconnected") -> None:
+        """A session is gone for good; its subscriptions end with it."""
+        self._subscriptions.end_all(session)
+        if self.forget(session):
+            self.closed[_because(session, why)] += 1
+            self._folded_before += session.outbox.folded
+            self._dropped_before += session.dropped
+            session.abandon()
+            if session.named:
+                self._gone[session.name] = why
+                if len(self._gone) > FORGOTTEN_MAX:
+                    del self._gone[next(iter(self._gone))]
+        self._lagging.pop(session, None)
+        self.come_back(session)
+
+    def end(self, session: Session, reason: str) -> None:
+        """Give a session up for a reason it is told."""
+        session.end(reason, self._engine.now_us)
+        self._engine.touch(session)
+        if not session.connected:
+            self.close(session, f"closed for {reason}")
+
+    def apply_back_pressure(self, session: Session, now_us: int) -> None:
+        """Bring a session's queue under its bounds; without a socket there is no patience."""
+        waits = session.apply_back_pressure(now_us)
+        if session.ended is not None:
+            if not session.connected:
+                self.close(session, f"closed for {session.ended}")
+        elif waits and session.wants_folding():
+            self._lagging[session] = None
+
+    def conflate_in_background(self, now_us: int) -> bool:
+        """Conflate one queue that fills, while there is time; True when there are more."""
+        while self._lagging:
+            session = self._lagging.popitem()[0]
+            if session.ended is None and session.wants_folding():
+                session.conflate(now_us)
+                break
+        return bool(self._lagging)
+
+
+def _because(session: Session, why: str) -> str:
+    """Why a session is gone, in one word of `CLOSED_BECAUSE`."""
+    if session.ended is not None:
+        return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
+    return "recovery" if why == NOT_RECOVERED else why

@@ -1,0 +1,99 @@
+"""Sessions that there are: found, kept for a while without a socket, counted when gone."""
+
+import pytest
+
+from sow.definitions import SessionSettings
+from sow.encodings import LINES
+from sow.requests.open_sessions import FORGOTTEN_MAX, NOT_RECOVERED, OPERATOR
+from tests.core.harness import ORDERS, SECOND, World
+
+
+@pytest.fixture
+def world():
+    return World(ORDERS)
+
+
+@pytest.fixture
+def sessions(world):
+    return world.executor.sessions
+
+
+def test_there_are_those_that_were_opened_and_not_closed_since(world, sessions):
+    opened = [sessions.open(LINES, world.now) for _ in range(3)]
+    assert len({session.id for session in opened} | {session.name for session in opened}) == 6
+    for session in sessions:  # whoever looks through them may close some
+        if session is not opened[1]:
+            sessions.close(session)
+    assert (list(sessions), len(sessions)) == ([opened[1]], 1)
+
+
+def test_a_session_is_found_by_its_id_and_by_its_secret_name(world, sessions):
+    session = sessions.open(LINES, world.now)
+    assert sessions.find(session.id) is session
+    assert sessions.find(session.name) is session
+    assert sessions.named(session.id) is None, "an id takes nothing up"
+    sessions.close(session)
+    assert sessions.find(session.id) is None
+    assert sessions.find(session.name) is None
+    assert sessions.closed["disconnected"] == 1
+
+
+def test_a_session_that_said_who_it_is_waits_for_its_client_and_not_for_ever():
+    world = World(ORDERS, sessions=SessionSettings(reconnect_timeout_us=5 * SECOND))
+    client, nobody, sessions = world.client(), world.client(), world.executor.sessions
+    client.say(c="logon", client="grid", cid="1")
+    client.say(c="subscribe", t="orders")
+    assert sessions.drop(client.session, world.now)
+    assert not sessions.drop(nobody.session, world.now)
+    world.advance(5 * SECOND - 1)
+    assert sessions.find(client.session.id) is client.session
+    world.advance(1)
+    assert sessions.find(client.session.id) is None
+    assert sessions.closed["expired"] == 1
+
+
+def test_why_sessions_are_gone_is_remembered_of_so_many(world, sessions):
+    for _ in range(FORGOTTEN_MAX + 5):
+        sessions.close(sessions.open(LINES, world.now), "disconnected")
+    assert len(sessions._gone) <= FORGOTTEN_MAX
+    assert list(sessions) == []
+
+
+def test_an_operator_ends_a_session_with_a_reason(world, sessions):
+    client = world.client()
+    sessions.end(client.session, "maintenance")
+    (line,) = client.lines()
+    assert line["c"] == "close"
+    assert "maintenance" in line["reason"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"), [(None, "disconnected"), (OPERATOR, "operator"), ("a mistake", "refused")]
+)
+def test_what_is_gone_is_counted_once_by_why(world, sessions, reason, why):
+    session = world.client().session
+    if reason:
+        session.end(reason, world.now)
+    for _ in range(2):
+        sessions.close(session)
+    assert {name: n for name, n in sessions.closed.items() if n} == {why: 1}
+
+
+def test_the_owner_of_a_name_hears_why_its_session_is_gone(world, sessions):
+    client = world.client()
+    client.say(c="logon", client="grid", cid="1")
+    name = client.session.name
+    assert sessions.why_gone(name) == "unknown session"
+    sessions.close(client.session, NOT_RECOVERED)
+    assert sessions.why_gone(name) == NOT_RECOVERED
+    assert sessions.closed["recovery"] == 1
+
+
+def test_who_comes_back_is_waited_for_no_more(world, sessions):
+    client = world.client()
+    client.say(c="logon", client="grid", cid="1")
+    client.say(c="subscribe", t="orders")
+    assert sessions.drop(client.session, world.now)
+    sessions.come_back(client.session)
+    world.advance(3600 * SECOND)
+    assert list(sessions) == [client.session]
