@@ -25,6 +25,8 @@ sentence for people that says what, where, why, and what to write instead; `stat
 status. An exception outside this tree is a bug of ours.
 """
 
+from pathlib import Path
+
 SHOWN_MAX = 80
 """So many characters of what was sent are repeated: enough to find it by, and no echo."""
 
@@ -37,6 +39,18 @@ def shown(text: str) -> str:
 def clipped(text: str) -> str:
     """The same without quotes."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+def described(error: Exception) -> str:
+    """An error that is a bug of ours in one line, for the log: what, and where in the code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    said = f"{type(error).__name__}: {clipped(' '.join(str(error).split()))}"
+    if trace is None:
+        return said
+    code = trace.tb_frame.f_code
+    return f"{said} ({Path(code.co_filename).name}:{trace.tb_lineno}, {code.co_name})"
 
 
 class SowError(Exception):

@@ -36,9 +36,10 @@ def group_end(subscription: str, seq: int) -> Reply:
     return {"c": "group_end", "s": subscription, "bm": str(seq)}
 
 
-def unsubscribed(subscription: str, reason: str) -> Reply:
-    """The server ended a subscription."""
-    return {"c": "unsubscribed", "s": subscription, "reason": reason}
+def unsubscribed(subscription: str, reason: str, detail: str | None = None) -> Reply:
+    """The server ended a subscription; `detail` says in a sentence what the reason does not."""
+    line: Reply = {"c": "unsubscribed", "s": subscription, "reason": reason}
+    return line if detail is None else line | {"detail": detail}
 
 
 def heartbeat() -> Reply:

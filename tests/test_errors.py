@@ -13,6 +13,7 @@ from sow.errors import (
     SowError,
     StoreError,
     clipped,
+    described,
     shown,
 )
 
@@ -78,3 +79,17 @@ def test_so_much_of_a_text_is_repeated_as_finds_it():
     assert clipped(long) == exact + "…"
     assert shown("it's") == '"it\'s"'
     assert shown("a\nb") == r"'a\nb'"
+
+
+def test_a_bug_is_described_in_a_line_with_its_place():
+    def fails():
+        raise ZeroDivisionError("a\n  b" + 100 * "x")
+
+    with pytest.raises(ZeroDivisionError) as found:
+        fails()
+    told = described(found.value)
+    assert told.startswith("ZeroDivisionError: a bxxx")
+    assert "(test_errors.py:" in told
+    assert told.endswith(", fails)")
+    assert len(told) < SHOWN_MAX + 80
+    assert described(ValueError("why")) == "ValueError: why"

@@ -47,4 +47,6 @@ def test_the_server_says_that_it_is_there_and_why_it_goes():
     assert replies.heartbeat() == {"c": "heartbeat"}
     assert replies.conflated(3, 2) == {"c": "heartbeat", "conflated": 3, "dropped": 2}
     assert replies.close("too slow") == {"c": "close", "reason": "too slow"}
-    assert replies.unsubscribed("s1", "gone") == {"c": "unsubscribed", "s": "s1", "reason": "gone"}
+    ended = {"c": "unsubscribed", "s": "s1", "reason": "gone"}
+    assert replies.unsubscribed("s1", "gone") == ended
+    assert replies.unsubscribed("s1", "gone", "why") == {**ended, "detail": "why"}

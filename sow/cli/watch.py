@@ -103,7 +103,8 @@ def _refuse_end(messages: Sequence[Message]) -> None:
     """A subscription that the server ended is a failure, and says so."""
     for message in messages:
         if message.c == "unsubscribed":
-            raise Disconnected(f"the server ended the subscription: {message.reason}")
+            why = message.detail or message.reason
+            raise Disconnected(f"the server ended the subscription: {why}")
 
 
 def write_lines(messages: Sequence[Message]) -> None:

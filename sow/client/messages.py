@@ -16,8 +16,8 @@ class Message(msgspec.Struct, omit_defaults=True):
 
     ``sow`` a record of the snapshot, ``p`` an update (with `delta` one to merge into what there
     is), ``oof`` a record that left focus (`reason` says why), ``group_begin`` and ``group_end``
-    around the snapshot, ``unsubscribed`` when the server ends the subscription. `k` is the SowKey,
-    `bm` the bookmark, `d` the body.
+    around the snapshot, ``unsubscribed`` when the server ends the subscription (`reason` says why,
+    `detail` in a sentence). `k` is the SowKey, `bm` the bookmark, `d` the body.
 
     ``gap`` is this client's own: the connection was lost and the session with it. `exact` says
     whether what follows makes up for it (a fresh snapshot, the log from the last bookmark on) or
@@ -29,6 +29,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     t: str = ""
     k: str | None = None
     reason: str | None = None
+    detail: str | None = None
     d: msgspec.Raw = _NOTHING
     enc: str | None = None
     delta: bool = False
@@ -67,7 +68,6 @@ class Line(Message, omit_defaults=True):
     cid: str | None = None
     a: str | None = None
     status: str | None = None
-    detail: str | None = None
     index: int | None = None
     position: int | None = None
     expected: str | None = None

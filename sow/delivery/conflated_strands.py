@@ -10,13 +10,13 @@ until those windows have ended it is a *newcomer*: it is told what changed since
 no more.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from conflated_topics import Conflator, OnDemand, PerKey
 from sow.delivery.lines import Lines, Part
 from sow.delivery.sessions import Session
-from sow.delivery.strands import Strand
+from sow.delivery.strands import Strand, raised
 from sow.encodings import Encoding
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
@@ -74,8 +74,14 @@ class Newcomer:
 class ConflatedStrand(Strand):
     """A strand with a conflator. `interval_us` is None to follow the client's pace."""
 
-    def __init__(self, name: str, encoding: Encoding, interval_us: int | None) -> None:
-        super().__init__(name, encoding)
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        interval_us: int | None,
+        on_failure: Callable[[Strand, Exception], None] = raised,
+    ) -> None:
+        super().__init__(name, encoding, on_failure)
         self._demand = OnDemand[ConflationPlace]() if interval_us is None else None
         self.conflator: Conflator[ConflationPlace, Waiting] = Conflator(
             self._demand or PerKey(interval_us or 1), _folded
@@ -106,7 +112,9 @@ class ConflatedStrand(Strand):
     @property
     def waiting(self) -> bool:
         """There is something that `flush` would hand out, and somebody to take it."""
-        return bool(self.members) and (bool(self._released) or self._client_is_ready())
+        if self.is_over or not self.members:
+            return False
+        return bool(self._released) or self._client_is_ready()
 
     def _client_is_ready(self) -> bool:
         """The one client of an `auto` strand has taken all that was sent, and more waits for it."""

@@ -2,10 +2,11 @@
 
 Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
 conflated copies made from the topic (`sow.delivery.focuses`). Feeds that want certain values of a
-field are found by the attribute index, all others hear every batch.
+field are found by the attribute index, all others hear every batch. A feed that fails does so
+alone, by its strand: everybody else is told.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from sow.delivery.conflated_feeds import ConflatedFeed
@@ -94,11 +95,31 @@ class Router:
         woken: list[Listener] = [one for one in self.listeners if one.hear(batch, now_us)]
         if self._focuses is not None:
             woken += self._focuses.hear(batch, now_us)
-        heard = [feed for feed in self._unfiled if feed.hear(batch, now_us)]
+        heard: list[Feed] = []
+        for feed in self._unfiled:
+            try:
+                if feed.hear(batch, now_us):
+                    heard.append(feed)
+            except Exception as error:
+                feed.strand.fail(error)
         if self._attributes is not None and self._filed:
-            candidates = self._attributes.candidates(batch)
-            heard += [feed for feed, at in candidates.items() if feed.hear_at(batch, at, now_us)]
+            for feed, at in self._candidates(batch).items():
+                try:
+                    if feed.hear_at(batch, at, now_us):
+                        heard.append(feed)
+                except Exception as error:
+                    feed.strand.fail(error)
         return heard, woken
+
+    def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
+        """Filed feeds that a batch may concern, with the places of the records that may."""
+        assert self._attributes is not None
+        try:
+            return self._attributes.candidates(batch)
+        except Exception:
+            # What one of them asks for cannot be read: asked by itself, it fails alone.
+            filed = (feed for feed in self.feeds() if feed not in self._unfiled)
+            return dict.fromkeys(filed, range(len(batch)))
 
     def file(self, copy: ConflatedCopy) -> None:
         """Let a copy hear of what concerns it, found by its filter."""

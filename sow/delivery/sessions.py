@@ -21,6 +21,7 @@ from sow.delivery.lines import Delivery
 from sow.delivery.outbox import Outbox
 from sow.delivery.recovery import Recovery
 from sow.encodings import Encoding, Frames
+from sow.errors import described
 from sow.replies import Reply
 
 PATIENCE_US = 1_000_000
@@ -33,6 +34,7 @@ by so much: what has just been folded will not fold again."""
 SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
 GONE = "the client has gone"
+FAILED = "the server failed on what waits for this session; its log says why"
 
 
 class Owner(Protocol):
@@ -81,6 +83,8 @@ class Session:
         self.outbox = Outbox(settings, released)
         self.recovery = Recovery(settings)
         self.ended: str | None = None
+        self.fault = ""
+        """The bug because of which it was ended, for the log."""
         self.successor: Session | None = None
         self.named = False
         """The client knows the session's name, and so can take it up again."""
@@ -158,9 +162,11 @@ class Session:
         frame = self.encoding.frame([self.encoding.reply(reply)])
         self.outbox.push_frames_first(iter([(frame, 0)]), now_us)
 
-    def say_unsubscribed(self, name: str, reason: str, now_us: int) -> None:
-        """Say at once that a subscription was ended by the server."""
-        line = self.encoding.reply(replies.unsubscribed(name, reason))
+    def say_unsubscribed(
+        self, name: str, reason: str, now_us: int, detail: str | None = None
+    ) -> None:
+        """Say at once that a subscription was ended by the server, and why."""
+        line = self.encoding.reply(replies.unsubscribed(name, reason, detail))
         self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
     def seal(self, group: int, now_us: int) -> None:
@@ -174,7 +180,10 @@ class Session:
         """Queue a strand's shared frame."""
         self.seal(group, now_us)
         if self.ended is None:
-            self.outbox.push_delivery(delivery, group, now_us, self.conflates)
+            try:
+                self.outbox.push_delivery(delivery, group, now_us, self.conflates)
+            except Exception as error:
+                self.fail(error, now_us)
 
     def leave(self, name: str) -> None:
         """The session has left the strand of a name: nothing is folded into what that said."""
@@ -197,6 +206,11 @@ class Session:
             # Group 0: there is nothing this line would have to wait for.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
+    def fail(self, error: Exception, now_us: int) -> None:
+        """What waits cannot be written, which is nobody else's business: give the session up."""
+        self.fault = described(error)
+        self.end(FAILED, now_us)
+
     def abandon(self) -> None:
         """Nobody reads any more: let go what waits, and say no more."""
         if self.ended is None:
@@ -209,7 +223,11 @@ class Session:
 
     def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | None:
         """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
-        pulled = self.outbox.pull(released, makes)
+        try:
+            pulled = self.outbox.pull(released, makes)
+        except Exception as error:
+            self.fail(error, now_us)
+            pulled = self.outbox.pull(released, makes)
         if pulled is None:
             return None
         if self.named and pulled.message_count:
@@ -266,7 +284,11 @@ class Session:
             # After their end, which hands out what has gathered: nothing is told beyond a gap.
             self.dropped += self.outbox.drop(given_up)
         if self.conflates:
-            self.outbox.conflate()
+            try:
+                self.outbox.conflate()
+            except Exception as error:
+                self.fail(error, now_us)
+                return
         self._folded_to = (self.outbox.message_count, self.outbox.bytes)
         self._tell(now_us)
 

@@ -10,9 +10,12 @@ Every beginning of a strand's lines is a place to go on from: whoever has got so
 goes on from the bookmark of the last one is told all that it has not been told. A line therefore
 carries the bookmark of the *first* change that it stands for, and lines come in that order
 (`sow.delivery.conflated_strands` and `sow.delivery.outbox` say how they keep to it).
+
+What cannot be worded is the strand's own failure: it says no more, and whoever has made it ends the
+subscription. Neither the publisher nor those who follow the same topic otherwise notice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from sow.delivery.lines import Columns, Delivery, Lines, Part, updates_of
@@ -22,17 +25,29 @@ from sow.topic.records import Records
 from sow.topic.updates import Update
 
 
-class Strand:
-    """What is said under one name, and the sessions that hear it."""
+def raised(_strand: "Strand", error: Exception) -> None:
+    """Nobody hears of failures."""
+    raise error
 
-    def __init__(self, name: str, encoding: Encoding) -> None:
+
+class Strand:
+    """What is said under one name, and the sessions that hear it. `on_failure` is called once if
+    something could not be worded; without it that is raised."""
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        on_failure: Callable[["Strand", Exception], None] = raised,
+    ) -> None:
         self.name = name
         self.encoding = encoding
+        self._on_failure = on_failure
         self.members: dict[Session, None] = {}
         self.rendered: list[bytes] = []
         """The lines that have gathered."""
         self.is_over = False
-        """Nobody will hear it any more; its feeds are on their way out."""
+        """Nothing is said any more; its feeds are on their way out."""
         self._parts: list[Part] = []
         """What they say, in their order."""
         self._heard_alone: Records | None = None
@@ -53,6 +68,12 @@ class Strand:
     def end(self) -> None:
         """Gather nothing any more: the last member has left."""
         self.is_over = True
+
+    def fail(self, error: Exception) -> None:
+        """Something could not be worded, so nothing is said any more but what has gathered."""
+        if not self.is_over:
+            self.is_over = True
+            self._on_failure(self, error)
 
     def hear_only(self, topic: Records) -> None:
         """Let nothing of other topics come between what there is to say of this one, until

@@ -555,7 +555,10 @@ class Engine:
         """Hand out what `strand` has gathered; to be done whenever its members change."""
         if strand.waiting:
             group = self.ledger.open
-            strand.flush(group.number, self.ledger.now_us)
+            try:
+                strand.flush(group.number, self.ledger.now_us)
+            except Exception as error:
+                strand.fail(error)
             group.sessions.update(strand.members)
             # One that follows its client's pace may have been asked for more than a step gives.
             self.timers.note(strand)

@@ -1,20 +1,28 @@
 """Ending: a subscription leaves its strand, and the last one out ends the feeds.
 
 It may be the client who wants no more, the server that gives up what a session does not keep up
-with, or a topic that goes. What was said before still leaves.
+with, a topic that goes, or a strand that cannot word what it has to say. What was said before still
+leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from sow.delivery.feeds import Feed
 from sow.delivery.sessions import BACK_PRESSURE, Session
+from sow.delivery.strands import Strand
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
+from sow.errors import described
 from sow.requests.subscription import Register, Subscription
 from sow.steps import Steps
 
 REMOVAL = "REMOVAL"
+FAILURE = "FAILURE"
+FAILURE_DETAIL = (
+    "the server failed on what this subscription was to be told, and its log says why; what was "
+    "published stands. Subscribe again to begin with the present state"
+)
 ENDED_AT_ONCE = 50
 """Subscriptions that end in one step: some 20 us each, and more where many hear the same."""
 
@@ -57,12 +65,24 @@ class Parting:
             self._engine.timers.remove(self)
 
 
-class Ending:
-    """Ends subscriptions."""
+class Failure:
+    """A strand that says no more, while there are sessions that are to be told."""
 
-    def __init__(self, engine: Engine, register: Register) -> None:
+    def __init__(self, strand: Strand) -> None:
+        self.strand = strand
+
+    def due_us(self) -> int:
+        """At once."""
+        return 0
+
+
+class Ending:
+    """Ends subscriptions; `report` is told what an operator should know."""
+
+    def __init__(self, engine: Engine, register: Register, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._register = register
+        self._report = report
 
     def end(self, subscription: Subscription) -> None:
         """Leave a subscription's strand and forget it; the last one out ends its feeds."""
@@ -118,6 +138,37 @@ class Ending:
         if subscription is not None:
             self.end(subscription)
             session.say_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
+
+    def fail(self, strand: Strand, error: Exception) -> None:
+        """A strand says no more, since it failed on what there is to say: whoever hears it is told,
+        soon. Not now: others are being told of the same change."""
+        self._report_failure(strand.name, error)
+        failure = Failure(strand)
+        self._engine.timers.add(failure, lambda _item, _now_us: self._end_failed(failure))
+        self._engine.tell_of_work()
+
+    def _end_failed(self, failure: Failure) -> None:
+        members = failure.strand.members
+        for session in [*islice(members, ENDED_AT_ONCE)]:
+            subscription = self._register.of(session)[failure.strand.name]
+            self.end(subscription)
+            self._say_failed(subscription)
+        if not members:
+            self._engine.timers.remove(failure)
+
+    def fail_replay(self, subscription: Subscription, error: Exception) -> None:
+        """What the log holds could not be told to a subscription that is not live yet."""
+        self._report_failure(subscription.name, error)
+        self._register.remove(subscription)
+        self._say_failed(subscription)
+
+    def _report_failure(self, name: str, error: Exception) -> None:
+        self._report(f"subscription {name} is ended: {FAILURE}: {described(error)}")
+
+    def _say_failed(self, subscription: Subscription) -> None:
+        session, engine = subscription.session, self._engine
+        session.say_unsubscribed(subscription.name, FAILURE, engine.now_us, FAILURE_DETAIL)
+        engine.touch(session)
 
     def end_topic(self, topic: LiveTopic) -> None:
         """A topic is going: end what follows it, and nothing else of what follows a pattern."""

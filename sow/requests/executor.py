@@ -19,7 +19,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
 from sow.engine.reconfiguration import Reconfiguration
-from sow.errors import BadMessage, ClientError, SowError
+from sow.errors import BadMessage, ClientError, SowError, described
 from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
@@ -34,6 +34,7 @@ NAMED_AT_ONCE = 500
 """Bodies that name records to delete, of one step: half a millisecond of reading."""
 TOGETHER_MAX = SLICE_ROWS
 """Messages of publishes that are carried out as one, in one step."""
+FAILED_DETAIL = "the server failed on this command; its log says why"
 
 
 class Executor:
@@ -43,8 +44,17 @@ class Executor:
         self, engine: Engine, journal: Journal, new_name: Callable[[], str], boot: str = ""
     ) -> None:
         self.engine = engine
-        self.subscriptions = Subscriptions(engine, journal)
-        self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot)
+        self._failures: list[Callable[[str], None]] = []
+        self.subscriptions = Subscriptions(engine, journal, self._fail)
+        self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot, self._fail)
+
+    def hear_of_failures(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` with a sentence for each bug of ours that has failed one client."""
+        self._failures.append(heard)
+
+    def _fail(self, line: str) -> None:
+        for heard in self._failures:
+            heard(line)
 
     def reconfigure(
         self,
@@ -131,6 +141,9 @@ class Executor:
                 yield from steps
         except SowError as error:
             session.say(replies.failure(command.cid, error))
+        except Exception as error:
+            self._fail(f"session {session.id}: {described(error)}")
+            session.say(replies.failure(command.cid, SowError(FAILED_DETAIL)))
         finally:
             self.engine.touch(session)
 

@@ -14,6 +14,7 @@ from sow.delivery.strands import Strand
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.errors import ClientError, TooLarge
+from sow.requests.ending import Ending
 from sow.requests.questions import Questions, TopicsAsked, feed_key
 from sow.requests.subscription import Register, Subscription
 
@@ -32,10 +33,13 @@ second with them, where nobody bounded it 13."""
 class Following:
     """Begins subscriptions."""
 
-    def __init__(self, engine: Engine, register: Register, questions: Questions) -> None:
+    def __init__(
+        self, engine: Engine, register: Register, questions: Questions, ending: Ending
+    ) -> None:
         self._engine = engine
         self._register = register
         self._questions = questions
+        self._ending = ending
 
     def begin(
         self,
@@ -70,11 +74,10 @@ class Following:
         self._register.add(subscription)
         return subscription
 
-    @staticmethod
-    def _strand(name: str, key: FeedKey, encoding: Encoding) -> Strand:
+    def _strand(self, name: str, key: FeedKey, encoding: Encoding) -> Strand:
         if key.interval_us is None and not key.auto:
-            return Strand(name, encoding)
-        return ConflatedStrand(name, encoding, key.interval_us)
+            return Strand(name, encoding, self._ending.fail)
+        return ConflatedStrand(name, encoding, key.interval_us, self._ending.fail)
 
     def _scope(
         self,

@@ -11,6 +11,7 @@ from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.errors import SowError
 from sow.history.bookmarks import Span
+from sow.requests.ending import Ending
 from sow.requests.following import Following
 from sow.requests.questions import Questions, acknowledge
 from sow.requests.replay import Replay
@@ -29,12 +30,14 @@ class FromBookmark:
         register: Register,
         questions: Questions,
         following: Following,
+        ending: Ending,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._register = register
         self._questions = questions
         self._following = following
+        self._ending = ending
 
     def subscribe(self, session: Session, command: Command) -> Steps[None]:
         """`subscribe` with a bookmark; raises ClientError."""
@@ -87,8 +90,12 @@ class FromBookmark:
             engine.touch(session)
             engine.tell_of_work()
 
-        def on_failure(error: SowError) -> None:
+        def on_failure(error: Exception) -> None:
+            if not isinstance(error, SowError):
+                self._ending.fail_replay(subscription, error)
+                return
             self._register.remove(subscription)
-            session.say_unsubscribed(subscription.name, error.reason, engine.now_us)
+            name, now_us = subscription.name, engine.now_us
+            session.say_unsubscribed(name, error.reason, now_us, error.detail)
 
         session.stream(replay.frames(on_live, on_failure), engine.group, engine.now_us)

@@ -41,6 +41,7 @@ class OpenSessions:
 
     `new_name` gives names that nobody can guess: a name is all that taking a session up needs. Ids
     tell one life of the server from another by `boot`. With a session end its `subscriptions`.
+    `fail` is called with a sentence for each that ends by a bug of ours.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class OpenSessions:
         subscriptions: Subscriptions,
         new_name: Callable[[], str],
         boot: str = "",
+        fail: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._engine = engine
+        self._fail = fail
         self._subscriptions = subscriptions
         self._new_name = new_name
         self._boot = boot
@@ -94,7 +97,7 @@ class OpenSessions:
             now_us,
             released=lambda: engine.ledger.released,
             give_up=self._give_up,
-            on_end=lambda session: self._report(session, f"is closed: {session.ended}"),
+            on_end=self._ended,
         )
         self._by_id[session.id] = self._by_name[session.name] = session
         return session
@@ -119,6 +122,11 @@ class OpenSessions:
     def _give_up(self, session: Session, name: str) -> None:
         self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
         self._subscriptions.give_up(session, name)
+
+    def _ended(self, session: Session) -> None:
+        self._report(session, f"is closed: {session.ended}")
+        if session.fault:
+            self._fail(f"session {session.id}: {session.fault}")
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox

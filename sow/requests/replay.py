@@ -18,7 +18,7 @@ from sow.delivery.feeds import Feed
 from sow.delivery.strands import Strand
 from sow.encodings import Frames
 from sow.engine.engine import Engine
-from sow.errors import ClientError, SowError
+from sow.errors import ClientError
 from sow.history.bookmarks import Span
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.batch import Batch
@@ -60,7 +60,9 @@ class Replay:
         """Read no more: nobody follows it."""
         self._stopped = True
 
-    def frames(self, on_live: Callable[[], None], on_failure: Callable[[SowError], None]) -> Frames:
+    def frames(
+        self, on_live: Callable[[], None], on_failure: Callable[[Exception], None]
+    ) -> Frames:
         """Frames of what the log holds. At its end, or that of the span, `on_live` is called,
         which for a span without end has to join the feeds to their routers.
         """
@@ -81,7 +83,7 @@ class Replay:
                         yield b"", 0
                     # What is missing of a range is on its way to the disk.
                     yield b"", 0
-        except SowError as error:
+        except Exception as error:
             on_failure(error)
 
     def _frame(self) -> tuple[bytes, int]:

@@ -9,7 +9,7 @@ Each idea has a module: asking once (`questions`), following, beginning at a boo
 (`from_bookmark`), replacing, ending. What a session may ask for besides is the executor's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from sow.commands import ACKS, Command
@@ -30,16 +30,18 @@ from sow.store.protocols import Journal
 
 
 class Subscriptions:
-    """All subscriptions of one engine's sessions."""
+    """All subscriptions of one engine's sessions. `report` is told what an operator should know."""
 
-    def __init__(self, engine: Engine, journal: Journal) -> None:
+    def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._register = register = Register()
         self.questions = questions = Questions(engine, journal, register)
-        self._ending = Ending(engine, register)
-        self._following = following = Following(engine, register, questions)
+        self._ending = Ending(engine, register, report)
+        self._following = following = Following(engine, register, questions, self._ending)
         self._replacing = Replacing(engine, questions, following, self._ending)
-        self._from_bookmark = FromBookmark(engine, journal, register, questions, following)
+        self._from_bookmark = FromBookmark(
+            engine, journal, register, questions, following, self._ending
+        )
 
     def of(self, session: Session) -> Mapping[str, Subscription]:
         """A session's subscriptions by their names."""

@@ -185,6 +185,7 @@ class Server:
             self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
         )
         self.executor.sessions.hear_of_slow_clients(log.warning)
+        self.executor.hear_of_failures(log.error)
         self.driver.idle_work["conflating queues"] = self.executor.sessions.conflate_in_background
         self.checkpointer = Checkpointer(
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes

@@ -71,6 +71,9 @@ class World:
         )
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
+        self.failures = None
+        """What has failed for single clients, where a test wants that; else it fails the test."""
+        self.executor.hear_of_failures(self._fail)
         if checkpoints is None:
             checkpoints = {
                 topic.name: MemoryCheckpoint()
@@ -106,6 +109,10 @@ class World:
 
     def client(self):
         return Client(self)
+
+    def _fail(self, line):
+        assert self.failures is not None, line
+        self.failures.append(line)
 
     def settle(self):
         """What a server does between events: store the group, then let its words leave.

@@ -312,6 +312,7 @@ def test_a_replay_that_retention_overtakes_is_ended_and_says_so(world, client, m
     monkeypatch.setattr(type(world.journal), "first_seq", property(lambda _journal: 4500))
     *_, line = client.lines()
     assert (line["c"], line["reason"]) == ("unsubscribed", "invalid bookmark")
+    assert "trimmed up to 4499" in line["detail"]
     assert client.subscriptions == {}
 
 

@@ -1,0 +1,152 @@
+"""A bug that shows in what one subscriber is told is that subscriber's: the publish stands, others
+are told, and the client that has asked so hears that it is not."""
+
+import pytest
+
+from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
+from sow.requests import ending
+from sow.requests.ending import FAILURE, FAILURE_DETAIL
+from sow.topic.merging import CachedMerger
+from sow.topic.rendering import Renderer
+from tests.core.harness import SECOND, World, short
+
+ORDERS = Topic("orders", "json", keys=("/id",))
+BAD = '{"id":1,"note":"breaks"}'
+
+
+@pytest.fixture
+def world():
+    found = World(ORDERS, ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND))
+    found.failures = []
+    return found
+
+
+@pytest.fixture(autouse=True)
+def planted(monkeypatch):
+    """A renderer that fails on selected fields of some records."""
+    shown = Renderer.shown
+
+    def failing(self, shape, bodies):
+        if shape.select is not None and any(b"breaks" in body for body in bodies):
+            raise ZeroDivisionError("planted\n\tbug " + 1000 * "x")
+        return shown(self, shape, bodies)
+
+    monkeypatch.setattr(Renderer, "shown", failing)
+
+
+def ends(lines):
+    return [(line["reason"], line["detail"]) for line in lines if line["c"] == "unsubscribed"]
+
+
+WAYS = [
+    {},
+    {"filter": "/id = 1"},
+    {"filter": "/id > 0"},
+    {"opts": "select=[/id],oof"},
+    {"opts": "select=[/id],conflation=1s"},
+    {"opts": "select=[/id],conflation=auto"},
+    {"t": "^ord.*s$"},
+]
+
+
+@pytest.mark.parametrize("asked", WAYS)
+def test_who_cannot_be_told_is_ended_alone(world, asked):
+    failing, twin, other = world.client(), world.client(), world.client()
+    for client in (failing, twin):
+        client.say(c="subscribe", **{"t": "orders", "opts": "select=[/id]"} | asked)
+    other.say(c="subscribe", t="orders")
+    publisher = world.client()
+    (ack,) = publisher.say(c="publish", t="orders", cid="1", d={"id": 1, "note": "breaks"})
+    assert ack["status"] == "success"
+    world.advance(2 * SECOND)
+    for client in (failing, twin):
+        assert ends(client.lines()) == [(FAILURE, FAILURE_DETAIL)]
+        assert client.subscriptions == {}
+    assert short(other.lines()) == [("p", {"id": 1, "note": "breaks"})]
+    # Equal subscriptions are one, unless each has its client's pace.
+    assert len(world.failures) == (2 if "auto" in asked.get("opts", "") else 1)
+    said = len(world.failures)
+    assert "ZeroDivisionError: planted bug xxx" in world.failures[0]
+    assert "test_failures.py:" in world.failures[0]
+    assert len(world.failures[0]) < 250
+    assert world.records("orders-C") == [{"id": 1, "note": "breaks"}]
+    # The way is open for who comes next, and for who was ended.
+    failing.say(c="subscribe", **{"t": "orders", "opts": "select=[/id]"} | asked)
+    world.publish("orders", {"id": 1, "note": "fine"})
+    world.advance(2 * SECOND)
+    assert short(failing.lines()) == [("p", {"id": 1})]
+    assert len(world.failures) == said
+    world.check()
+
+
+def test_what_was_said_before_it_failed_is_told(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders", opts="select=[/id],oof", filter="/id > 0")
+    world.publish("orders", {"id": 2}, {"id": 1, "note": "breaks"}, {"id": 3})
+    world.advance(0)
+    lines = client.lines()
+    assert [line.get("d") for line in lines if line["c"] in ("p", "unsubscribed")] == [
+        {"id": 2},
+        None,
+    ]
+    world.check()
+
+
+def test_of_many_some_are_ended_at_a_time(world, monkeypatch):
+    monkeypatch.setattr(ending, "ENDED_AT_ONCE", 2)
+    clients = [world.client() for _ in range(5)]
+    for client in clients:
+        client.say(c="subscribe", t="orders", opts="select=[/id]")
+    world.publish("orders", {"id": 1, "note": "breaks"})
+    world.engine.advance(world.now)
+    assert sum(not client.subscriptions for client in clients) == 2
+    world.advance(0)
+    assert not any(client.subscriptions for client in clients)
+    world.advance(2 * SECOND)
+    assert world.due_us() is None
+    world.check()
+
+
+@pytest.mark.parametrize("filler", [0, 2000])
+def test_an_answer_that_cannot_be_written_says_so(world, filler):
+    world.publish("orders", {"id": 1, "note": "breaks"}, *({"id": n} for n in range(2, filler)))
+    client, other = world.client(), world.client()
+    lines = client.say(c="sow", t="orders", opts="select=[/id]", cid="1")
+    said = [line.get("detail", line.get("reason", "")) for line in lines]
+    assert any("its log says why" in one for one in said)
+    assert len(world.failures) == 1
+    assert len(short(other.say(c="sow", t="orders"))) == max(1, filler - 1)
+    world.check()
+
+
+def test_a_replay_that_cannot_be_told_is_ended(world):
+    world.publish("orders", {"id": 1, "note": "breaks"})
+    client = world.client()
+    lines = client.say(c="subscribe", t="orders", opts="select=[/id]", bm="0")
+    assert ends(lines) == [(FAILURE, FAILURE_DETAIL)]
+    assert client.subscriptions == {}
+    assert client.say(c="heartbeat")
+    world.check()
+
+
+def test_a_queue_that_cannot_be_folded_ends_its_session_alone(monkeypatch):
+    def failing(self, current, new):
+        raise ZeroDivisionError("planted")
+
+    merged = Topic("orders", "json", keys=("/id",), merges=(Merge("/qty", "sum"),))
+    world = World(merged, sessions=SessionSettings(queue_messages_max=2))
+    world.failures = []
+    slow, reader = world.client(), world.client()
+    for client in (slow, reader):
+        client.say(c="subscribe", t="orders")
+    monkeypatch.setattr(CachedMerger, "merge", failing)
+    heard = []
+    for qty in range(5):
+        world.publish("orders", {"id": 1, "qty": qty})
+        heard += short(reader.lines())
+    assert [document["qty"] for _, document in heard] == [0, 1, 2, 3, 4]
+    (line,) = slow.lines()
+    assert line["c"] == "close"
+    assert "its log says why" in line["reason"]
+    assert "planted" in world.failures[0]
+    world.check()
