@@ -16,12 +16,13 @@ class Selection(TypedDict, total=False):
 
 class Question(Selection, total=False):
     """A query: which records, in which order, how many of them after the first `skip_n`, and
-    which of their fields."""
+    which of their fields; with `as_of`, a bookmark or a time, as they were then."""
 
     order_by: str | None
     top_n: int | None
     skip_n: int | None
     select: Sequence[str] | str | None
+    as_of: str | None
 
 
 class Pacing(TypedDict, total=False):

@@ -481,12 +481,12 @@ class Engine:
         goes on after other work takes the bodies in the step in which the answer comes.
         Raises at once what `query` does; from a later step UnknownTopic, if the topic has gone.
         """
-        self._checked(name, query)
+        self.checked(name, query)
         return self.undivided.apart(name, self._answering(name, query.at(self.now_us)))
 
     def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
         while True:
-            indexes = self._checked(name, query).indexes
+            indexes = self.checked(name, query).indexes
             steps = answering(indexes, query)
             # Where the topic has other indexes since the configuration changed, begin again.
             while self.topic(name).records.indexes is indexes:
@@ -497,7 +497,7 @@ class Engine:
                     return answer
                 yield
 
-    def _checked(self, name: str, query: Query) -> Records:
+    def checked(self, name: str, query: Query) -> Records:
         """The records that a query is about; raises what `query` does."""
         records = self.topic(name).records
         records.check_filter(query.filter)

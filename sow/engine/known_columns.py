@@ -11,7 +11,7 @@ at a restart, or a conflated topic at a reload: what is known is known of its na
 from its first message on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
@@ -120,6 +120,17 @@ class KnownColumns:
             types.complete()
         self._save()
         return types
+
+    def hearing(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Steps[None]:
+        """Hear of messages that the topic has held, some at a time: they count as if they had been
+        heard of then. Its columns are known."""
+        types = topic.records.types
+        assert types is not None
+        for bodies in rows:
+            for start in range(0, len(bodies), HEARD_AT_ONCE):
+                for some in pieces(list(bodies[start : start + HEARD_AT_ONCE])):
+                    types.hear(some)
+                    yield
 
     def declared(self, topic: LiveTopic) -> DeclaredFields | None:
         """The declared fields of a topic; of a copy, those of what it copies, but for fields that

@@ -6,21 +6,26 @@ The log is read in steps, as much of it in one as takes about a millisecond.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sow.errors import ClientError, TooLarge
-from sow.expressions import Filter, MessageColumns
+from sow.expressions import Filter, MessageColumns, OrderTerm
+from sow.expressions.ordering import SortKey
 from sow.history.held import HeldColumn, Rows
 from sow.history.snapshot import Snapshot
+from sow.indexes.sorting import sorting
+from sow.indexes.text_order import TextOrder
 from sow.keys import sow_key
 from sow.steps import Steps
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.records import Records
+from sow.topic.rendering import LineColumns
 
 RECORDS_AT_ONCE = 500
 """Records of the log or of a snapshot looked at in one step: a millisecond at most."""
@@ -46,11 +51,12 @@ class Present:
 
 
 class LoggedState(NamedTuple):
-    """What the log said of a record."""
+    """What the log said of a record, and since when it was there as far as the log knows."""
 
     body: bytes
     seq: int
     ts_us: int
+    born: int
 
 
 class Logged(NamedTuple):
@@ -62,7 +68,7 @@ class Logged(NamedTuple):
 
 
 def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Steps[Snapshot]:
-    """What a topic was at `bookmark`.
+    """What a topic was at `bookmark`, in the order of first publication.
 
     `now` must be durable. Raises ClientError when the log does not reach back far enough, and
     TooLarge when more than `bytes_max` bytes of bodies would have to be taken from it.
@@ -77,9 +83,10 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
                 size_bytes += _follow(states, later, piece)
                 _check_size(size_bytes, bytes_max)
             yield
+    born = yield from _born(now, bookmark)
     if oldest > 1:
-        yield from _check_known(now, bookmark, later, states)
-    then = yield from _with_states(now.rows, bookmark, states)
+        yield from _check_known(now, bookmark, later, states, born)
+    then = yield from _with_states(now, bookmark, states, born)
     yield from then.settle()
     return then
 
@@ -88,6 +95,8 @@ def narrowed(
     snapshot: Snapshot, condition: Filter | None, keys: tuple[str, ...] | None
 ) -> Steps[Snapshot]:
     """The rows that pass a filter and have one of some HeldKeys; None for either: any."""
+    if condition is None and keys is None:
+        return snapshot
     wanted = None if keys is None else set(keys)
     chosen = np.zeros(len(snapshot), np.bool_)
     for start in range(0, len(snapshot), RECORDS_AT_ONCE):
@@ -95,13 +104,7 @@ def narrowed(
         passing = np.ones(len(part.bodies), np.bool_)
         if condition is not None:
             columns = snapshot.topic.decoder(condition.paths).columns(part.bodies)
-            messages = MessageColumns(
-                snapshot.topic.name,
-                part.bodies,
-                partial(list[str], part.sow_keys),
-                None,
-                part.ts_us,
-            )
+            messages = _messages(snapshot.topic, part)
             passing &= np.array(condition.matches_messages(columns, messages), np.bool_)
         if wanted is not None:
             passing &= np.array([key in wanted for key in part.sow_keys], np.bool_)
@@ -110,6 +113,47 @@ def narrowed(
     snapshot = snapshot.at(np.flatnonzero(chosen))
     yield from snapshot.settle()
     return snapshot
+
+
+def ordered(snapshot: Snapshot, terms: Sequence[OrderTerm]) -> Steps[Snapshot]:
+    """The rows in the order of `terms`, equal ones as they stand."""
+    ranks: list[NDArray[np.float64]] = []
+    for term in terms:
+        ranks.append((yield from _ranks(snapshot, term)))
+    by = [lambda rows, of_term=of_term: of_term[rows] for of_term in ranks]
+    found = snapshot.at((yield from sorting(np.arange(len(snapshot)), by)))
+    yield from found.settle()
+    return found
+
+
+def _ranks(snapshot: Snapshot, term: OrderTerm) -> Steps[NDArray[np.float64]]:
+    """Numbers that sort as the rows' values of a term do."""
+    codes = np.zeros(len(snapshot), np.int64)
+    code_of: dict[SortKey, int] = {}
+    for start in range(0, len(snapshot), RECORDS_AT_ONCE):
+        part = snapshot.part(start, start + RECORDS_AT_ONCE)
+        columns = [
+            *snapshot.topic.decoder(term.paths).columns(part.bodies),
+            *_messages(snapshot.topic, part).columns(term.traits),
+        ]
+        values = map(term.key, term.calculate(columns, len(part.bodies)))
+        codes[start : start + RECORDS_AT_ONCE] = [
+            code_of.setdefault(key, len(code_of)) for key in values
+        ]
+        yield
+    keys: list[Any] = list(code_of)  # which have an order, as texts do
+    order = TextOrder(keys)
+    while order.dirty_count:
+        order.refresh(1)
+        yield
+    ranks = order.ranks()[codes]
+    return -ranks if term.descending else ranks
+
+
+def _messages(topic: Records, part: LineColumns) -> MessageColumns:
+    """Rows as expressions see them that ask for more than fields."""
+    sow_keys = partial(list[str], part.sow_keys)
+    return MessageColumns(topic.name, part.bodies, sow_keys, None, part.ts_us)
 
 
 def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterator[Logged | None]:
@@ -154,7 +198,9 @@ def _follow(states: dict[str, LoggedState | None], later: dict[str, bool], piece
             if entry.op != "publish":
                 states[identity] = None
                 continue
-            states[identity] = LoggedState(entry.bodies[at], entry.seq + at, entry.ts_us)
+            seq = entry.seq + at
+            born = seq if before is None else before.born
+            states[identity] = LoggedState(entry.bodies[at], seq, entry.ts_us, born)
             more_bytes += len(entry.bodies[at])
     return more_bytes
 
@@ -181,10 +227,13 @@ def _born(now: Present, bookmark: int) -> Steps[dict[str, int]]:
 
 
 def _check_known(
-    now: Present, bookmark: int, later: dict[str, bool], states: dict[str, LoggedState | None]
+    now: Present,
+    bookmark: int,
+    later: dict[str, bool],
+    states: dict[str, LoggedState | None],
+    born: Mapping[str, int],
 ) -> Steps[None]:
     """Every changed record must be known, or known not to have been there yet."""
-    born = yield from _born(now, bookmark)
     for at, (identity, only_published) in enumerate(later.items()):
         is_new = only_published and born.get(identity, 0) > bookmark
         if identity not in states and not is_new:
@@ -199,24 +248,37 @@ def _check_known(
 
 
 def _with_states(
-    now: Snapshot, bookmark: int, states: dict[str, LoggedState | None]
+    now: Present,
+    bookmark: int,
+    states: dict[str, LoggedState | None],
+    born: Mapping[str, int],
 ) -> Steps[Snapshot]:
-    """The rows that have not changed since, and after them those that the log has told of."""
-    assert now.stamps is not None
-    rows = now.at(np.flatnonzero(now.stamps.seqs <= bookmark))
+    """The rows that have not changed since, and those that the log has told of, as first published.
+
+    `born` is since when those are there that have changed; one that was there already at the
+    bookmark has not gone since.
+    """
+    assert now.rows.stamps is not None
+    topic, unchanged = now.rows.topic, np.flatnonzero(now.rows.stamps.seqs <= bookmark)
     yield
-    keys: array[int] | list[str] = array("Q") if now.topic.keys else []
+    keys: array[int] | list[str] = array("Q") if topic.keys else []
     bodies: list[bytes] = []
-    seqs, ts_us = array("q"), array("q")
+    seqs, ts_us, births = array("q"), array("q"), array("q")
     for at, (identity, state) in enumerate(states.items()):
         if state is not None:
-            keys.append(_key(now.topic, identity))  # type: ignore[arg-type]
+            keys.append(_key(topic, identity))  # type: ignore[arg-type]
             bodies.append(state.body)
             seqs.append(state.seq)
             ts_us.append(state.ts_us)
+            known = born.get(identity, 0)
+            births.append(known if 0 < known <= bookmark else state.born)
         if at % RECORDS_AT_ONCE == 0:
             yield
-    return rows.and_more(keys, bodies, seqs, ts_us)
+    rows = now.rows.at(unchanged).and_more(keys, bodies, seqs, ts_us)
+    if not bodies:
+        return rows
+    all_births = np.append(now.born[unchanged], births).astype(np.float64)
+    return rows.at((yield from sorting(np.arange(len(rows)), [lambda some: all_births[some]])))
 
 
 def _key(topic: Records, identity: str) -> int | str:

@@ -37,15 +37,19 @@ from sow.server.describe import describe_pattern, describe_session, describe_top
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
+from sow.server.past import PastStates
 from sow.server.pieces import frames_of
 from sow.server.requests import client_key, read_body
 from sow.server.responses import json_response, json_text
 from sow.server.streamed import write_pieces
+from sow.server.taken_snapshots import CLIENT_PART
 from sow.steps import Steps
 from sow.topic.rendering import Shape
 
-QUERY_PARAMETERS = ("filter", "order_by", "keys", *options_of("query"), "meta", "explain", "format")
-QUERY_PARAMETERS_LATER = ("projection", "grouping", "as_of")
+QUERY_PARAMETERS = (
+    "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
+)  # fmt: skip
+QUERY_PARAMETERS_LATER = ("projection", "grouping")
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
@@ -63,9 +67,14 @@ class HttpDoor:
     """The handlers of one server."""
 
     def __init__(
-        self, driver: Driver, executor: Executor, reload: Callable[[bool], Awaitable[list[str]]]
+        self,
+        driver: Driver,
+        executor: Executor,
+        reload: Callable[[bool], Awaitable[list[str]]],
+        past: PastStates,
     ) -> None:
         self._reload = reload
+        self._past = past
         self._driver = driver
         self._executor = executor
         self._engine = executor.engine
@@ -135,13 +144,27 @@ class HttpDoor:
             turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
             if in_columns:
                 await turns.take("an answer in columns", self._engine.columns.making(topic))
-            found = await turns.take(
-                "a query over HTTP",
-                ask(self._engine, topic.name, query, meta or in_columns, unread.admit),
-            )
+            if "as_of" in asked:
+                found = await self._ask_past(topic, asked["as_of"], query, unread.admit)
+                if in_columns:
+                    # Some of it may have gone before anybody asked for columns.
+                    hearing = self._engine.columns.hearing(topic, found.rows.messages())
+                    await turns.take("an answer in columns", hearing)
+            else:
+                found = await turns.take(
+                    "a query over HTTP",
+                    ask(self._engine, topic.name, query, meta or in_columns, unread.admit),
+                )
             # What there is now has been heard of, and so has every value of the rows.
             columns = self._columns(topic, shape) if in_columns else None
             return await self._answer(request, found, kind, shape, columns, meta, explain)
+
+    async def _ask_past(
+        self, topic: LiveTopic, moment: str, query: Query, admit: Callable[[int], None]
+    ) -> Found:
+        """What there was; of the log it holds as much as the snapshots of one client may."""
+        bytes_max = self._engine.configuration.limits.snapshot_bytes_max // CLIENT_PART
+        return await self._past.ask(topic.name, moment, query, bytes_max, admit)
 
     async def _answer(
         self,

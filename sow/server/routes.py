@@ -30,6 +30,7 @@ from sow.server.http import (
 from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
 from sow.server.long_filters import compile_beside, long_among
 from sow.server.parameters import admit, asked_of
+from sow.server.past import PastStates
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from sow.server.status import StatusDoor
@@ -78,10 +79,11 @@ def open_doors(
     log_id: str,
 ) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
+    past = PastStates(driver, executor.engine)
     return Doors(
-        HttpDoor(driver, executor, reload),
+        HttpDoor(driver, executor, reload, past),
         LogDoor(driver, executor.engine, log_id),
-        SnapshotDoor(driver, executor.engine),
+        SnapshotDoor(driver, executor.engine, past),
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor),
         EventDoor(driver, executor),

@@ -17,12 +17,8 @@ import numpy as np
 from aiohttp import web
 
 from sow.engine.engine import Engine
-from sow.engine.live_topics import LiveTopic
-from sow.errors import Busy, ClientError
-from sow.expressions import Filter
-from sow.history.bookmarks import parse_start
+from sow.errors import ClientError
 from sow.history.snapshot import Snapshot
-from sow.history.snapshot_as_of import Present, as_of, narrowed
 from sow.lists import comma_list
 from sow.media_types import ARROW
 from sow.query import Query
@@ -31,6 +27,7 @@ from sow.server.arrow import of_snapshot, streamed, warm_up
 from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
+from sow.server.past import PastStates
 from sow.server.responses import json_response
 from sow.server.streamed import write_pieces
 from sow.server.taken_snapshots import SNAPSHOT_KEPT_US, Taken, TakenSnapshots
@@ -41,10 +38,6 @@ COUNTED_US = 1_000_000
 changes may come, and a look costs microseconds."""
 PARTS_MAX = 10_000
 """More tasks than a job of Spark's reads one table with."""
-AS_OF_AT_ONCE = 2
-"""States of the past that are worked out at once: each reads the log from its beginning."""
-AS_OF_WAITING_MAX = 20
-"""Those that may wait for their turn: whoever is behind more would give up waiting first."""
 KEYS_AT_ONCE = 2_000
 """Keys that are texts, of which one step finds the part: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
@@ -55,12 +48,11 @@ READ_PARAMETERS = ("part",)
 class SnapshotDoor:
     """The snapshots of one server."""
 
-    def __init__(self, driver: Driver, engine: Engine) -> None:
+    def __init__(self, driver: Driver, engine: Engine, past: PastStates) -> None:
         self._driver = driver
         self._engine = engine
         self._taken = TakenSnapshots(engine)
-        self._past = asyncio.Semaphore(AS_OF_AT_ONCE)
-        self._past_waiting = 0
+        self._past = past
         self._bounding: asyncio.Task[None] | None = None
         self._looked_us = 0
         driver.idle_work["looking after snapshots"] = self._look_after
@@ -98,9 +90,11 @@ class SnapshotDoor:
         engine, text = self._engine, asked.get("filter")
         condition = self._driver.filter(text) if text is not None else None
         keys = tuple(comma_list(asked["keys"])) if "keys" in asked else None
-        if "as_of" in asked:
-            return await self._earlier(asked["topic"], asked["as_of"], condition, keys)
         query = Query(filter=condition, keys=keys)
+        if "as_of" in asked:
+            room = self._taken.client_bytes_max
+            then = await self._past.ask(asked["topic"], asked["as_of"], query, room)
+            return then.rows, then.bookmark
         found = await self._in_turns(ask(engine, asked["topic"], query))
         if self._driver.failure is None:
             await self._driver.durable()
@@ -108,32 +102,6 @@ class SnapshotDoor:
 
     async def _in_turns(self, steps: Steps[Result]) -> Result:
         return await self._driver.turns.take("a snapshot", steps)
-
-    async def _earlier(
-        self, name: str, moment: str, condition: Filter | None, keys: tuple[str, ...] | None
-    ) -> tuple[Snapshot, int]:
-        topic, journal = self._engine.topic(name), self._driver.journal
-        if not topic.is_logged:
-            raise ClientError(f"topic {name} has no log, so only its present state can be read")
-        topic.records.check_filter(condition)
-        if self._past_waiting >= AS_OF_WAITING_MAX:
-            raise Busy(f"{AS_OF_WAITING_MAX} snapshots of the past are being worked out; try later")
-        self._past_waiting += 1
-        try:
-            async with self._past:
-                now = await self._in_turns(self._present(topic))
-                await self._driver.durable()
-                instead = "a state is of one moment: write a bookmark or a time"
-                bookmark = parse_start("as_of", moment, journal, now.newest, instead)
-                room = self._taken.client_bytes_max
-                then = await self._in_turns(as_of(now, bookmark, journal, room))
-                return await self._in_turns(narrowed(then, condition, keys)), bookmark
-        finally:
-            self._past_waiting -= 1
-
-    def _present(self, topic: LiveTopic) -> Steps[Present]:
-        yield from self._engine.undivided.let_by(topic.name)
-        return Present.take(topic.records, self._engine.seq)
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """One part of a snapshot, as an Arrow stream; raises UnknownRecord, ClientError."""

@@ -438,7 +438,6 @@ def test_metrics_are_prometheus_text(orders):
     [
         ("GET", records("orders", projection="/id"), "projection"),
         ("GET", records("orders", grouping="/id"), "grouping"),
-        ("GET", records("orders", as_of="1"), "as_of"),
         ("GET", "/", "console"),
     ],
 )

@@ -129,7 +129,7 @@ def test_what_the_present_has_no_more_is_bounded_when_the_past_is_asked_for(serv
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.json["reason"]) == (413, "too large")
     assert "Limits/SnapshotMemory" in answer.json["detail"]
-    monkeypatch.setattr("sow.server.snapshots.AS_OF_WAITING_MAX", 0)
+    monkeypatch.setattr("sow.server.past.AS_OF_WAITING_MAX", 0)
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
 

@@ -18,7 +18,7 @@ KINDS = (
     "application/xml",
     "nonsense",
 )
-NAMES = ("filter", "order_by", "top_n", "skip_n", "keys", "meta", "explain", "select", "x")
+NAMES = ("filter", "order_by", "top_n", "skip_n", "keys", "meta", "explain", "select", "as_of", "x")
 EVENT_NAMES = ("filter", "snapshot", "oof", "conflation", "delta", "bookmark", "x")
 LOG_NAMES = ("topics", "from", "to", "limit", "x")
 REQUEST = (

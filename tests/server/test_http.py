@@ -18,6 +18,7 @@ from sow.server.http import (
     SESSIONS_PARAMETERS,
     HttpDoor,
 )
+from sow.server.past import PastStates
 from sow.server.routes import Route
 from tests.server.stand_ins import ORDERS, Served, World, stepped, turns
 
@@ -30,7 +31,8 @@ class Place(Served):
 
     def __init__(self):
         world, self.reloads = World(ORDERS, NOTES), []
-        door = HttpDoor(world.driver, world.executor, self.reload)
+        past = PastStates(world.driver, world.engine)
+        door = HttpDoor(world.driver, world.executor, self.reload, past)
         super().__init__(
             world,
             Route("GET", "/v1/topics", door.topics, ""),

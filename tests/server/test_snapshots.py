@@ -11,6 +11,7 @@ import pytest
 from sow.definitions import Configuration, Limits, with_system_topics
 from sow.history.snapshot import Snapshot
 from sow.server import taken_snapshots
+from sow.server.past import PastStates
 from sow.server.routes import Route
 from sow.server.snapshots import (
     COUNTED_US,
@@ -33,7 +34,8 @@ class Place(Served):
             world.engine.configuration = with_system_topics(
                 Configuration("test", (ORDERS, PASSING), limits=Limits(**limits))
             )
-        self.door = SnapshotDoor(world.driver, world.engine)
+        past = PastStates(world.driver, world.engine)
+        self.door = SnapshotDoor(world.driver, world.engine, past)
         super().__init__(
             world,
             Route("POST", "/v1/snapshots", self.door.take, "", TAKE_PARAMETERS),
