@@ -78,6 +78,10 @@ class DiskRoom:
                 "or delete less at once"
             )
 
+    def spares(self, size_bytes: int) -> bool:
+        """Whether the disk has room for so much, or its reserve has."""
+        return self._has_room(0) or self._takes(self.on_the_way_bytes() + size_bytes)
+
     def check_removal(self, identities: Iterable[str]) -> None:
         """Raise DiskFull if these records cannot be removed any more."""
         self.check_reserve(lambda: self.removal_bytes(identities))

@@ -91,7 +91,12 @@ class Engine:
             self.disk,
             self.undivided.let_by,
         )
-        self.columns = KnownColumns(self.catalog, self._note_columns, lambda: not self.disk.is_full)
+        # Of the reserve there has to stay what it takes to delete everything.
+        self.columns = KnownColumns(
+            self.catalog,
+            self._note_columns,
+            lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
+        )
         self._act, self._act_of_copy = self._work, self._release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:

@@ -5,10 +5,14 @@ something else is written down in an account of the server's own, in the group o
 made it so: a type never narrows, whatever becomes of the values. Of topics that nobody has asked
 for in columns nothing is known, and nothing is heard.
 
+So types after a restart are never narrower than those that were told: whoever was told waited for
+the group. A full disk takes the account out of the reserve, or refuses the answer.
+
 After a restart the records are looked through once more when they are asked for: the account may be
-older than the last of them. A topic may go and come again, such as one of a pattern that is empty
-at a restart, or a conflated topic at a reload: what is known is known of its name, and it hears
-from its first message on.
+older than the last of them, and a release that knows of no account may have published meanwhile. Of
+what such a one has told nothing is known; what its records hold counts from here on. A topic may go
+and come again, such as one of a pattern that is empty at a restart, or a conflated topic at a
+reload: what is known is known of its name, and it hears from its first message on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +22,7 @@ import orjson
 from sow.definitions import KNOWN_COLUMNS, ConflatedTopic, Topic
 from sow.engine.catalog import Catalog
 from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.errors import DiskFull
 from sow.expressions.parser import parse_field
 from sow.messages.column_types import COLUMNS_MAX, ColumnTypes
 from sow.messages.declared import DeclaredFields, declared_fields
@@ -36,14 +41,15 @@ fields. Others are called by their names after a slash."""
 class KnownColumns:
     """The columns of one engine's topics.
 
-    `store` puts documents into the account; `has_room` says whether the disk takes them.
+    `store` puts documents into the account; `has_room` says whether the disk takes so many bytes of
+    them.
     """
 
     def __init__(
         self,
         catalog: Catalog,
         store: Callable[[list[bytes]], None],
-        has_room: Callable[[], bool],
+        has_room: Callable[[int], bool],
     ) -> None:
         self._catalog = catalog
         self._store = store
@@ -106,7 +112,8 @@ class KnownColumns:
     def making(self, topic: LiveTopic) -> Steps[ColumnTypes]:
         """What the columns of a topic are: all records are looked at, if they were not yet.
 
-        Given up in between, what was found is kept, and the next who asks looks again.
+        Given up in between, what was found is kept, and the next who asks looks again. Raises
+        DiskFull if what they are cannot be written down, and so could be forgotten.
         """
         records = topic.records
         types = records.types or self._begin(records)
@@ -119,6 +126,11 @@ class KnownColumns:
                     yield
             types.complete()
         self._save()
+        if topic.name in self._unsaved and KNOWN_COLUMNS.name in self._catalog.topics:
+            raise DiskFull(
+                f"the disk is full: the types of the columns of {topic.name} cannot be written "
+                "down, and might be others after a restart; ask for JSON, or free some space"
+            )
         return types
 
     def hearing(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Steps[None]:
@@ -157,19 +169,16 @@ class KnownColumns:
         self._save()
 
     def _save(self) -> None:
-        if (
-            not self._unsaved
-            or KNOWN_COLUMNS.name not in self._catalog.topics
-            or not self._has_room()
-        ):
+        if not self._unsaved or KNOWN_COLUMNS.name not in self._catalog.topics:
             return
-        unsaved, self._unsaved = self._unsaved, {}
-        bodies = []
-        for name, fields in unsaved.items():
+        bodies: list[bytes] = []
+        for name, fields in self._unsaved.items():
             types = self._types[name]
             places = {f"/{field}": at for at, field in enumerate(types.kinds)}
             for field in fields:
                 held = types.kinds[field[1:]] if field else int(types.is_full)
                 noted = {"topic": name, "field": field, "held": held, "at": places.get(field, 0)}
                 bodies.append(orjson.dumps(noted))
-        self._store(bodies)
+        if self._has_room(sum(map(len, bodies))):
+            self._unsaved = {}
+            self._store(bodies)

@@ -7,6 +7,7 @@ import pytest
 from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, Declared, Topic
 from sow.engine import known_columns
 from sow.engine.engine import Engine
+from sow.errors import DiskFull
 from sow.messages.column_types import type_of
 from sow.steps import at_once
 
@@ -172,17 +173,38 @@ def test_what_is_not_retained_is_heard_all_the_same():
     assert known(engine, "passing") == {"id": "int64"}
 
 
-def test_a_full_disk_keeps_nobody_from_asking_and_nothing_is_forgotten():
-    room = [False]
-    engine = engine_of(PLAIN, has_room=lambda _size_bytes: room[0], takes=lambda _size_bytes: True)
-    room[0] = True
+def test_a_full_disk_has_the_account_in_its_reserve_and_else_nothing_is_told():
+    room, reserve = [True], [0]
+    engine = engine_of(
+        PLAIN, has_room=lambda _size: room[0], takes=lambda size: room[0] or size <= reserve[0]
+    )
     publish(engine, "plain", {"id": 1})
     room[0] = False
-    assert known(engine) == {"id": "int64"}
+    with pytest.raises(DiskFull, match="types of the columns of plain cannot be written down"):
+        known(engine)
     assert noted(engine) == []
-    room[0] = True
+    account_bytes = 2 * len('{"topic":"plain","field":"/id","held":99,"at":0}')
+    # What it takes to delete the record stays.
+    reserve[0] = engine.disk.on_the_way_bytes() + account_bytes + len("1")
     assert known(engine) == {"id": "int64"}
     assert {document["field"] for document in noted(engine)} == {"", "/id"}
+    assert known(again(engine, PLAIN)) == {"id": "int64"}
+
+
+def test_what_a_release_without_an_account_has_published_counts_as_records_hold_it():
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": 2})
+    assert known(engine) == {"id": "int64", "v": "int64"}
+    other = again(engine, PLAIN)
+    # It knows of no columns, and whoever asked it was told types of its own.
+    records = other.topic("plain").records
+    records.know_columns(None)
+    publish(other, "plain", {"id": 1, "v": "text"}, {"id": 2, "w": "text"})
+    publish(other, "plain", {"id": 1, "v": 3})
+    third = again(engine, PLAIN)
+    publish(third, "plain", {"id": 1, "v": 3}, {"id": 2, "w": "text"})
+    third.columns.restore()
+    assert known(third) == {"id": "int64", "v": "int64", "w": "string"}
 
 
 @pytest.mark.parametrize(
