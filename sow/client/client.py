@@ -292,7 +292,12 @@ class Client:
         deltas unless `delta` is False. Raises when it is entered what `subscribe` raises.
         """
         asked: dict[str, object] = {"delta": True, **focus, "oof": True}
-        return Live(self._subscription(*subscription(topic, asked, snapshot=True)), topic)
+        select = parameters({"select": focus.get("select")})["select"]
+        return Live(
+            self._subscription(*subscription(topic, asked, snapshot=True)),
+            topic,
+            lambda name: self.http.columns(name, select),
+        )
 
     def _subscription(self, command: str, asked: dict[str, object]) -> Subscription:
         made = Subscription(self._connect, command, asked, self.retry)

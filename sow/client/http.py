@@ -3,9 +3,10 @@
 Query answers are read line by line as they arrive, so a large one never has to fit in memory.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ import orjson
 from yarl import URL
 
 from sow.client.failures import failure, reported
-from sow.client.tables import from_stream, to_arrow, to_pandas, to_polars
+from sow.client.tables import from_stream, to_pandas, to_polars
 from sow.errors import SowError
 from sow.media_types import ARROW, JSON, NDJSON
 
@@ -30,26 +31,29 @@ class Answer:
 
     `records` are decoded bodies: a dict for JSON, str or bytes for other types. `matches` is how
     many records match, before `skip_n` and `top_n`; `index` names what served the query; `bookmark`
-    is the moment that the answer shows.
+    is the moment that the answer shows. `table` asks for the table of the same question.
     """
 
     records: list[Any]
     matches: int
     index: str
     bookmark: str
+    table: Callable[[], Awaitable[Any]] = field(repr=False, compare=False)
 
-    def to_arrow(self) -> Any:
-        """These records as a pyarrow Table, a column for each field met in any of them, of types
-        that hold their values. `await client.query(…).to_arrow()` has those of the topic."""
-        return to_arrow(self.records)
+    async def to_arrow(self) -> Any:
+        """The records as a pyarrow Table, of the types that the server says (docs/http.md).
 
-    def to_pandas(self) -> Any:
+        It is asked for when it is wanted, and shows that moment.
+        """
+        return await self.table()
+
+    async def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
-        return to_pandas(self.to_arrow())
+        return to_pandas(await self.to_arrow())
 
-    def to_polars(self) -> Any:
+    async def to_polars(self) -> Any:
         """The same as a polars DataFrame; raises ClientError where there is no polars."""
-        return to_polars(self.to_arrow())
+        return to_polars(await self.to_arrow())
 
 
 class Rows:
@@ -59,9 +63,15 @@ class Rows:
     `bookmark` is the moment it shows.
     """
 
-    def __init__(self, url: str, response: aiohttp.ClientResponse) -> None:
+    def __init__(
+        self,
+        url: str,
+        response: aiohttp.ClientResponse,
+        table: Callable[[], Awaitable[Any]],
+    ) -> None:
         self._url = url
         self._response = response
+        self._table = table
         self.matches = int(response.headers.get("SOW-Matches", 0))
         self.index = response.headers.get("SOW-Index", "")
         self.bookmark = response.headers.get("SOW-Bookmark", "")
@@ -91,7 +101,7 @@ class Rows:
     async def all(self) -> Answer:
         """Everything that was not read yet, decoded; raises Disconnected."""
         records = [msgspec.json.decode(row) async for row in self]
-        return Answer(records, self.matches, self.index, self.bookmark)
+        return Answer(records, self.matches, self.index, self.bookmark, self._table)
 
 
 class Http:
@@ -151,6 +161,10 @@ class Http:
                 content = await response.read()
         return from_stream(content)
 
+    async def columns(self, topic: str, select: object = None) -> Any:
+        """The pyarrow Schema of tables of a topic's records, or of some of their fields."""
+        return (await self.table(topic, {"top_n": 0, "select": select})).schema
+
     @asynccontextmanager
     async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
         """A query answer that is read as it arrives (`async with`).
@@ -158,7 +172,7 @@ class Http:
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
         async with self.request("GET", records_of(topic), asked, accept=NDJSON) as response:
-            yield Rows(self.url, response)
+            yield Rows(self.url, response, partial(self.table, topic, asked))
 
 
 def topic_path(topic: str) -> str:

@@ -8,7 +8,7 @@ from what was last seen to what holds.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -20,6 +20,8 @@ from sow.delta import merged
 from sow.errors import SowError
 
 Document = Any
+SOW_KEY = "sow_key"
+"""The column of tables that says which record a row is."""
 
 
 class Change(NamedTuple):
@@ -58,12 +60,21 @@ class Live(Mapping[str, Document]):
 
     A SowKey is a record's within its topic. Over a pattern records are called by both:
     ``/desk/1:4711``. Entering it raises what the subscription is refused with. Documents are those
-    of `Message.document`; they are the view's own and not to be changed.
+    of `Message.document`; they are the view's own and not to be changed. `columns` asks the server
+    for the schema of a topic's tables.
     """
 
-    def __init__(self, subscription: Subscription, topic: str) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        topic: str,
+        columns: Callable[[str], Awaitable[Any]],
+    ) -> None:
         self.subscription = subscription
         self._topic = topic
+        self._columns = columns
+        self._topics: dict[str, None] = {}
+        """Of which there were records."""
         self._records: dict[str, Document] = {}
         self._coming: dict[str, Document] | None = None
         self._changes: dict[str, Change] = {}
@@ -87,17 +98,19 @@ class Live(Mapping[str, Document]):
         """The records as they stand, in a dictionary that does not change."""
         return self._records.copy()
 
-    def to_arrow(self) -> Any:
-        """The records as a pyarrow Table, a column for each field and one for the SowKey."""
-        return table_of(self.copy())
+    async def to_arrow(self) -> Any:
+        """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,
+        and those that the server has for the topic, of the same types, which it is asked for."""
+        records, topics = self.copy(), list(self._topics) or [self._topic]
+        return table_of(records, [await self._columns(topic) for topic in topics])
 
-    def to_pandas(self) -> Any:
+    async def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
-        return to_pandas(self.to_arrow())
+        return to_pandas(await self.to_arrow())
 
-    def to_polars(self) -> Any:
+    async def to_polars(self) -> Any:
         """The same as a polars DataFrame; raises ClientError where there is no polars."""
-        return to_polars(self.to_arrow())
+        return to_polars(await self.to_arrow())
 
     # Following.
 
@@ -167,6 +180,7 @@ class Live(Mapping[str, Document]):
         elif message.c == "group_end":
             self._replace(self._coming or {})
         elif message.c in ("sow", "p"):
+            self._topics.setdefault(message.t or self._topic)
             document = message.document()
             if message.delta:
                 document = merged(records[key], document)
@@ -214,9 +228,11 @@ class Live(Mapping[str, Document]):
         await self.subscription.close()
 
 
-def table_of(records: Mapping[str, Document]) -> Any:
-    """Records by SowKey as a pyarrow Table; one that is no object has the column ``value``."""
-    rows = [
-        record if isinstance(record, dict) else {"value": record} for record in records.values()
-    ]
-    return to_arrow([{"sow_key": key, **row} for key, row in zip(records, rows, strict=True)])
+def table_of(records: Mapping[str, Document], schemas: Sequence[Any]) -> Any:
+    """Records by SowKey as a pyarrow Table, by the schemas of their topics."""
+    import pyarrow as pa
+
+    table = to_arrow(list(records.values()), schemas)
+    if SOW_KEY in table.column_names:
+        table = table.drop_columns([SOW_KEY])
+    return table.add_column(0, SOW_KEY, pa.array(records, pa.string()))

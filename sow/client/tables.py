@@ -1,22 +1,32 @@
 """Records as tables. Arrow and pandas are imported when somebody asks for them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sow.errors import ClientError
 
+NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int64": int, "double": float}
+"""What makes a message of one number a value of its column: it comes as text."""
 
-def to_arrow(records: Sequence[Any]) -> Any:
-    """Documents as a pyarrow Table, a column for each field met in any of them; one that is no
-    object stands in the column ``value``.
 
-    Its types are those of an answer in Arrow (`sow.messages.arrow`).
+def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
+    """Documents as a pyarrow Table, by the schemas of the server's answers in Arrow about the
+    topics that they are of.
+
+    Where topics have a column in different types it holds JSON texts. Records that are no objects
+    stand in the column ``value``: numbers where the server has such, else texts or bytes as they
+    come.
     """
-    from sow.messages.arrow import table_of_documents
+    from sow.messages.arrow import joined_schema, table_of_documents
 
-    return table_of_documents(
-        [record if isinstance(record, dict) else {"value": record} for record in records]
-    )
+    schema = joined_schema(schemas)
+    if not any(isinstance(record, dict) for record in records) and records:
+        number = NUMBERS.get(str(schema.field("value").type)) if "value" in schema.names else None
+        values = records if number is None else list(map(number, records))
+        if number is None:
+            schema = joined_schema([])
+        return table_of_documents([{"value": value} for value in values], schema)
+    return table_of_documents(list(records), schema)
 
 
 def from_stream(content: bytes) -> Any:

@@ -27,7 +27,8 @@ from sow.messages.declared import DeclaredFields
 from sow.messages.json import Json
 from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text
 from sow.messages.making import Making, made, parts, pieces
-from sow.messages.value_types import ValueType, day_of, moment_us
+from sow.messages.value_types import ValueType, day_of, moment_us, value_type
+from sow.paths import parse_path
 from sow.untracked import untracked
 
 UTC_US = pa.timestamp("us", tz="UTC")
@@ -40,6 +41,10 @@ TYPES: Mapping[ColumnType, pa.DataType] = {
 }
 PATH_OF_COLUMN = "path"
 """What says of a column that it is a field within another one, which has a column, too."""
+KIND_OF_COLUMN = "kind"
+"""What says of a column of strings that they are JSON texts: to Arrow both are one type."""
+JSON_KIND: ColumnType = "json"
+NO_COLUMNS = pa.schema([])
 QUICK = ("string", "int64", "float64")
 """What Arrow's parser reads as we do, once it is told the type."""
 
@@ -70,8 +75,10 @@ class ArrowColumn:
     @property
     def field(self) -> pa.Field:
         """The field of Arrow's schema; that it lies within another one is told beside its type."""
-        within = {PATH_OF_COLUMN: self.path} if self.path else None
-        return pa.field(self.name, self.type, metadata=within)
+        told = {PATH_OF_COLUMN: self.path} if self.path else {}
+        if self.kind == JSON_KIND:
+            told[KIND_OF_COLUMN] = JSON_KIND
+        return pa.field(self.name, self.type, metadata=told or None)
 
 
 class ArrowColumns:
@@ -218,15 +225,88 @@ def making_columns_of_documents(
         found[name] = pa.concat_arrays(arrays) if arrays else pa.array([], TYPES[kind])
 
 
-def table_of_documents(documents: Sequence[Mapping[str, object]]) -> pa.Table:
-    """Documents as Python has them, as columns of the types that hold all of their values."""
+def table_of_documents(
+    documents: Sequence[Mapping[str, object]], schema: pa.Schema = NO_COLUMNS
+) -> pa.Table:
+    """Documents as Python has them, as the columns of a schema such as `ArrowColumns` makes.
+
+    Fields that the schema does not know have columns behind those, of types that hold all of their
+    values. So has a column one of whose values is not of its type, as the server would widen it.
+    """
+    fields, arrays = list(schema), [_column_of(field, documents) for field in schema]
+    unfit = {field.name for field, array in zip(fields, arrays, strict=True) if array is None}
     types = ColumnTypes(None)
     types.hear_documents(documents)
-    types.check("the table")
-    known = {name: type_of(kinds) for name, kinds in types.kinds.items()}
+    known: dict[str, ColumnType] = dict.fromkeys(unfit, JSON_KIND)
+    for name, kinds in types.kinds.items():
+        if name not in schema.names:
+            known[name] = type_of(kinds)
     found: dict[str, pa.Array] = {}
     made(making_columns_of_documents(documents, known, found))
-    return pa.table({name: found[name] for name in known})
+    columns = {name: ArrowColumn(name, TYPES[kind], kind).field for name, kind in known.items()}
+    fields = [columns.get(field.name, field) for field in fields]
+    arrays = [
+        found[field.name] if array is None else array
+        for field, array in zip(fields, arrays, strict=True)
+    ]
+    more = [name for name in known if name not in schema.names]
+    return pa.Table.from_arrays(
+        [*arrays, *[found[name] for name in more]],
+        schema=pa.schema([*fields, *[columns[name] for name in more]]),
+    )
+
+
+def _column_of(field: pa.Field, documents: Sequence[Mapping[str, object]]) -> pa.Array | None:
+    """The values of one column of a schema; None if they are not all of its type."""
+    path = (field.metadata or {}).get(PATH_OF_COLUMN.encode())
+    if path is None:
+        values = [document.get(field.name) for document in documents]
+    else:
+        values = [_within(document, parse_path(path.decode()).steps) for document in documents]
+    if pa.types.is_binary(field.type):
+        return pa.array(values, field.type)
+    texts = [None if value is None else json_text(value) for value in values]
+    kind = kind_of_column(field)
+    if not all(text is None or value_type(kind).fits(text) for text in texts):
+        return None
+    array: pa.Array = MAKERS[kind.partition("(")[0]](texts, field.type)
+    return array
+
+
+def _within(document: Mapping[str, object], names: Sequence[str]) -> object:
+    """A field of a field; an array on the way is what is found, as in `text_within`."""
+    value: object = document
+    for name in names:
+        if isinstance(value, list):
+            return value
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def joined_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of several topics: one that is of different types holds JSON texts."""
+    found: dict[str, pa.Field] = {}
+    for field in (field for schema in schemas for field in schema):
+        known = found.setdefault(field.name, field)
+        if not known.equals(field, check_metadata=True):
+            found[field.name] = ArrowColumn(field.name, pa.string(), JSON_KIND).field
+    return pa.schema(list(found.values()))
+
+
+def is_json_text(field: pa.Field) -> bool:
+    """Whether a column of a server's holds JSON texts."""
+    return (field.metadata or {}).get(KIND_OF_COLUMN.encode()) == JSON_KIND.encode()
+
+
+def kind_of_column(field: pa.Field) -> str:
+    """What a Schema would declare for a column of a server's, other than one of bytes."""
+    if is_json_text(field):
+        return JSON_KIND
+    if pa.types.is_decimal(field.type):
+        return f"decimal({field.type.precision},{field.type.scale})"
+    return next(
+        name for name, kind in DECLARED.items() if kind.equals(field.type) and name != JSON_KIND
+    )
 
 
 def arrow_type(kind: ValueType) -> pa.DataType:

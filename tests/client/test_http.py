@@ -63,7 +63,7 @@ async def all_of(items):
 
 
 def rows_of(*pieces, **more):
-    return Rows("http://there", Response(*pieces, **more))
+    return Rows("http://there", Response(*pieces, **more), None)
 
 
 @pytest.mark.parametrize(

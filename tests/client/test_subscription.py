@@ -215,18 +215,29 @@ def test_slow_readers_of_changes_get_fewer_of_them(server, using):
     assert all(later.old == earlier.new for earlier, later in pairwise(seen))
 
 
-def test_a_live_view_and_an_answer_are_tables_too(server, using):
-    pytest.importorskip("pyarrow")
-
+def test_a_live_view_and_an_answer_are_tables_of_the_types_of_the_topic(server, using):
     async def work(client):
-        await client.publish("orders", [{"id": 1, "px": 1.5}, {"id": 2, "note": "x"}])
-        async with client.live("orders") as live:
+        await client.publish("orders", [{"id": 1, "px": 1.5, "t": 7}, {"id": 2, "note": "x"}])
+        await client.publish("orders", {"id": 3, "t": "text", "gone": 2**63})
+        before = await client.query("orders").to_arrow()
+        await client.delete("orders", filter="/id = 3")
+        async with client.live("orders") as live, client.live("orders", select=["/t"]) as some:
             answer = await client.query("orders")
-            return live.to_arrow(), answer.to_arrow()
+            whole = await client.query("orders").to_arrow()
+            return before, whole, await answer.to_arrow(), await live.to_arrow(), some, (
+                await some.to_arrow(), await live.to_pandas()
+            )  # fmt: skip
 
-    live, answer = using(work)
-    assert live.column_names == ["sow_key", "id", "px", "note"]
-    assert answer.to_pylist()[1] == {"id": 2, "px": None, "note": "x"}
+    before, whole, answer, live, _, (some, frame) = using(work)
+    assert whole.schema.equals(before.schema, check_metadata=True)
+    assert answer.equals(whole)
+    assert live.column_names == ["sow_key", *whole.column_names]
+    assert live.drop_columns(["sow_key"]).schema.equals(whole.schema, check_metadata=True)
+    assert live.drop_columns(["sow_key"]).to_pylist() == whole.to_pylist()
+    assert whole.column("t").to_pylist() == ["7", None]
+    assert some.column_names == ["sow_key", "t"]
+    assert some.schema.field("t").equals(whole.schema.field("t"), check_metadata=True)
+    assert len(frame) == 2
 
 
 def test_options_travel(server, using):

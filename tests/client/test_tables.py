@@ -10,17 +10,65 @@ from sow.errors import ClientError
 
 
 def test_a_column_for_each_field_met_in_any_record():
-    table = to_arrow([{"id": 1, "px": 1.5}, {"id": 2, "name": "x"}])
+    table = to_arrow([{"id": 1, "px": 1.5}, {"id": 2, "name": "x"}], [])
     assert set(table.column_names) == {"id", "px", "name"}
     assert table.column("px").to_pylist() == [1.5, None]
 
 
 def test_a_record_that_is_no_object_stands_in_a_column_of_its_own():
-    assert to_arrow(["a", "b"]).to_pydict() == {"value": ["a", "b"]}
+    assert to_arrow(["a", "b"], []).to_pydict() == {"value": ["a", "b"]}
+
+
+SERVED = pa.schema(
+    [
+        ("n", pa.int64()),
+        pa.field("mixed", pa.string(), metadata={"kind": "json"}),
+        ("px", pa.decimal128(9, 2)),
+        ("at", pa.timestamp("us", tz="UTC")),
+        pa.field("/leg/id", pa.int64(), metadata={"path": "/leg/id"}),
+        pa.field("leg", pa.string(), metadata={"kind": "json"}),
+        ("day", pa.date32()),
+    ]
+)
+
+
+def test_documents_stand_in_the_columns_of_the_server():
+    records = [
+        {"mixed": "x", "px": 1.25, "at": "2025-01-02T03:04:05Z", "leg": {"id": 7}, "day": None},
+        {"n": 2**60, "mixed": 1, "leg": [1], "day": "2025-01-02"},
+    ]
+    table = to_arrow(records[:1], [SERVED])
+    assert table.schema.equals(SERVED, check_metadata=True)
+    assert table.column("mixed").to_pylist() == ['"x"']
+    assert str(table.column("px")[0]) == "1.25"
+    assert table.column("/leg/id").to_pylist() == [7]
+    assert table.column("leg").to_pylist() == ['{"id":7}']
+
+
+def test_what_came_after_the_server_was_asked_has_a_place_too():
+    table = to_arrow([{"n": "text", "new": 0.5}, {"n": 1}], [SERVED])
+    assert table.column_names == [*SERVED.names, "new"]
+    assert table.column("n").to_pylist() == ['"text"', "1"]
+    assert table.schema.field("n").metadata == {b"kind": b"json"}
+    assert table.column("new").to_pylist() == [0.5, None]
+
+
+def test_topics_that_differ_share_columns_of_json_texts():
+    other = pa.schema([("n", pa.string()), ("px", pa.decimal128(9, 2))])
+    table = to_arrow([{"n": 1}, {"n": "x", "px": 2}], [SERVED, other])
+    assert table.column("n").to_pylist() == ["1", '"x"']
+    assert table.schema.field("px").type == pa.decimal128(9, 2)
+
+
+def test_messages_of_one_value_are_what_the_server_has():
+    numbers = to_arrow(["1", "-2"], [pa.schema([("value", pa.int64())])])
+    assert numbers.to_pydict() == {"value": [1, -2]}
+    fields = to_arrow(["a=1", "a=2"], [pa.schema([("a", pa.string())])])
+    assert fields.to_pydict() == {"value": ["a=1", "a=2"]}
 
 
 def test_nothing_is_a_table_without_rows():
-    assert to_arrow([]).num_rows == 0
+    assert to_arrow([], []).num_rows == 0
 
 
 def test_without_pandas_it_is_said_what_to_do(monkeypatch):
@@ -39,11 +87,11 @@ def test_without_pandas_it_is_said_what_to_do(monkeypatch):
 def test_without_polars_it_is_said_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ClientError, match="pip install polars, or use to_arrow"):
-        to_polars(to_arrow([]))
+        to_polars(to_arrow([], []))
 
 
 def test_a_stream_is_read_as_a_table():
-    table = to_arrow([{"id": 1}])
+    table = to_arrow([{"id": 1}], [])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

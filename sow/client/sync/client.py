@@ -7,7 +7,6 @@ from typing import Any, Self, Unpack
 from sow.client.asking import Asking
 from sow.client.bodies import Document
 from sow.client.client import Client as AsyncClient
-from sow.client.http import Answer
 from sow.client.http import Http as AsyncHttp
 from sow.client.publisher import WINDOW_FRAMES
 from sow.client.questions import Focus, LiveFocus, Question, Selection, SnapshotFocus
@@ -140,7 +139,7 @@ class Client:
         """One topic by its exact name, as of `GET /v1/topics/{topic}`; raises UnknownTopic."""
         return self._bridge.wait(self._client.topic(name))
 
-    def query(self, topic: str, **question: Unpack[Question]) -> Answer:
+    def query(self, topic: str, **question: Unpack[Question]) -> TopicAnswer:
         """The records that match, decoded, as they stood at one moment.
 
         `question` may have `filter`, `keys`, `order_by`, `top_n`, `skip_n` and `select`, as for
@@ -149,8 +148,7 @@ class Client:
         """
         bridge = self._bridge
         asked = bridge.wait(self._asked(topic, question))
-        answer = bridge.wait(asked.answer())
-        return TopicAnswer.of(answer, lambda: bridge.wait(asked.to_arrow()))
+        return TopicAnswer(bridge, bridge.wait(asked.answer()))
 
     async def _asked(self, topic: str, question: Question) -> Asking:
         return self._client.query(topic, **question)  # on the loop, since it may make a session

@@ -1,11 +1,12 @@
 """Questions and answers over HTTP, without asyncio; see `sow.client.http`."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sow.client.http import Answer
+from sow.client.http import Answer as AsyncAnswer
 from sow.client.http import Http as AsyncHttp
 from sow.client.http import Rows as AsyncRows
 from sow.client.sync.bridge import Bridge
@@ -58,6 +59,10 @@ class Http:
         `rows`."""
         return self._bridge.wait(self._http.table(topic, asked))
 
+    def columns(self, topic: str, select: object = None) -> Any:
+        """The pyarrow Schema of tables of a topic's records, or of some of their fields."""
+        return self._bridge.wait(self._http.columns(topic, select))
+
     def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
         """A query answer that is read as it arrives.
 
@@ -66,26 +71,47 @@ class Http:
         return Rows(self._bridge, self._http.rows(topic, asked))
 
 
-class TopicAnswer(Answer):
-    """A whole query answer, as `sow.client.Answer`, whose tables have the types of the topic.
+@dataclass(frozen=True, slots=True)
+class TopicAnswer:
+    """A whole query answer, as `sow.client.Answer`: `asked` is that one.
 
     A table is asked for when it is wanted, by the same question: it shows that moment.
     """
 
-    __slots__ = ("_ask",)
+    bridge: Bridge = field(repr=False)
+    asked: AsyncAnswer
 
-    _ask: Callable[[], Any]
+    @property
+    def records(self) -> list[Any]:
+        """Decoded bodies: a dict for JSON, str or bytes for other types."""
+        return self.asked.records
 
-    @classmethod
-    def of(cls, answer: Answer, ask: Callable[[], Any]) -> Self:
-        """An answer, with what asks for the table."""
-        made = cls(answer.records, answer.matches, answer.index, answer.bookmark)
-        object.__setattr__(made, "_ask", ask)  # the answer is frozen
-        return made
+    @property
+    def matches(self) -> int:
+        """How many records match, before paging."""
+        return self.asked.matches
+
+    @property
+    def index(self) -> str:
+        """What served the query."""
+        return self.asked.index
+
+    @property
+    def bookmark(self) -> str:
+        """The moment that it shows."""
+        return self.asked.bookmark
 
     def to_arrow(self) -> Any:
-        """The records as a pyarrow Table (docs/http.md says of which types)."""
-        return self._ask()
+        """The records as a pyarrow Table, of the types that the server says (docs/http.md)."""
+        return self.bridge.wait(self.asked.to_arrow())
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
+        return self.bridge.wait(self.asked.to_pandas())
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        return self.bridge.wait(self.asked.to_polars())
 
 
 class Rows:
@@ -139,10 +165,10 @@ class Rows:
         for rows in self.chunks():
             yield from rows
 
-    def all(self) -> Answer:
+    def all(self) -> TopicAnswer:
         """Everything that was not read yet, decoded; raises Disconnected."""
         try:
-            return self._bridge.wait(self._opened().all())
+            return TopicAnswer(self._bridge, self._bridge.wait(self._opened().all()))
         finally:
             self._close()
 

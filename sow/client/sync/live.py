@@ -4,11 +4,10 @@ from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from types import TracebackType
 from typing import Any, Self
 
-from sow.client.live import Change, table_of
+from sow.client.live import Change
 from sow.client.live import Live as AsyncLive
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.subscription import Subscription
-from sow.client.tables import to_pandas, to_polars
 
 
 class Live(Mapping[str, Any]):
@@ -71,16 +70,17 @@ class Live(Mapping[str, Any]):
         self._bridge.wait(self.live.synced())
 
     def to_arrow(self) -> Any:
-        """The records as a pyarrow Table, a column for each field and one for the SowKey."""
-        return table_of(self.copy())
+        """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,
+        and those that the server has for the topic, of the same types, which it is asked for."""
+        return self._bridge.wait(self.live.to_arrow())
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
-        return to_pandas(self.to_arrow())
+        return self._bridge.wait(self.live.to_pandas())
 
     def to_polars(self) -> Any:
         """The same as a polars DataFrame; raises ClientError where there is no polars."""
-        return to_polars(self.to_arrow())
+        return self._bridge.wait(self.live.to_polars())
 
     def __enter__(self) -> Self:
         self._bridge.enter(self.live)

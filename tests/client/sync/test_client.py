@@ -162,6 +162,7 @@ def requesting(way):
     found += [response.status, response.headers["SOW-Matches"], way.read(response)]
     way.leave(opening)
     found.append(way.wait(over.table("orders", {"filter": "/id = 1"})).to_pylist())
+    found.append(way.wait(over.columns("orders", "/id")).names)
     opening = over.rows("orders", {"filter": "/id = 1"})
     found.append(way.all(way.enter(opening)))
     way.leave(opening)
@@ -192,7 +193,8 @@ def living(way):
     view = client.live("orders")
     way.enter(view)
     way.wait(view.synced())
-    found = [list(view.values()), [row["id"] for row in view.to_arrow().to_pylist()]]
+    table = way.wait(view.to_arrow())
+    found = [list(view.values()), [row["id"] for row in table.to_pylist()]]
     way.wait(client.publish("orders", {"id": 2}))
     found.append(way.wait(view.change(5)).new)
     way.wait(client.publish("orders", {"id": 1, "px": 2}))
@@ -200,7 +202,8 @@ def living(way):
     found += [len(view), list(view) == list(view.keys()), dict(view.items()) == view.copy()]
     found += [[view[key] for key in view], view.get("none"), bool(view.subscription.name)]
     found.append(callable(view.to_polars))
-    found.append(sorted(row["id"] for row in view.to_pandas().to_dict("records")))
+    frame = way.wait(view.to_pandas())
+    found.append(sorted(row["id"] for row in frame.to_dict("records")))
     way.leave(view)
     return found
 

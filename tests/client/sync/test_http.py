@@ -2,9 +2,7 @@
 
 import pytest
 
-from sow.client import Answer
 from sow.client.sync import Client
-from sow.client.sync.http import TopicAnswer
 from sow.errors import UnknownTopic
 
 
@@ -23,20 +21,13 @@ def test_rows_may_be_gone_through_without_a_context(client):
         list(client.rows("nope"))
 
 
-def test_tables_of_an_answer_are_asked_for_when_they_are_wanted():
-    asked = []
-
-    def ask():
-        asked.append(1)
-        return "table"
-
-    answer = TopicAnswer.of(Answer([{"id": 1}], 1, "scan", "7"), ask)
-    assert (answer.records, answer.matches, answer.index, answer.bookmark) == (
-        [{"id": 1}],
-        1,
-        "scan",
-        "7",
-    )
-    assert asked == []
-    assert answer.to_arrow() == "table"
-    assert asked == [1]
+def test_tables_of_an_answer_are_asked_for_when_they_are_wanted(client):
+    client.publish("orders", {"id": 1})
+    for answer in (client.query("orders"), client.rows("orders").all()):
+        assert (answer.records, answer.matches) == ([{"id": 1}], 1)
+        assert answer.index == "scan"
+        assert int(answer.bookmark) > 0
+        client.publish("orders", {"id": 2, "note": "x"})
+        assert answer.to_arrow().num_rows == 2
+        assert len(answer.to_pandas()) == 2
+        client.delete("orders", filter="/id = 2")
