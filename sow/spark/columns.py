@@ -6,6 +6,9 @@ fits is its own matter: JSON is read many rows at once where all of them fit, an
 the rows are halved until it stands almost alone and is read by itself, so that its neighbours are
 read as they are without it.
 
+A column that `inferSchema` has found to hold JSON texts has them as the server shows them, texts in
+quotes: what a column of a topic holds is the same wherever it is read.
+
 Messages of other types are parsed as the server parses them. Those of FIX's family have nothing
 but texts, which are numbers or times where the column is; those without fields have one, `value`.
 """
@@ -22,6 +25,9 @@ import pyarrow.json
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ClientError
 from sow.messages import message_type
+from sow.messages.arrow import is_json_text
+from sow.messages.json_texts import JSON_NULL, FieldTexts
+from sow.messages.json_texts import json_text as value_text
 from sow.spark.fitting import Fitting, document_of
 
 ONE_BY_ONE = 64
@@ -144,7 +150,10 @@ class _Typed:
 
     def __init__(self, schema: pa.Schema, messages: Messages) -> None:
         self._schema = schema
-        self._fields = [field for field in schema if field.name not in OF_THE_ROW]
+        fields = [field for field in schema if field.name not in OF_THE_ROW]
+        self._fields = [field for field in fields if not is_json_text(field)]
+        self._json_fields = [field.name for field in fields if is_json_text(field)]
+        self._is_json = messages.is_json
         self._parse = messages.parser()
         self._fitting = Fitting(from_texts=messages.module in TEXT_MODULES)
         self._quick = _quick_schema(self._fields) if messages.is_json else None
@@ -166,12 +175,33 @@ class _Typed:
 
     def _bodies(self, texts: Sequence[str]) -> dict[str, pa.Array]:
         """The fields of documents, as columns."""
-        pieces = self._pieces(texts)
-        return {
+        pieces = self._pieces(texts) if self._fields else []
+        found = self._json_texts(texts) if self._json_fields else {}
+        return found | {
             field.name: pa.concat_arrays([piece[at] for piece in pieces])
             if pieces
             else pa.array([], field.type)
             for at, field in enumerate(self._fields)
+        }
+
+    def _json_texts(self, texts: Sequence[str]) -> dict[str, pa.Array]:
+        """Fields of any values, as the server's columns have them."""
+        if self._is_json:
+            read = FieldTexts(self._json_fields)([text.encode() for text in texts])
+            return {
+                name: pa.array([None if one == JSON_NULL else one for one in found], pa.string())
+                for name, found in zip(self._json_fields, read, strict=True)
+            }
+        documents = list(map(self._parse, texts))
+        return {
+            name: pa.array(
+                [
+                    None if (value := document.get(name)) is None else value_text(value)
+                    for document in documents
+                ],
+                pa.string(),
+            )
+            for name in self._json_fields
         }
 
     def _pieces(self, texts: Sequence[str]) -> list[list[pa.Array]]:

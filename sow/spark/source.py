@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError
 from sow.message_options import options_of
-from sow.messages.arrow import PATH_OF_COLUMN
+from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.spark.columns import (
     JSON_MESSAGES,
@@ -77,7 +77,7 @@ class SowDataSource(DataSource):
         options = self._options
         if options.infer_schema:
             found = _inferred(options)
-            return from_arrow_schema(_some(found, options.columns, "the records"))
+            return _spark(_some(found, options.columns, "the records"))
         if not options.columns:
             return SPARK_ROW
         return from_arrow_schema(_some(ROW, options.columns, "a row; give a schema for fields"))
@@ -148,11 +148,30 @@ def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
     return messages
 
 
+def _spark(schema: pa.Schema) -> StructType:
+    """The server's columns as Spark has them, which say themselves what Spark has no type for."""
+    json_texts = {KIND_OF_COLUMN: JSON_KIND}
+    return StructType(
+        [
+            StructField(
+                made.name, made.dataType, made.nullable, json_texts if is_json_text(told) else None
+            )
+            for told, made in zip(schema, from_arrow_schema(schema), strict=True)
+        ]
+    )
+
+
 def _arrow(schema: StructType) -> pa.Schema:
     check_types(schema)
     found = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
     check_row_columns(found)
-    return found
+    kinds = [field.metadata.get(KIND_OF_COLUMN) for field in schema]
+    return pa.schema(
+        [
+            field if kind is None else field.with_metadata({KIND_OF_COLUMN: kind})
+            for field, kind in zip(found, kinds, strict=True)
+        ]
+    )
 
 
 def _inferred(options: SourceOptions) -> pa.Schema:

@@ -259,3 +259,18 @@ def test_records_and_composites_are_read_by_field():
     schema = pa.schema([("0", pa.struct([("id", pa.int64())])), ("1", pa.string())])
     found = decoder(schema, Messages(local))(rows(line(kind, body)))
     assert found.to_pylist() == [{"0": {"id": 1}, "1": '{"id":7,"px":1.5}'}]
+
+
+def test_columns_of_json_texts_have_them_as_the_server_does():
+    mixed = pa.field("mixed", pa.string(), metadata={"kind": "json"})
+    schema = pa.schema([mixed, ("n", pa.int64())])
+    texts = ['{"mixed":"a","n":1}', '{"mixed":1.50,"n":2}', '{"mixed":null}', "{}"]
+    found = decoder(schema)(rows(*texts))
+    assert found.column("mixed").to_pylist() == ['"a"', "1.50", None, None]
+    assert found.column("n").to_pylist() == [1, 2, None, None]
+    assert decoder(pa.schema([mixed]))(rows(*texts)).column("mixed").to_pylist()[0] == '"a"'
+    fields = Messages(MessageTypeOptions("nvfix", "nvfix"))
+    found = decoder(pa.schema([mixed]), fields)(
+        rows("mixed=a\x01", "mixed=a\x01mixed=b\x01", "n=1\x01")
+    )
+    assert found.column("mixed").to_pylist() == ['"a"', '["a","b"]', None]

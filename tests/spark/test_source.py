@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from tests.edge.arrow import ARROW, table
 from tests.edge.serving import records
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -111,10 +112,18 @@ def test_a_schema_can_be_taken_from_the_data(sow, server):
 
 
 def test_types_are_those_of_the_topic_and_not_of_the_records_that_are_read(sow, server):
-    server.publish("orders", {"id": 1, "mixed": "a"}, {"id": 2, "mixed": 2})
-    one = sow("orders", inferSchema="true", filter="/id = 2")
+    texts = ['"a"', "2", "1.50", '"\\u00e4"', "null", "true", '{"a": 1.0}', "[1,2]"]
+    body = "\n".join(f'{{"id":{at},"mixed":{text},"n":1}}' for at, text in enumerate(texts))
+    headers = {"Content-Type": "application/x-ndjson"}
+    server.request("POST", records("orders"), data=body.encode(), headers=headers)
+    one = sow("orders", inferSchema="true", filter="/id = 1")
     assert dict(one.dtypes)["mixed"] == "string"
     assert [row.mixed for row in one.collect()] == ["2"]
+    whole = sow("orders", inferSchema="true").orderBy("id").collect()
+    theirs = table(server.get(records("orders"), ARROW))
+    assert [row.mixed for row in whole] == theirs.column("mixed").to_pylist()
+    assert [row.n for row in whole] == [1] * len(texts)
+    assert theirs.column("mixed").to_pylist()[:2] == ['"a"', "2"]
 
 
 def test_a_column_is_named_once(sow):
