@@ -12,6 +12,7 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress
 
+from sow.cli.csv_tables import csv_tables
 from sow.cli.options import json_option, run, url_option
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.cli.report import counted
@@ -19,6 +20,7 @@ from sow.client import Client, Publisher
 from sow.client.client import FRAME_MESSAGES
 from sow.client.http import topic_path
 from sow.errors import BadMessage, SowError, UnknownTopic
+from sow.media_types import CSV
 
 FRAME_BYTES = 1024**2
 """Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
@@ -53,6 +55,12 @@ class How(TypedDict):
     type=click.FloatRange(min=0, min_open=True),
     help="How long the records live.",
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv"]),
+    help="What FILE is, if not messages of the topic's type: a table with a line of names.",
+)
 @url_option
 @json_option
 def publish(
@@ -61,19 +69,21 @@ def publish(
     delta: bool,
     key: str | None,
     expiration: float | None,
+    form: str | None,
     url: str,
     as_json: bool,
 ) -> None:
     """Publish the messages of FILE, or of standard input (-), to TOPIC.
 
     A json topic takes JSON lines, one array, or one document; a text type takes lines, of records
-    also such as U+0001 ends; a binary type or a composite takes the whole file as one message. Ends
-    when all are on the server's disk.
+    also such as U+0001 ends; a binary type or a composite takes the whole file as one message. With
+    --format csv each row of a table becomes a message. Ends when all are on the server's disk.
     """
     name = "standard input" if file is sys.stdin.buffer else file.name
     how: How = {"key": key, "expires_s": expiration, "delta": delta}
     with progress(file) as advance:
-        count, bookmark = run(_publish(url, topic, file, name, how, advance))
+        work = _publish if form is None else _publish_csv
+        count, bookmark = run(work(url, topic, file, name, how, advance))
     if as_json:
         click.echo(orjson.dumps({"published": count, "bookmark": bookmark}))
     else:
@@ -131,6 +141,37 @@ async def _publish(
         finally:
             await publisher.close()
         return publisher.published, publisher.bookmark
+
+
+async def _publish_csv(
+    url: str,
+    topic: str,
+    file: BinaryIO,
+    name: str,
+    how: How,
+    advance: Advance,
+) -> tuple[int, str]:
+    count, bookmark = 0, ""
+    method = "PATCH" if how["delta"] else "POST"
+    asked = {"k": how["key"], "expiration": how["expires_s"]}
+    async with Client(url, name="sow publish") as client:
+        try:
+            async for table, size_bytes in csv_tables(chunks(file)):
+                answer = await client.http.json(
+                    method, f"{topic_path(topic)}/records", asked, body=table, content_type=CSV
+                )
+                count, bookmark = count + answer["published"], str(answer["bookmark"])
+                advance(size_bytes)
+            if not count:
+                await _publish_nothing(client, topic)
+        except BadMessage as error:
+            detail = re.sub(r"^message \d+: ", "", error.detail)
+            error.detail = f"row {count + error.index + 1} of {name}: {detail}"
+            if count:
+                error.detail += f"; {count:,} other messages were published"
+            error.index += count
+            raise
+    return count, bookmark
 
 
 async def _publish_nothing(client: Client, topic: str) -> None:

@@ -47,6 +47,31 @@ def test_a_bad_line_as_json_carries_its_index(sow):
     assert json.loads(result.stderr)["index"] == 1
 
 
+def test_a_table_is_published_row_by_row(sow, server, tmp_path, monkeypatch):
+    monkeypatch.setattr("sow.cli.csv_tables.TABLE_ROWS_MAX", 2)
+    file = tmp_path / "orders.csv"
+    file.write_text('id,px,/leg/note\n1,1.50,"two\nlines"\n\n2,,x\n3,2,\n')
+    out = sow.ok("publish", "orders", str(file), "--format", "csv", "--json")
+    assert json.loads(out)["published"] == 3
+    assert server.records("orders") == [
+        {"id": 1, "px": 1.5, "leg": {"note": "two\nlines"}},
+        {"id": 2, "leg": {"note": "x"}},
+        {"id": 3, "px": 2},
+    ]
+    sow.ok("publish", "orders", "--format", "csv", "--delta", input="id,px\n2,7\n")
+    assert server.records("orders")[1] == {"id": 2, "leg": {"note": "x"}, "px": 7}
+
+
+def test_a_bad_row_of_a_table_is_named(sow, server, monkeypatch):
+    monkeypatch.setattr("sow.cli.csv_tables.TABLE_ROWS_MAX", 2)
+    result = sow("publish", "orders", "--format", "csv", input="id,px\n1,1\n2,2\n3,3\n,4\n")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("sow: row 4 of standard input: key field /id is missing")
+    assert result.stderr.endswith("; 2 other messages were published\n")
+    assert len(server.records("orders")) == 2
+    assert sow("publish", "nope", "--format", "csv", input="id\n").exit_code == 1
+
+
 def test_a_key_names_the_record(sow):
     sow.ok("publish", "notes", "--key", "a", input="hello")
     assert sow.ok("query", "notes", "--format", "ndjson") == '{"value":"hello"}\n'
