@@ -20,6 +20,9 @@ PARTS_OF_A_NOTE = 4
 """Parts of an expression that take as long as reading a field of a message."""
 TOUCHED_SPARE = 1024
 """Notes that may gather before those that name a slot twice are thrown out."""
+SIFTED_FACTOR = 8
+"""So many of them are looked at for each slot that is touched meanwhile: all have been long before
+as many have gathered again, and no touch takes longer than what it is asked for."""
 
 
 def parts_cost(expression: Node) -> int:
@@ -45,15 +48,22 @@ class Deferred(Protocol):
 
 
 class Notes:
-    """The slots that are to be read: those never read yet, and those touched since they were."""
+    """The slots that are to be read: those never read yet, and those touched since they were.
 
-    __slots__ = ("_read_to", "_touched", "_touched_max")
+    When many were touched they become the *old* ones, of which every touch sifts a few times its
+    own number: what is noted twice is noted once then.
+    """
+
+    __slots__ = ("_old", "_read_to", "_sifted", "_touched", "_touched_max")
 
     def __init__(self) -> None:
         self._read_to = 0
         """No slot from here on was ever read."""
         self._touched: list[int] = untracked([])
         self._touched_max = TOUCHED_SPARE
+        self._old: list[int] = untracked([])
+        self._sifted = bytearray()
+        """By slot, whether it was found among the old ones."""
 
     def touch(self, slots: Sequence[int]) -> None:
         """The records in these slots are new, changed or gone."""
@@ -61,8 +71,24 @@ class Notes:
         if not read_to:
             return
         self._touched.extend([slot for slot in slots if slot < read_to])
-        if len(self._touched) > self._touched_max:
-            self._touched = untracked(list(set(self._touched)))
+        if self._old:
+            self._sift(SIFTED_FACTOR * len(slots))
+        elif len(self._touched) > self._touched_max:
+            self._old, self._touched = self._touched, untracked([])
+            self._sifted = bytearray(read_to)
+
+    def _sift(self, count: int) -> None:
+        """Note `count` of the old slots anew, unless they are already."""
+        start = max(0, len(self._old) - count)
+        some = self._old[start:]
+        del self._old[start:]
+        sifted, note = self._sifted, self._touched.append
+        for slot in some:
+            if not sifted[slot]:
+                sifted[slot] = True
+                note(slot)
+        if not self._old:
+            self._sifted = bytearray()
             self._touched_max = 2 * len(self._touched) + TOUCHED_SPARE
 
     def pass_over(self, size: int) -> None:
@@ -71,7 +97,7 @@ class Notes:
 
     def count(self, size: int) -> int:
         """How many there are in a table of `size` slots; one may count more than once."""
-        return size - self._read_to + len(self._touched)
+        return size - self._read_to + len(self._touched) + len(self._old)
 
     def is_filled(self, size: int) -> bool:
         """Whether each of `size` slots was read once."""
@@ -79,7 +105,7 @@ class Notes:
 
     def slots(self, size: int) -> set[int]:
         """The slots that are noted, in a table of `size` slots."""
-        return {*range(self._read_to, size), *self._touched}
+        return {*range(self._read_to, size), *self._touched, *self._old}
 
     def take(self, size: int, limit: int) -> list[int]:
         """Up to `limit` notes, which are then gone: their slots, each once; those never read first.
@@ -90,8 +116,9 @@ class Notes:
         if start < size:
             self._read_to = min(start + limit, size)
             return list(range(start, self._read_to))
-        taken = self._touched[-limit:]
-        del self._touched[-limit:]
+        noted = self._touched or self._old
+        taken = noted[-limit:]
+        del noted[-limit:]
         return list(set(taken))
 
     def work_off(self, size: int, limit: int | None, read: Callable[[list[int]], None]) -> int:
