@@ -7,6 +7,7 @@ from the number; unusual ones and lists cannot be guessed, so they are noted as 
 """
 
 import math
+from typing import TypeVar
 
 from sow.expressions import as_number
 from sow.paths import Scalar
@@ -14,6 +15,8 @@ from sow.paths import Scalar
 Number = int | float
 Single = Scalar | tuple[Scalar, ...]
 """A field's value where it must be hashable: a list as a tuple."""
+Equalled = TypeVar("Equalled", bound=Scalar)
+Spelt = TypeVar("Spelt")
 
 
 def number_forms(number: Number) -> list[Number]:
@@ -57,27 +60,47 @@ class Spellings:
     """The values of one field that a literal can equal without looking like it."""
 
     def __init__(self) -> None:
-        self._texts: dict[Number, set[str]] = {}
-        self._lists: dict[Scalar, set[tuple[Scalar, ...]]] = {}
+        # How often each was noted, by what it equals.
+        self._texts: dict[Number, dict[str, int]] = {}
+        self._lists: dict[Scalar, dict[tuple[Scalar, ...], int]] = {}
 
     def note(self, value: Single) -> None:
         """Remember a value that the field has."""
+        self._count(value, 1)
+
+    def forget(self, value: Single) -> None:
+        """Undo one `note` of the same value."""
+        self._count(value, -1)
+
+    def _count(self, value: Single, times: int) -> None:
         if isinstance(value, tuple):
             for element in value:
-                self._lists.setdefault(element, set()).add(value)
-                self._note_text(element)
+                _count_in(self._lists, element, value, times)
+                self._count_text(element, times)
         else:
-            self._note_text(value)
+            self._count_text(value, times)
 
-    def _note_text(self, value: Scalar) -> None:
+    def _count_text(self, value: Scalar, times: int) -> None:
         if isinstance(value, str) and (number := unusual_number(value)) is not None:
-            self._texts.setdefault(number, set()).add(value)
+            _count_in(self._texts, number, value, times)
 
     def equal(self, literal: Scalar) -> set[Single]:
         """Every value, of those noted and all usual ones, that equals `literal`."""
         scalars = set(equal_values(literal))
         if scalars and not isinstance(literal, str):
             assert literal is not None
-            scalars |= self._texts.get(literal, set())
+            scalars.update(self._texts.get(literal, ()))
         values: set[Single] = set(scalars)
         return values.union(*[self._lists.get(scalar, ()) for scalar in scalars])
+
+
+def _count_in(
+    noted: dict[Equalled, dict[Spelt, int]], equalled: Equalled, value: Spelt, times: int
+) -> None:
+    """Count a value among those that equal something, for as long as it was noted at all."""
+    counts = noted.setdefault(equalled, {})
+    counts[value] = counts.get(value, 0) + times
+    if not counts[value]:
+        del counts[value]
+    if not counts:
+        del noted[equalled]

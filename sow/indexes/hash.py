@@ -9,6 +9,9 @@ once, which numpy does in a fraction of a millisecond per million.
 
 A record whose field is a list stands under a code of that whole list; `Spellings` knows which
 lists and which texts equal a literal. All state is in flat arrays: about 30 bytes a record.
+
+Values that no record has any more are swept: every put looks at a few times its own number of
+codes, and what is free stands for another value then.
 """
 
 import math
@@ -44,6 +47,11 @@ MANY = 1000
 """Records from which on it is quicker to take them in as columns than one by one."""
 CODES_SPARE = 1024
 """A small table need not be tidied for every few values that come and go."""
+MARKED_AT_ONCE = 65_536
+"""Slots whose codes are marked as used in one go: a tenth of a millisecond."""
+SWEPT_FACTOR = 8
+"""So many codes are looked at for each record that is put: all have been long before as many can be
+new again, and no put takes longer than what it is asked for."""
 
 
 def _view(values: "array[int]") -> Codes:
@@ -57,20 +65,25 @@ class HashIndex:
     def __init__(self, paths: tuple[Path, ...]) -> None:
         self.paths = paths
         self._single = len(paths) == 1
+        # NULLs of a single field are found without the detour over `_code_of`.
+        self._codes: dict[Any, int] = {None: NONE, "": NONE} if self._single else {}
         self._codes_max = CODES_SPARE
+        self._old: dict[Any, int] = {}
+        """While codes are swept: those of which nothing is known yet."""
+        self._used = bytearray()
+        """While codes are swept, by code: whether a record stood under it."""
+        self._marked_to = 0
+        """Codes of slots up to here were marked."""
+        self._free = array("i")
+        """Codes that no record stands under, to be used again."""
+        self._spellings = [Spellings() for _ in paths]
+        self._heads = array("i")
+        self._sizes = array("i")
         self._standing = array("i")
         self._filed = array("i")
         self._next = array("i")
         self._previous = array("i")
         self._moved = array("i")
-        self._forget_codes()
-
-    def _forget_codes(self) -> None:
-        # NULLs of a single field are found without the detour over `_code_of`.
-        self._codes: dict[Any, int] = {None: NONE, "": NONE} if self._single else {}
-        self._spellings = [Spellings() for _ in self.paths]
-        self._heads = array("i")
-        self._sizes = array("i")
 
     # Keeping up to date.
 
@@ -92,7 +105,7 @@ class HashIndex:
             if standing[slot] != code:
                 standing[slot] = code
                 moved.append(slot)
-        self._bound()
+        self._bound(len(slots))
 
     def _put_many(self, slots: Sequence[int], columns: Sequence[Column]) -> None:
         """What `put` does, a column at a time."""
@@ -103,7 +116,7 @@ class HashIndex:
         standing[where] = codes
         self._moved.frombytes(moved.astype(np.int32).tobytes())
         del standing  # before the array may grow
-        self._bound()
+        self._bound(len(slots))
 
     def take_in(self, slots: Slots, columns: Sequence[Column], count: int) -> None:
         """Records of which nothing was said yet have these values, and are linked at once.
@@ -173,37 +186,63 @@ class HashIndex:
             singles.append(single)
         key = singles[0] if self._single else tuple(singles)
         code = self._codes.get(key)
+        if code is None and (code := self._old.pop(key, None)) is not None:
+            self._codes[key] = code  # used now, whatever else is found out
         return self._new_code(key) if code is None else code
 
     def _new_code(self, key: Any) -> int:
-        code = self._codes[key] = len(self._heads)
-        self._heads.append(NONE)
-        self._sizes.append(0)
-        fields = (key,) if self._single else key
-        for spellings, field in zip(self._spellings, fields, strict=True):
+        if self._free:
+            code = self._free.pop()
+        else:
+            code = len(self._heads)
+            self._heads.append(NONE)
+            self._sizes.append(0)
+        self._codes[key] = code
+        for spellings, field in zip(self._spellings, self._fields(key), strict=True):
             spellings.note(field)
         return code
 
-    def _bound(self) -> None:
-        """Keep notes and codes in proportion to the records, however often they change."""
+    def _fields(self, key: Any) -> tuple[Single, ...]:
+        return (key,) if self._single else key
+
+    def _bound(self, count: int) -> None:
+        """Keep notes and codes in proportion to the records, however often they change; `count`
+        were put."""
         if len(self._moved) > 2 * len(self._standing) + CODES_SPARE:
             moved = np.flatnonzero(_view(self._standing) != _view(self._filed))
             self._moved = array("i", moved.astype(np.int32).tobytes())
-        if len(self._heads) > self._codes_max:
-            self._sweep()
+        if self._old:
+            self._sweep(SWEPT_FACTOR * count)
+        elif len(self._codes) > self._codes_max:
+            self._old, self._codes = self._codes, {}
+            for null in (None, ""):
+                if null in self._old:
+                    self._codes[null] = self._old.pop(null)
+            self._used, self._marked_to = bytearray(len(self._heads)), 0
 
-    def _sweep(self) -> None:
-        """Give up the codes of values that no record has any more."""
-        keys = {code: key for key, code in self._codes.items() if code != NONE}
-        renumbered = np.full(len(keys) + 1, NONE, np.int32)  # the last one stands for NONE
-        used = np.unique(_view(self._standing)).tolist()
-        self._forget_codes()
-        for code in used:
-            if code != NONE:
-                renumbered[code] = self._new_code(keys[code])
-        self._codes_max = 2 * len(self._heads) + CODES_SPARE
-        _view(self._standing)[:] = renumbered[_view(self._standing)]
-        self._rebuild()
+    def _sweep(self, count: int) -> None:
+        """Give up some of the codes of values that no record has any more.
+
+        First all codes are marked that a record stands under. Who comes to stand under one
+        meanwhile takes it out of the old ones, so what is left there and not marked is free.
+        """
+        if self._marked_to < len(self._standing):
+            start, self._marked_to = self._marked_to, self._marked_to + MARKED_AT_ONCE
+            codes = _view(self._standing)[start : self._marked_to]
+            codes = codes[(codes != NONE) & (codes < len(self._used))]
+            np.frombuffer(self._used, np.bool_)[codes] = True
+            return
+        for _ in range(min(count, len(self._old))):
+            key, code = self._old.popitem()
+            if self._used[code]:
+                self._codes[key] = code
+                continue
+            self._free.append(code)
+            for spellings, field in zip(self._spellings, self._fields(key), strict=True):
+                spellings.forget(field)
+        if not self._old:
+            self._used = bytearray()
+            self._codes_max = 2 * len(self._codes) + CODES_SPARE
 
     # Chains.
 
@@ -279,7 +318,11 @@ class HashIndex:
         if math.prod(map(len, fields)) > COMBINATIONS_MAX:
             return None
         keys: Iterable[Any] = fields[0] if self._single else product(*fields)
-        return list({code for key in keys if (code := self._codes.get(key, NONE)) != NONE})
+        return list({code for key in keys if (code := self._code(key)) != NONE})
+
+    def _code(self, key: Any) -> int:
+        code = self._codes.get(key)
+        return self._old.get(key, NONE) if code is None else code
 
     def estimate(self, codes: Sequence[int]) -> int:
         """About how many records stand under these codes."""
@@ -330,6 +373,7 @@ class HashIndex:
 
         `columns` are their values, one column for each path.
         """
+        self._check_codes()
         self._check_chains()
         assert max(slots, default=NONE) < len(self._standing)
         values = {
@@ -339,8 +383,14 @@ class HashIndex:
         for slot, code in enumerate(self._standing):
             fields = values.get(slot, (None,))
             key = fields[0] if self._single else fields
-            expected = NONE if None in fields else self._codes[key]
+            expected = NONE if None in fields else self._code(key)
             assert code == expected, f"slot {slot} stands under another value than its record has"
+
+    def _check_codes(self) -> None:
+        assert not self._codes.keys() & self._old.keys()
+        codes = {code for code in (*self._codes.values(), *self._old.values()) if code != NONE}
+        assert sorted([*codes, *self._free]) == list(range(len(self._heads)))
+        assert set(self._standing) <= codes | {NONE}, "a record stands under a code of no value"
 
     def _check_chains(self) -> None:
         assert len(self._standing) == len(self._filed) == len(self._next) == len(self._previous)

@@ -22,12 +22,16 @@ from sow.indexes.text_order import TextOrder
 from sow.indexes.verdicts import Judge, Verdicts
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Scalar, Value
+from sow.steps import Steps
 
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
 """The code of what is no text."""
 TEXTS_SPARE = 1024
 """A small column need not be tidied for every few texts that come and go."""
+SWEPT_AT_ONCE = 4_096
+"""Texts that are looked at in one step while those are given up that no record has: a millisecond.
+A step is taken with each thousand notes or so, so all are through before as many can be new."""
 VERDICTS_MAX = 16
 """Tests whose outcome is remembered for each text of the column, a byte a text: those of the
 filters that are asked over and over."""
@@ -61,6 +65,7 @@ class MemoColumn:
         """How many slots are of each kind; of ABSENT it says nothing."""
         self._code_of: dict[str, int] = {}
         self._texts_max = TEXTS_SPARE
+        self._sweep: Steps[None] | None = None
         self._verdicts: dict[object, Verdicts] = {}
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
@@ -89,9 +94,16 @@ class MemoColumn:
         """Read up to `limit` slots that wait for it; returns how many."""
         self._reserve(len(self._bodies))
         done = self._notes.work_off(len(self._bodies), limit, self._read)
-        if len(self.texts) > self._texts_max and self._notes.is_filled(len(self._bodies)):
-            self._sweep()
+        if done and self._notes.is_filled(len(self._bodies)):
+            self._bound()
         return done
+
+    def _bound(self) -> None:
+        """Keep the texts in proportion to those that records have, a step at a time."""
+        if self._sweep is None and len(self.texts) > self._texts_max:
+            self._sweep = self._sweeping()
+        if self._sweep is not None and next(self._sweep, self) is self:
+            self._sweep = None
 
     def check(self) -> None:
         """Assert that the column holds what all records say that are not noted.
@@ -216,19 +228,44 @@ class MemoColumn:
             self.texts.append(text)
         return code
 
-    def _sweep(self) -> None:
-        """Give up the codes of texts that no record has any more."""
+    def _sweeping(self) -> Steps[None]:
+        """Give up the codes of texts that no record has any more: others are made beside them, and
+        take their place in one step."""
         # One place more, for the code -1 of what is no text.
-        used = np.flatnonzero(np.bincount(self.codes + 1, minlength=1)[1:])
+        marked = np.zeros(len(self.texts) + 1, np.bool_)
+        marked[self.codes] = True
+        used = np.flatnonzero(marked[:-1])
         self._texts_max = 2 * len(used) + TEXTS_SPARE
         if len(used) == len(self.texts):
             return
-        renumbered = np.full(len(self.texts) + 1, NO_TEXT, np.int32)  # the last is for NO_TEXT
-        renumbered[used] = np.arange(len(used))
-        self.codes = renumbered[self.codes]
-        self.texts = [self.texts[code] for code in used]
-        self._code_of = {text: code for code, text in enumerate(self.texts)}
+        yield
+        texts: list[str] = []
+        code_of: dict[str, int] = {}
+        for start in range(0, len(used), SWEPT_AT_ONCE):
+            some = [self.texts[code] for code in used[start : start + SWEPT_AT_ONCE].tolist()]
+            code_of.update(zip(some, range(start, start + len(some)), strict=True))
+            texts += some
+            yield
+        old, old_code_of = self.texts, self._code_of
+        self.texts, self._code_of = texts, code_of
+        self._renumber(used, old)
         self.text_order = TextOrder(self.texts)
+        for start in range(0, len(old), SWEPT_AT_ONCE):
+            yield
+            # What is long takes long to be let go, too; some query may still look at the list.
+            for code in range(start, min(start + SWEPT_AT_ONCE, len(old))):
+                del old_code_of[old[code]]
+                old[code] = ""
+
+    def _renumber(self, used: NDArray[np.int64], old: Sequence[str]) -> None:
+        """Let records stand under the codes of the texts that were `used` among the old ones, and
+        under new ones where they have come to theirs since."""
+        renumbered = np.full(len(old) + 1, NO_TEXT, np.int32)  # the last is for NO_TEXT
+        renumbered[used] = np.arange(len(used))
+        codes = renumbered[self.codes]
+        since = np.flatnonzero((codes == NO_TEXT) & (self.codes != NO_TEXT))
+        codes[since] = [self._code(old[code]) for code in self.codes[since].tolist()]
+        self.codes = codes
 
     def text_code(self, text: str) -> int | None:
         """The code of a text, or None when no record has had it."""

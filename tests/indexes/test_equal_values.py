@@ -29,6 +29,18 @@ def test_a_dictionary_finds_what_comparing_finds(noted, literal):
         assert (value in found) == (compare("=", as_field, literal) is True), value
 
 
+@given(st.lists(values), st.lists(values), st.sampled_from(LITERALS))
+def test_what_is_forgotten_equals_nothing_any_more(kept, noted, literal):
+    spellings, others = Spellings(), Spellings()
+    for value in kept:
+        others.note(value)
+    for value in (*noted, *kept):
+        spellings.note(value)
+    for value in noted:
+        spellings.forget(value)
+    assert spellings.equal(literal) == others.equal(literal)
+
+
 @pytest.mark.parametrize("literal", [None, ""])
 def test_nothing_equals_null(literal):
     assert equal_values(literal) == []

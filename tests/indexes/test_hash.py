@@ -173,6 +173,25 @@ def test_codes_of_values_that_are_gone_are_given_up() -> None:
     assert found(index, 4999) == [0]
 
 
+def test_no_put_looks_at_more_codes_than_a_few_times_its_own_number() -> None:
+    index = HashIndex((A,))
+    size = 3000
+    index.put(range(size), [[f"0{number}" for number in range(size)]])
+    fewest = size
+    for turn in range(1, 20):
+        for slot in range(0, size, 10):
+            before = len(index._old)
+            index.put(range(slot, slot + 10), [[f"0{turn * size + slot + n}" for n in range(10)]])
+            looked_at = before - len(index._old)
+            # What is old when a sweep begins is laid aside whole.
+            assert looked_at <= (hash_module.SWEPT_FACTOR + 1) * 10
+            fewest = min(fewest, len(index._codes))
+    assert fewest < size // 2  # it was swept
+    assert len(index._heads) < 4 * size
+    assert len(index._spellings[0]._texts) == len(index._codes) + len(index._old) - 2
+    assert [found(index, 19 * size + 5), found(index, 5)] == [[5], []]
+
+
 def test_too_many_combinations_are_declined() -> None:
     index = HashIndex((A, B))
     many = [f"v{number}" for number in range(1000)]

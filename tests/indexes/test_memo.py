@@ -119,6 +119,33 @@ def test_texts_that_are_gone_are_given_up(monkeypatch) -> None:
     assert made.verdicts("test", keeps).of_all().sum() == 1
 
 
+def test_no_refresh_looks_at_more_texts_than_a_step_may(monkeypatch) -> None:
+    monkeypatch.setattr(memo, "TEXTS_SPARE", 2)
+    monkeypatch.setattr(memo, "SWEPT_AT_ONCE", 80)
+    made, bodies = column(*[f"old{at}" for at in range(200)])
+    made.refresh()
+    going: list[str] = []
+    number = replaced = gone = 0
+    for _ in range(200):
+        for slot in range(0, 200, 10):
+            number += 1
+            bodies[slot] = body(f"v{number}")
+            made.touch([slot])
+        texts = made.texts
+        made.refresh(20)
+        made.check()
+        if made.texts is not texts:
+            going, gone, replaced = texts, 0, replaced + 1
+            ranks = made.text_order.ranks()[:-1]
+            assert sorted(made.texts) == [made.texts[at] for at in np.argsort(ranks)]
+        # The old ones are let go a few at a time, too.
+        assert going.count("") <= gone + 80
+        gone = going.count("")
+    assert replaced > 3
+    assert len(made.texts) < 4 * 200
+    assert made.values(np.array([1, 190])) == ["old1", f"v{number}"]
+
+
 def test_a_test_sees_each_text_once() -> None:
     seen: list[str] = []
 
