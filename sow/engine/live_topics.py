@@ -261,10 +261,10 @@ class SourceTopic(LiveTopicBase):
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
 
-    def restore_expirations(self) -> None:
-        """Take over the expiries that the restored records have."""
+    def restore_expirations(self) -> Steps[None]:
+        """Take over the expiries that the restored records have, some in each step."""
         if self.expirations is not None:
-            self.expirations.restore()
+            yield from self.expirations.restore()
 
 
 class CopyTopic(LiveTopicBase):

@@ -16,7 +16,7 @@ from sow.engine.ledger import Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.engine.progress import Progress
 from sow.engine.restoration import Restoration
-from sow.steps import Steps
+from sow.steps import Steps, at_once
 from sow.store.protocols import Checkpoint, LogEntry
 from sow.store.stored_definitions import Past
 
@@ -62,7 +62,7 @@ def _settle(topic: LiveTopic, last_seq: int) -> Steps[int]:
     if isinstance(topic, CopyTopic):
         yield from topic.fill(lambda: last_seq)
     else:
-        topic.restore_expirations()
+        yield from topic.restore_expirations()
     return newest_us
 
 
@@ -93,7 +93,7 @@ def restore_accounts(
                 identities, entry.bodies, {}, [entry.seq], [entry.ts_us], entry.expires_us
             )
     for topic in own.values():
-        topic.restore_expirations()
+        at_once(topic.restore_expirations())
     return list(own.values())
 
 

@@ -81,7 +81,7 @@ def test_a_source_whose_records_stay_never_falls_due():
 def test_a_restored_source_takes_over_the_expiries_of_its_records():
     topic, _ = source(EXPIRING)
     topic.records.put(["1"], [b'{"id":1}'], {}, [1], [0], 40)
-    topic.restore_expirations()
+    at_once(topic.restore_expirations())
     topic.check()
     assert topic.due_us() == 40
 

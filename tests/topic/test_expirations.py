@@ -1,5 +1,6 @@
 """Lifetimes against a naive model: what has one goes at its end, and nothing else does."""
 
+from itertools import pairwise
 from unittest import mock
 
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from sow.definitions import WRITES, WRITES_BEFORE, Topic
 from sow.requests.staged_rows import StagedRows, read
 from sow.requests.staged_writes import StagedWrites
+from sow.steps import at_once
 from sow.store.memory import Table
 from sow.store.protocols import Slice, numbers
 from sow.topic import expirations
@@ -75,7 +77,7 @@ class Both:
         self.table.restore(part)
         self.table.settle()
         self.expirations = Expirations(self.table)
-        self.expirations.restore()
+        at_once(self.expirations.restore())
 
 
 @given(st.lists(steps, max_size=60))
@@ -155,11 +157,26 @@ def test_lifetimes_of_a_batch_write_end():
     assert world.records("t") == []
 
 
+def test_lifetimes_are_taken_over_a_few_at_a_time():
+    both, many = Both(), 3 * expirations.RESTORED_AT_ONCE
+    for lifetime in range(1, 11):
+        both.put([f"r{number}" for number in range(many) if number % 10 == lifetime - 1], lifetime)
+    both.drop(["r0", "r1"], 0)
+    restored = Expirations(both.table)
+    taken_over = []
+    for _ in restored.restore():
+        taken_over.append(len(restored))
+    steps = [after - before for before, after in pairwise(taken_over)]
+    assert max(steps) <= expirations.RESTORED_AT_ONCE
+    assert len(restored) == many - 2
+    restored.check()
+
+
 def test_an_older_state_in_a_checkpoint_does_not_lend_its_lifetime_to_a_newer_one():
     """A checkpoint is cut piece by piece: a record that moves meanwhile is in it twice."""
     restored = table()
     restored.restore(Slice(["a"], [b"1"], numbers([1]), numbers([10]), numbers([1]), numbers([99])))
     restored.restore(Slice(["a"], [b"2"], numbers([2]), numbers([20]), numbers([1]), numbers([0])))
     expiring = Expirations(restored)
-    expiring.restore()
+    at_once(expiring.restore())
     assert expiring.take(1000) == []
