@@ -474,10 +474,13 @@ class Catalog:
 
 def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
     """A topic whose records clients may change; raises InvalidTopic for any other."""
-    if topic.is_system:
+    if topic.is_closed:
         raise InvalidTopic(
             f"{topic.name} is the server's own account, which only the server keeps; you cannot "
             f"{deed} it"
+            if topic.is_system
+            else f"{topic.name} is being given up, as the configuration that is read now has no "
+            f"place for it; you cannot {deed} it"
         )
     if isinstance(topic, CopyTopic):
         raise InvalidTopic(

@@ -45,6 +45,9 @@ from sow.topic.records import CheckedMessages, Records
 LEAVING_AT_ONCE = 25
 """Topics that go in one step, with what follows them: some twenty microseconds each."""
 
+EMPTIED_AT_ONCE = 100
+"""Records that leave a topic that is going in one step: ten microseconds each with their lines."""
+
 
 class Engine:
     """All topics of one configuration, their records, and who follows them.
@@ -437,18 +440,16 @@ class Engine:
         for at, topic in enumerate(self.catalog.members(name)):
             if at % LEAVING_AT_ONCE == LEAVING_AT_ONCE - 1:
                 yield
-            self._leave(topic, end_topic)
+            yield from self._leave(topic, end_topic)
             self.catalog.forget(topic)
         self.catalog.remove(name)
 
-    def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> None:
-        """Do nothing more for a topic that is going, and let its records go with it, where
-        somebody wants to know of each."""
+    def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
+        """Let the records go of a topic that is going, some in each step, where somebody wants to
+        know of each; in the last do nothing more for it."""
         topic.router.meet()
         if any(feed.wants_old for feed in topic.router.feeds()):
-            batch = topic.emptied(self.seq, self.now_us)
-            if batch is not None:
-                self._route(topic, batch)
+            yield from self._empty(topic, lambda some: self._discharge(topic, some))
         end_topic(topic)
         self._note(topic)
         if not isinstance(topic, CopyTopic):
@@ -457,15 +458,32 @@ class Engine:
             self.timers.remove(topic.copy)
         self._untidy.pop(topic, None)
 
-    def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> None:
-        """A topic of a pattern less: its records are deleted, and its copies go with it.
+    def _discharge(self, topic: LiveTopic, identities: Sequence[str]) -> None:
+        batch = topic.discharge(identities, self.seq, self.now_us)
+        if batch is not None:
+            self._route(topic, batch)
 
-        `end_topic` ends the subscriptions of each.
+    @staticmethod
+    def _empty(topic: LiveTopic, take_out: Callable[[Sequence[str]], object]) -> Steps[None]:
+        """Have all records of a topic taken out, some in each step: after the last none is there,
+        whatever has come between two of them."""
+        table = topic.records.table
+        while names := list(table.slots):
+            for start in range(0, len(names), EMPTIED_AT_ONCE):
+                take_out(names[start : start + EMPTIED_AT_ONCE])
+                if len(table):
+                    yield
+
+    def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
+        """A topic of a pattern less, some of its records in each step: they are deleted, and its
+        copies go with it.
+
+        To be closed before. `end_topic` ends the subscriptions of each.
         """
-        self.remove(topic, list(topic.records.table.slots), "delete", self.now_us)
+        yield from self._empty(topic, lambda some: self.remove(topic, some, "delete", self.now_us))
         for name in self.catalog.with_copies(topic):
             going = self.topics[name]
-            self._leave(going, end_topic)
+            yield from self._leave(going, end_topic)
             self.catalog.forget(going)
 
     # Queries.

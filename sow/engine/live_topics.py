@@ -37,6 +37,7 @@ class LiveTopicBase:
     __slots__ = (
         "definition",
         "falls_due",
+        "is_closed",
         "is_logged",
         "is_system",
         "name",
@@ -66,6 +67,8 @@ class LiveTopicBase:
         """Changes routed since the server started."""
         self.is_system = isinstance(definition, Topic) and definition.system
         """It is the server's own."""
+        self.is_closed = self.is_system
+        """Clients may not change it: it is the server's own, or going."""
         self.is_logged = records.is_logged
         """Whether the log holds what is published to it."""
         self.falls_due = falls_due
@@ -97,12 +100,14 @@ class LiveTopicBase:
         self.records.check()
         self.router.check()
 
-    def emptied(self, seq: int, now_us: int) -> Batch | None:
-        """Take all records out of a topic that is going, unlogged; None if there were none."""
+    def close(self, is_closed: bool = True) -> None:
+        """Let clients change it no more, since it is going, or change it again."""
+        self.is_closed = is_closed
+
+    def discharge(self, identities: Sequence[str], seq: int, now_us: int) -> Batch | None:
+        """Take records out of a topic that is going, unlogged; None if none of them is there."""
         return self.records.drop(
-            list(self.records.table.slots),
-            "deleted",
-            lambda count: ([seq] * count, [now_us] * count),
+            identities, "deleted", lambda count: ([seq] * count, [now_us] * count)
         )
 
 

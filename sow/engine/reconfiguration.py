@@ -39,6 +39,10 @@ REFUSALS_MAX = 5
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 
+GiveUp = Callable[[dict[LiveTopic, str]], Steps[None]]
+"""Takes the records of topics that go, with the reasons, some in each step."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReconfigurationStep:
     """One change: what is said of it, and what does it, at once or step by step."""
@@ -59,7 +63,7 @@ class Reconfiguration:
         engine: Engine,
         new: Configuration,
         end_topic: Callable[[LiveTopic], None],
-        give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
+        give_up: GiveUp | None = None,
     ) -> None:
         self._give_up = give_up
         self._leaving: dict[LiveTopic, str] = {}
@@ -76,18 +80,7 @@ class Reconfiguration:
         """
         engine, new = self._engine, self._new
         engine.reach(now_us)
-        while busy := list(filter(self._is_changing, self._find_leaving())):
-            for name in busy:
-                yield from engine.undivided.let_by(name)
-                yield from engine.publications.finish_all(name)
-        steps = list(self._steps())
-        if self._refused:
-            raise ConfigError(
-                "; ".join(self._refused) + ": nothing was changed; restart the server for it"
-            )
-        held = {topic: why for topic, why in self._leaving.items() if len(topic.records.table)}
-        if held and self._give_up is not None:
-            self._give_up(held)
+        steps = yield from self._settled()
         engine.adopt(
             replace(
                 engine.configuration,
@@ -102,6 +95,51 @@ class Reconfiguration:
                 yield from taken
         engine.adopt(new)
         return [step.text for step in steps]
+
+    def _settled(self) -> Steps[list[ReconfigurationStep]]:
+        """The steps to be taken, all of them possible in the step in which they come.
+
+        Before that the records of what goes are given up. It is closed as long as that takes, so
+        that nothing comes which is not; what is not to go then is open again.
+        """
+        closed: dict[LiveTopic, str] = {}
+        try:
+            while True:
+                yield from self._finish_changes()
+                steps = self._checked()
+                held = {topic: why for topic, why in self._leaving.items() if topic not in closed}
+                for topic in held:
+                    topic.close()
+                closed |= held
+                held = {topic: why for topic, why in held.items() if len(topic.records.table)}
+                if not held or self._give_up is None:
+                    break
+                yield from self._give_up(held)
+        except BaseException:
+            for topic in closed:
+                topic.close(False)
+            raise
+        for topic in closed.keys() - self._leaving.keys():
+            topic.close(False)
+        return steps
+
+    def _finish_changes(self) -> Steps[None]:
+        """Finish what clients have begun to write to topics that go."""
+        engine = self._engine
+        while busy := list(filter(self._is_changing, self._find_leaving())):
+            for name in busy:
+                yield from engine.undivided.let_by(name)
+                yield from engine.publications.finish_all(name)
+
+    def _checked(self) -> list[ReconfigurationStep]:
+        """The steps to be taken; raises ConfigError with all that cannot be changed."""
+        self._refused, self._added = [], []
+        steps = list(self._steps())
+        if self._refused:
+            raise ConfigError(
+                "; ".join(self._refused) + ": nothing was changed; restart the server for it"
+            )
+        return steps
 
     def _is_changing(self, name: str) -> bool:
         """Whether somebody's write to a topic is to be finished before it may go."""

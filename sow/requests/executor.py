@@ -18,7 +18,7 @@ from sow.encodings import publish_acks, quoted, skip_lines
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
-from sow.engine.reconfiguration import Reconfiguration
+from sow.engine.reconfiguration import GiveUp, Reconfiguration
 from sow.errors import BadMessage, ClientError, SowError, described
 from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
@@ -60,7 +60,7 @@ class Executor:
         self,
         configuration: Configuration,
         now_us: int,
-        give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
+        give_up: GiveUp | None = None,
     ) -> list[str]:
         """`reconfiguration`, at once."""
         return at_once(self.reconfiguration(configuration, now_us, give_up))
@@ -69,7 +69,7 @@ class Executor:
         self,
         configuration: Configuration,
         now_us: int,
-        give_up: Callable[[dict[LiveTopic, str]], None] | None = None,
+        give_up: GiveUp | None = None,
     ) -> Steps[list[str]]:
         """Go on under another configuration; returns what was changed, or raises ConfigError.
 

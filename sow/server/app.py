@@ -39,6 +39,7 @@ from sow.server.speaking import Speaking, http_log
 from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch
 from sow.server.turns import Turns
+from sow.steps import Steps
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 from sow.store.stored_definitions import kept_of
@@ -329,14 +330,14 @@ class Server:
             finally:
                 self.configuration = self.engine.configuration
 
-    def _give_up(self, topics: dict[LiveTopic, str]) -> None:
-        """Write out the records of topics that a reload has no place for."""
+    def _give_up(self, topics: dict[LiveTopic, str]) -> Steps[None]:
+        """Write out the records of topics that a reload has no place for, some in each step."""
         now_us = self.driver.now_us()
         target = removed_at(self._data_directory, now_us)
         for topic, reason in topics.items():
             assert isinstance(topic.definition, Topic)
             kept = kept_of(topic.definition, self.configuration)
-            write_out(Homeless(topic.records, kept, reason), target, now_us)
+            yield from write_out(Homeless(topic.records, kept, reason), target, now_us)
 
     async def stop(self) -> None:
         """Tell the clients, store everything, give the directory and the port back."""

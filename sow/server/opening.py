@@ -24,7 +24,7 @@ from sow.errors import Damaged, StoreError
 from sow.server.first_manifest import first_manifest, handful, journal_elsewhere
 from sow.server.manifest_successor import as_now, definitions_now, successor
 from sow.server.removed import REMOVED, move_file, removed_at, write_out
-from sow.steps import Steps
+from sow.steps import Steps, at_once
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.environment import repair_command
@@ -226,7 +226,7 @@ class Opening:
             return manifest
         target = removed_at(self._directory.path, self._now_us)
         for one in live:
-            write_out(one, target, self._now_us)
+            at_once(write_out(one, target, self._now_us))
         files = [file_name(kept.topic) for kept in leaving]
         folder = target.relative_to(self._directory.path)
         names = {kept.name for kept in leaving}

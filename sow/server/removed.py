@@ -17,6 +17,7 @@ import orjson
 
 from sow.engine.homeless import Homeless
 from sow.errors import StoreError
+from sow.steps import Steps
 from sow.store.environment import sync_directory
 from sow.store.manifest import write_file
 from sow.store.private import close_to_others, make_directory
@@ -27,6 +28,10 @@ REMOVED = "removed"
 """The directory of the data directory in which everything is that was given up."""
 FILE_NAME_MAX = 150
 """File systems end a name at 255 bytes; the rest is for what stands behind it."""
+
+
+WRITTEN_AT_ONCE = 1_000
+"""Records of one step: a microsecond each, and a few where they are written as commands."""
 
 
 def removed_at(directory: Path, now_us: int) -> Path:
@@ -40,13 +45,15 @@ def removed_at(directory: Path, now_us: int) -> Path:
     return target
 
 
-def write_out(one: Homeless, target: Path, now_us: int) -> None:
-    """Write the records that are given up to a file in the directory `target`, and log it."""
-    pieces, ending = written(one, one.live(now_us))
+def write_out(one: Homeless, target: Path, now_us: int) -> Steps[None]:
+    """Write the records that are given up to a file in the directory `target`, some in each step,
+    and log it. Meanwhile no others come; those that leave are written, or not."""
+    slots = one.live(now_us)
+    pieces, ending = yield from written(one, slots)
     path = target / (_file_safe(one.name) + ending)
     make_durable(target)
-    write_file(path, pieces)
-    count = one.count(now_us)
+    yield from write_file(path, pieces)
+    count = len(slots)
     log.warning("given up: topic %s, %d records, now in %s; %s", one.name, count, path, one.reason)
 
 
@@ -58,8 +65,8 @@ def _file_safe(name: str) -> str:
     return f"{safe[:FILE_NAME_MAX]}~{blake2b(safe.encode(), digest_size=8).hexdigest()}"
 
 
-def written(one: Homeless, slots: Sequence[int]) -> tuple[Iterator[bytes], str]:
-    """Records as the lines of a file, and how its name ends.
+def written(one: Homeless, slots: Sequence[int]) -> Steps[tuple[Iterator[bytes], str]]:
+    """Records as the lines of a file, some in each piece, and how its name ends.
 
     Bodies where the topic's keys are in them and each is a line of text: `sow publish` takes these.
     Else publish commands, as a WebSocket takes them. Of what only the log tells the type is not
@@ -68,11 +75,25 @@ def written(one: Homeless, slots: Sequence[int]) -> tuple[Iterator[bytes], str]:
     records = one.records
     bodies = records.table.bodies
     kind = records.message_type
-    in_body = one.kept is None or (records.keys and not kind.enc)
-    if in_body and not any(b"\n" in (bodies[slot] or b"") for slot in slots):
-        ending = ".ndjson" if kind.name == "json" else ".txt"
-        return ((bodies[slot] or b"") + b"\n" for slot in slots), ending
-    return (_command(one, slot) for slot in slots), ".commands.ndjson"
+    in_body = one.kept is None or bool(records.keys and not kind.enc)
+    parts = [
+        slots[start : start + WRITTEN_AT_ONCE] for start in range(0, len(slots), WRITTEN_AT_ONCE)
+    ]
+    for part in parts if in_body else ():
+        in_body = in_body and not any(b"\n" in (bodies[slot] or b"") for slot in part)
+        yield
+    line, ending = _command, ".commands.ndjson"
+    if in_body:
+        line, ending = _line, ".ndjson" if kind.name == "json" else ".txt"
+
+    def piece(part: Sequence[int]) -> bytes:
+        return b"".join([line(one, slot) for slot in part if bodies[slot] is not None])
+
+    return map(piece, parts), ending
+
+
+def _line(one: Homeless, slot: int) -> bytes:
+    return (one.records.table.bodies[slot] or b"") + b"\n"
 
 
 def _command(one: Homeless, slot: int) -> bytes:

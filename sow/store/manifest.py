@@ -21,6 +21,7 @@ from typing import Any
 from sow.definitions import MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
 from sow.message_options import described, fields_of, options_of
+from sow.steps import Steps, at_once
 from sow.store.environment import repair_command, sync_directory
 from sow.store.private import close_to_others, write_anew
 from sow.store.stored_definitions import Era, Names, StoredDefinition
@@ -105,17 +106,20 @@ class ManifestFile:
         self.manifest = replace(manifest, generation=generation)
         content = _text(self.manifest)
         for name in (MANIFEST_FILE, COPY_FILE):
-            write_file(self._directory / name, (content,))
+            at_once(write_file(self._directory / name, (content,)))
         self.missing = []
         return self.manifest
 
 
-def write_file(path: Path, pieces: Iterable[bytes]) -> None:
-    """Replace a file in one step, durably: it is there as it was, or as it is now."""
+def write_file(path: Path, pieces: Iterable[bytes]) -> Steps[None]:
+    """Replace a file in one step, the last, durably: it is there as it was, or as it is now. Each
+    piece is written in a step of its own."""
     unfinished = path.with_name(path.name + ".writing")
     try:
         with write_anew(unfinished) as file:
-            file.writelines(pieces)
+            for piece in pieces:
+                file.write(piece)
+                yield
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)

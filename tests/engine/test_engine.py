@@ -65,7 +65,7 @@ def test_a_query_of_a_topic_that_goes_ends():
     engine.publish("/desk/1", [b'{"id":%d,"px":2}' % at for at in range(4)], 0)
     steps = engine.answering("/desk/1", DEAR)
     next(steps)
-    engine.give_up(engine.topic("/desk/1"), lambda _: None)
+    at_once(engine.give_up(engine.topic("/desk/1"), lambda _: None))
     with pytest.raises(UnknownTopic):
         next(steps)
 

@@ -146,9 +146,9 @@ def test_a_copy_begins_full():
 
 def test_a_topic_that_goes_takes_its_records_along_unlogged():
     topic, ledger = source(ORDERS)
-    assert topic.emptied(0, 0) is None
+    assert topic.discharge(["1"], 0, 0) is None
     put(topic, {"id": 1}, {"id": 2})
-    batch = topic.emptied(ledger.seq, 9)
+    batch = topic.discharge(["1", "2"], ledger.seq, 9)
     assert (batch.changes.reason, list(batch.changes.seqs)) == ("deleted", [2, 2])
     assert (len(topic.records.table), len(ledger.open.entries)) == (0, 1)
 

@@ -243,7 +243,7 @@ def test_a_topic_that_goes_between_reading_and_putting_is_refused():
     begin_and_end(world, 1, topic="/desk/1")
     large = begin(world, 1, 1, 1, topic="/desk/1")
     next(large)
-    world.engine.give_up(world.engine.topics["/desk/1"], lambda _topic: None)
+    at_once(world.engine.give_up(world.engine.topics["/desk/1"], lambda _topic: None))
     world.engine.adopt(replace(world.engine.configuration, limits=Limits(pattern_topics_max=0)))
     with pytest.raises(TooLarge, match="was not made"):
         at_once(large)

@@ -1,5 +1,7 @@
 """Another configuration for a running engine: what changes, what stays, what is refused."""
 
+from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -8,9 +10,10 @@ import pytest
 
 from sow import indexes
 from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic
+from sow.engine import engine as engine_module
 from sow.engine import publications
 from sow.engine.live_topics import CopyTopic
-from sow.errors import ConfigError, InvalidTopic
+from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.paths import value_at
 from sow.steps import at_once
 from sow.topic import conflated_copy
@@ -248,7 +251,7 @@ def test_topics_that_have_no_place_are_given_up_when_that_is_allowed():
     with pytest.raises(ConfigError, match="PatternTopics of 2 is less than the 3 there are"):
         world.executor.reconfigure(configuration, world.now)
     given = {}
-    changes = world.executor.reconfigure(configuration, world.now, given.update)
+    changes = world.executor.reconfigure(configuration, world.now, noting(given))
     world.settle()
     assert {topic.name for topic in given} == {"/desk/1-C", "/desk/2"}
     assert "topic /desk/1-C given up, with 1 records" in changes
@@ -270,7 +273,7 @@ def test_a_topic_that_is_given_up_takes_its_copies_with_it():
     world.advance(2 * SECOND)
     limits = Limits(pattern_topics_max=1)
     configuration = replace(world.configuration, limits=limits)
-    world.executor.reconfigure(configuration, world.now, lambda _topics: None)
+    world.executor.reconfigure(configuration, world.now, noting({}))
     world.settle()
     assert set(world.engine.topics) == {"/desk/1", "/desk/1-C"}
     world.advance(5 * SECOND)
@@ -307,6 +310,67 @@ def test_what_waits_of_a_topic_that_has_gone_is_said_when_its_subscription_is_re
     assert client.lines() == []
 
 
+def test_of_a_topic_that_is_given_up_nothing_is_lost_and_few_records_go_in_a_step(monkeypatch):
+    monkeypatch.setattr(engine_module, "EMPTIED_AT_ONCE", 4)
+    world, given = World(DESKS, COPIES), {}
+    for desk in ("/desk/0", "/desk/1"):
+        world.publish(desk, *[{"id": at} for at in range(30)])
+    world.advance(SECOND)
+    follower = world.client()
+    follower.say(c="sow_and_subscribe", t="/desk/1-C", opts="oof")
+    configuration = replace(world.configuration, limits=Limits(pattern_topics_max=1))
+    steps = world.executor.reconfiguration(configuration, world.now, noting(given))
+    next(steps)
+    # While its records are written out it takes no others; a topic that comes goes, too.
+    with pytest.raises(InvalidTopic, match="is being given up"):
+        world.publish("/desk/1", {"id": 31})
+    (refused,) = world.client().say(c="sow_delete", t="/desk/1", filter="1=1", cid="1")
+    assert refused["reason"] == InvalidTopic.reason
+    world.publish("/desk/2", {"id": 1})
+    going = [world.engine.topics[name].records.table for name in ("/desk/1", "/desk/1-C")]
+    held = sum(map(len, going))
+    for _ in steps:
+        assert held - sum(map(len, going)) <= 2 * 4  # the last of one, and the first of the next
+        held = sum(map(len, going))
+        world.settle()
+    assert {topic.name: count for topic, count in given.items()} == {"/desk/1": 30, "/desk/2": 1}
+    assert set(world.engine.topics) == {"/desk/0", "/desk/0-C"}
+    oofs = [line["k"] for line in follower.lines() if line["c"] == "oof"]
+    assert len(set(oofs)) == len(oofs) == 30
+    world.check()
+
+
+def test_a_topic_whose_records_cannot_be_written_out_stays():
+    world = World(DESKS)
+    world.publish("/desk/1", {"id": 1})
+
+    def failing(_topics):
+        yield
+        raise StoreFailing("it fails")
+
+    configuration = replace(world.configuration, limits=Limits(pattern_topics_max=0))
+    for end in (next, Generator.close):
+        steps = world.executor.reconfiguration(configuration, world.now, failing)
+        next(steps)
+        with pytest.raises(InvalidTopic):
+            world.publish("/desk/1", {"id": 2})
+        with suppress(StoreFailing):
+            end(steps)
+        world.publish("/desk/1", {"id": 2})
+    assert world.records("/desk/1") == [{"id": 1}, {"id": 2}]
+
+
+def noting(given):
+    """Takes topics that go as a server does that writes their records out."""
+
+    def give_up(topics):
+        for topic in topics:
+            given[topic] = len(topic.records.table)
+            yield
+
+    return give_up
+
+
 @pytest.mark.parametrize("name", ["/desk/1", "/desk/.*"])
 def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
     world = World(DESKS)
@@ -317,7 +381,7 @@ def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
         one.execute(b'{"c":"subscribe","t":"%b","bm":"0"}' % name.encode())
     limits = Limits(pattern_topics_max=1)
     configuration = replace(world.configuration, limits=limits)
-    world.executor.reconfigure(configuration, world.now, lambda _topics: None)
+    world.executor.reconfigure(configuration, world.now, noting({}))
     world.settle()
     world.executor.sessions.close(left.session)
     said = [(line["c"], line.get("reason", line.get("t"))) for line in client.lines()]
@@ -459,11 +523,11 @@ def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkey
     publish = engine.publications.carry_out("/desk/1", read, world.now)
     next(publish)
     given = {}
-    limits = Limits(pattern_topics_max=0)
-    configuration = replace(world.configuration, limits=limits)
+    configuration = replace(world.configuration, limits=Limits(pattern_topics_max=0))
 
     def give_up(topics):
         given.update({topic.name: len(topic.records.table) for topic in topics})
+        yield
 
     at_once(world.executor.reconfiguration(configuration, world.now, give_up))
     assert given == {"/desk/1": 6}

@@ -165,7 +165,7 @@ def test_a_topic_that_goes_ends_it():
     next(steps)
     limits = world.configuration.limits.__class__(pattern_topics_max=0)
     smaller = world.configuration.__class__("test", (desks,), limits=limits)
-    change = Reconfiguration(world.engine, smaller, lambda _topic: None, lambda _gone: None)
+    change = Reconfiguration(world.engine, smaller, lambda _topic: None, iter)
     at_once(change.apply(world.now))
     assert "/desk/1" not in world.engine.topics
     with pytest.raises(InvalidTopic, match="was removed from the configuration; 3 of 6 records"):

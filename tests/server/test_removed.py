@@ -15,6 +15,7 @@ from sow.server.removed import (
     write_out,
     written,
 )
+from sow.steps import at_once
 from sow.store.stored_definitions import kept_of
 from sow.topic.records import Records
 
@@ -32,7 +33,7 @@ def homeless(*bodies, name="t", kind="json", keys=("/id",), identities=None, is_
 
 
 def content(one):
-    pieces, ending = written(one, one.live(0))
+    pieces, ending = at_once(written(one, one.live(0)))
     return b"".join(pieces), ending
 
 
@@ -73,7 +74,7 @@ def test_every_time_has_a_directory_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("name", ["../up", "/desk/1", "x" * 400, "ü" * 200])
 def test_the_file_of_a_topic_lies_in_the_directory_whatever_the_topic_is_called(name, tmp_path):
-    write_out(homeless(b'{"id":1}', name=name), tmp_path / "there", 0)
+    at_once(write_out(homeless(b'{"id":1}', name=name), tmp_path / "there", 0))
     (path,) = (tmp_path / "there").iterdir()
     assert path.read_bytes() == b'{"id":1}\n'
     assert len(path.name) <= FILE_NAME_MAX + 30
@@ -81,7 +82,7 @@ def test_the_file_of_a_topic_lies_in_the_directory_whatever_the_topic_is_called(
 
 def test_long_names_that_begin_alike_have_files_of_their_own(tmp_path):
     for end in "ab":
-        write_out(homeless(b'{"id":1}', name="x" * 300 + end), tmp_path, 0)
+        at_once(write_out(homeless(b'{"id":1}', name="x" * 300 + end), tmp_path, 0))
     assert len(list(tmp_path.iterdir())) == 2
 
 
