@@ -37,10 +37,13 @@ def test_file(module):
 test_file.__test__ = False  # pytest takes it for a test by its name
 
 
-@pytest.mark.parametrize("module", sorted(set(modules()) - WITHOUT.keys()))
-def test_a_module_has_a_test_file_of_its_own(module):
-    text = (ROOT / test_file(module)).read_text()
-    assert re.search(r"^(async )?def test_", text, re.M)
+def has_tests(file):
+    return file.is_file() and re.search(r"^(async )?def test_", file.read_text(), re.M)
+
+
+def test_a_module_has_a_test_file_of_its_own():
+    wanted = sorted(set(modules()) - WITHOUT.keys())
+    assert [module for module in wanted if not has_tests(ROOT / test_file(module))] == []
 
 
 @pytest.mark.parametrize("module", WITHOUT)

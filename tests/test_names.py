@@ -33,13 +33,19 @@ FOREIGN = {
 """Objects of libraries, and of nobody else."""
 
 
-def classes():
+@pytest.fixture(scope="module")
+def trees():
+    """Each module, parsed, by its place."""
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in MODULES}
+
+
+def classes(trees):
     """Where each class is defined, by its name."""
     found = {}
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for place, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+                found.setdefault(node.name, []).append(place)
     return found
 
 
@@ -65,9 +71,8 @@ def own_attributes(tree):
                         yield name
 
 
-def written_elsewhere(source):
+def written_elsewhere(tree):
     """What a module writes that is state of another module's objects, as text."""
-    tree = ast.parse(source)
     own = set(own_attributes(tree))
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)):
@@ -79,14 +84,14 @@ def written_elsewhere(source):
             yield text
 
 
-def test_no_class_is_called_like_another_one():
-    found = {name: places for name, places in classes().items() if len(places) > 1}
+def test_no_class_is_called_like_another_one(trees):
+    found = {name: places for name, places in classes(trees).items() if len(places) > 1}
     assert {n: places for n, places in found.items() if not is_one_thing(n, places)} == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_module_writes_only_its_own_state(path):
-    assert list(written_elsewhere(path.read_text())) == []
+def test_a_module_writes_only_its_own_state(trees):
+    found = {place: list(written_elsewhere(tree)) for place, tree in trees.items()}
+    assert {place: texts for place, texts in found.items() if texts} == {}
 
 
 def test_a_second_class_of_a_name_is_found():
@@ -106,4 +111,4 @@ def test_a_second_class_of_a_name_is_found():
     ],
 )
 def test_state_that_is_written_from_outside_is_found(source):
-    assert list(written_elsewhere(source))
+    assert list(written_elsewhere(ast.parse(source)))

@@ -7,6 +7,7 @@ what a class has, `Outbox.clear`.
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,40 +38,46 @@ def names_in(node):
                 yield inner.asname or inner.name
 
 
-MODULES = {name_of(path): ast.parse(path.read_text()) for path in PATHS}
-INSIDE = {name: set(names_in(tree)) for name, tree in MODULES.items()}
-CLASSES = defaultdict(set)
-"""What classes of a name have: the client's stand twice, with asyncio and without."""
-for _tree in MODULES.values():
-    for _node in ast.walk(_tree):
-        if isinstance(_node, ast.ClassDef):
-            CLASSES[_node.name].update(names_in(_node))
+@cache  # read when the first test runs: every core imports this file, and one runs its tests
+def there_is():
+    """What each module holds, and what classes of a name have: the client's stand twice, with
+    asyncio and without."""
+    modules, classes = {}, defaultdict(set)
+    for path in PATHS:
+        tree = ast.parse(path.read_text())
+        modules[name_of(path)] = set(names_in(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].update(names_in(node))
+    return modules, classes
 
 
 def is_there(name):
     """Whether a full name is a module's, or one of what a module or a class of it holds."""
+    modules, classes = there_is()
     parts = name.split(".")
-    module = next(m for n in range(len(parts), 0, -1) if (m := ".".join(parts[:n])) in MODULES)
+    module = next(m for n in range(len(parts), 0, -1) if (m := ".".join(parts[:n])) in modules)
     inside = parts[module.count(".") + 1 :]
     if not inside:
         return True
     owner, *members = inside
-    return owner in INSIDE[module] and all(member in CLASSES[owner] for member in members)
+    return owner in modules[module] and all(member in classes[owner] for member in members)
 
 
 def unknown_names(text):
     """Names that a text refers to and nobody has."""
+    _, classes = there_is()
     wrong = [name for name in FULL_NAME.findall(text) if not is_there(name)]
     for name in OF_A_CLASS.findall(text):
         owner, _, member = name.partition(".")
-        if owner in CLASSES and member not in CLASSES[owner]:
+        if owner in classes and member not in classes[owner]:
             wrong.append(name)
     return wrong
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_the_code_refers_to_is_there(path):
-    assert not unknown_names(path.read_text())
+def test_what_the_code_refers_to_is_there():
+    found = {name_of(path): unknown_names(path.read_text()) for path in PATHS}
+    assert {name: unknown for name, unknown in found.items() if unknown} == {}
 
 
 @pytest.mark.parametrize(
