@@ -5,6 +5,7 @@ file, so that a server made for a file is made once; of the folders in `ONE_PROC
 folder. Longest first, so that no core is left with a long group when the others have nothing left.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.effort import TIMES
 from tests.recordings import recordings as found_or_made
 
 TESTS = Path(__file__).parent
@@ -28,8 +30,16 @@ LONGEST = ("spark", "crash", "storm", "simulation", "fuzz")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+EXAMPLES = 50
+"""What a property tries that does not say how much: half of what Hypothesis would."""
+
 # How long an example takes says how busy the machine is, and nothing about the code.
-settings.register_profile("sow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "sow",
+    max_examples=EXAMPLES * TIMES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("sow")
 
 
@@ -69,6 +79,12 @@ def pytest_runtest_protocol(item):
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: rank_of(item.path))
+
+
+def pytest_collection_finish():
+    """The tests themselves, some hundred thousand objects, are no garbage to be looked through."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

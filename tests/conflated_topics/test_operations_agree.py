@@ -11,7 +11,7 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conflated_topics.folds import RECORDED_OPERATIONS, objection
@@ -21,6 +21,7 @@ from sow.definitions import Merge, Operation
 from sow.delta import merged
 from sow.messages import message_type
 from sow.topic.merging import FIELD_OPERATIONS, FieldMerger
+from tests.effort import examples
 
 COMMON = sorted(FIELD_OPERATIONS.keys() & set(RECORDED_OPERATIONS))
 COLUMNS = {
@@ -69,7 +70,7 @@ def test_these_are_the_common_operations():
 @pytest.mark.parametrize("kind", COLUMNS, ids=str)
 @pytest.mark.parametrize("operation", COMMON)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_a_window_is_folded_alike(operation, kind, data):
     if objection(kind, operation) is not None:
         return
@@ -115,7 +116,6 @@ documents = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), documents), min_size=1, max_size=6))
-@settings(deadline=None)
 def test_documents_are_merged_as_a_delta_publish_merges_them(texts):
     logged = recorded([json.dumps(text) for text in texts], pa.string(), "merge")
     if len(texts) > 1:

@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conflated_topics import FocusedConflator, PerKey
@@ -28,6 +28,7 @@ from tests.conflated_topics.logs import (
     said,
     table,
 )
+from tests.effort import examples
 
 
 def nothing_or(function):
@@ -88,7 +89,7 @@ def assert_like_the_reference(records, policy, delete):
 
 
 @given(logs(), st.sampled_from(POLICIES), st.sampled_from([None, "gone"]))
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_it_is_what_a_record_by_record_reference_makes(records, policy, delete):
     assert_like_the_reference(records, policy, delete)
 
@@ -137,7 +138,7 @@ def embedded(records, column, merge, deletes):
     ],
 )
 @given(logs())
-@settings(max_examples=50, deadline=None)
+@examples(20)
 def test_it_is_what_the_embedded_engine_releases(delete, column, operation, merge, records):
     if merge is not None:
         records = [record for record in records if record[column] is not None]
@@ -153,7 +154,7 @@ def test_it_is_what_the_embedded_engine_releases(delete, column, operation, merg
     st.sampled_from([None, "gone"]),
     st.lists(st.integers(0, 40), max_size=6),
 )
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_any_split_gives_the_same(records, policy, delete, cuts):
     spec = Spec(("key",), "at", INTERVAL, policy=policy, delete=delete)
     whole = conflate_table(table(records), spec)

@@ -12,6 +12,7 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
 from tests.core.harness import MS, SECOND, Client, World
+from tests.effort import seeds
 
 TOPICS = (
     Topic("t", "json", keys=("/id",), expires=True),
@@ -26,7 +27,6 @@ TOPICS = (
 FOLLOWED = ("t", "t", "always", "c", "high", "more")
 FILTERS = (None, None, "/v > 4", "/v < 5", "/v = 3", "/w/x > 0", "/id = 2")
 SELECTS = (None, None, "/id,/v", "/v", "/id,/w/x", "-/n", "-/w/x", "-/,+/w")
-SEEDS = 40
 PACES = ("", "", "conflation=500ms", "conflation=auto")
 
 
@@ -248,7 +248,7 @@ def _size(request, monkeypatch):
             monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(20))
 @pytest.mark.usefixtures("_size")
 def test_a_client_ends_with_what_a_query_answers(seed):
     run = Run(seed)

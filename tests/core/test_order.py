@@ -8,11 +8,12 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, SessionSettings, Topic
 from tests.core.harness import MS, SECOND, SlowDisk, World
+from tests.effort import examples
 
 BOTH = "^(a|b)$"
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
@@ -235,7 +236,7 @@ def play(world, client, steps):
 
 @pytest.mark.parametrize("kind", FOLDINGS)
 @given(steps=history)
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_a_folded_queue_can_be_left_anywhere(kind, steps):
     options, by = FOLDINGS[kind]
     if options is None:
@@ -265,7 +266,7 @@ CONFLATIONS = {
 
 @pytest.mark.parametrize("opts", CONFLATIONS)
 @given(steps=history)
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_a_conflated_subscription_can_be_left_anywhere(opts, steps):
     world = SlowDisk(*topics())
     client = world.client()
@@ -277,7 +278,7 @@ def test_a_conflated_subscription_can_be_left_anywhere(opts, steps):
 
 
 @given(before=history, after=history, from_bookmark=st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_a_late_conflated_subscription_can_be_left_anywhere(before, after, from_bookmark):
     world = SlowDisk(*topics())
     first, late = world.client(), world.client()

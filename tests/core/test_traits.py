@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, Topic
@@ -15,6 +15,7 @@ from sow.keys import sow_key
 from sow.query import Query
 from sow.steps import at_once
 from tests.core.harness import ORDERS, SECOND, World
+from tests.effort import examples
 from tests.expressions import naive
 
 START_S = 1_000
@@ -190,7 +191,7 @@ def naively(world, condition):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(FILTERS, CHANGES, CHANGES)
 def test_whatever_the_filter_all_who_follow_hold_what_the_naive_reading_finds(text, before, after):
     world = world_with(text)

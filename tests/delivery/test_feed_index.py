@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import Topic
@@ -44,7 +44,6 @@ def test_feeds_hear_the_same_with_and_without_the_index(retain, conflation, monk
     monkeypatch.setattr(term_index, "CROWD_MIN", 2)
     topic = TOPIC if retain else replace(TOPIC, durability="transient", retain=False)
 
-    @settings(deadline=None)
     @given(st.lists(st.tuples(filters, st.booleans()), min_size=1, max_size=8), operations)
     def law(subscriptions, log):
         with_index, without = World(topic), World(topic)

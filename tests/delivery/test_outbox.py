@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import SessionSettings, Topic
@@ -17,6 +17,7 @@ from sow.delivery import outbox
 from sow.delivery.queued import QueuedDelivery, QueuedUpdate
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from tests.core.harness import SlowDisk, World
+from tests.effort import examples
 
 AMPLE = SessionSettings(queue_messages_max=10_000)
 SYMBOLS = (None, "A", "B")
@@ -167,7 +168,7 @@ EXACT = [
 
 @pytest.mark.parametrize("command", EXACT, ids=lambda command: command["c"])
 @given(ACTS, PLACEMENTS, st.sampled_from(["always", "conflate"]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_who_hears_of_leavings_ends_with_what_the_topic_holds(
     command, acts, placement, policy, match
 ):
@@ -191,7 +192,7 @@ def test_who_hears_of_leavings_ends_with_what_the_topic_holds(
 
 
 @given(ACTS, PLACEMENTS, st.sampled_from(["always", "conflate"]))
-@settings(max_examples=100, deadline=None)
+@examples(50)
 def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
     world = world_of(placement=placement, conflation_policy=policy, match=("/sym",))
     player = Player(world, {"c": "subscribe", "t": "t", "cid": "1"})
@@ -210,7 +211,7 @@ def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
 
 
 @given(ACTS, PLACEMENTS, st.sampled_from(["always", "conflate"]))
-@settings(max_examples=50, deadline=None)
+@examples(25)
 def test_a_session_that_is_never_conflated_gets_every_update_in_order(acts, placement, policy):
     world = world_of(placement=placement, conflation_policy=policy)
     player = Player(world, {"c": "subscribe", "t": "t", "cid": "1"})
@@ -274,7 +275,7 @@ class Naive:
 
 
 @given(ACTS, PLACEMENTS, st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(100)
 def test_the_queue_holds_what_a_naive_one_does(acts, placement, match):
     world = world_of(
         placement=placement, conflation_policy="always", match=("/sym",) if match else ()

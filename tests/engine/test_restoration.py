@@ -1,6 +1,6 @@
 """Restart: checkpoint and log give back exactly what was there."""
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sow.definitions import Topic
@@ -76,7 +76,6 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None)
 @example([("publish", 2), ("publish", 3), ("publish", 0)],
          [("delete", 0), ("publish", 0), ("publish", 1)], 0)  # fmt: skip
 @example([], [("publish", 0), ("publish", 1), ("publish", 2), ("publish", 3)], 0)

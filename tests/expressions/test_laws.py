@@ -1,6 +1,6 @@
 """What holds of every expression, record and value."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import ClientError
@@ -15,12 +15,13 @@ from sow.expressions import (
 )
 from sow.expressions.compare import compare
 from sow.expressions.nodes import Literal
+from tests.effort import examples
 
 from . import naive
 from .strategies import PATHS, expressions, literals, operators, records, scalars, values
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(expressions, records)
 def test_generated_code_agrees_with_a_naive_interpreter(expression, record):
     compiled = compile_term(expression)

@@ -8,10 +8,11 @@ their own.
 
 import sqlite3
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import compile_filter
+from tests.effort import examples
 
 NAMES = ("a", "b", "s", "t")
 NUMBERS = st.one_of(
@@ -102,7 +103,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(conditions, st.lists(RECORDS, min_size=1, max_size=4))
 def test_what_sql_has_too_means_the_same(condition: Pair, records: list) -> None:
     ours, theirs = condition

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import (
@@ -31,6 +31,7 @@ from sow.indexes import MemoColumn
 from sow.indexes.calculations import Calculation, can_calculate, cost_of
 from sow.messages import message_type
 from sow.paths import Path
+from tests.effort import examples
 from tests.expressions import naive
 
 JSON = message_type("json")
@@ -110,7 +111,7 @@ def worked_out(test: Node, records: list) -> tuple[list, list, list, list]:
 
 
 @given(TESTS, RECORDS)
-@settings(max_examples=1500, deadline=None)
+@examples(400)
 def test_what_is_sure_is_what_the_filter_says(test: Node, records: list) -> None:
     assert can_calculate(test)
     for true, false, unsure, truth in zip(*worked_out(test, records), strict=False):
@@ -119,7 +120,7 @@ def test_what_is_sure_is_what_the_filter_says(test: Node, records: list) -> None
 
 
 @given(TESTS, RECORDS)
-@settings(max_examples=500, deadline=None)
+@examples(150)
 def test_and_what_the_naive_reading_says(test: Node, records: list) -> None:
     known = {"ABS", "COALESCE", "IF"}
     if any(isinstance(part, Call) and part.name not in known for part in walk(test)):

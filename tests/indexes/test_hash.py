@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import compare
 from sow.indexes import HashIndex
 from sow.indexes import hash as hash_module
 from sow.paths import parse_path
+from tests.effort import examples
 
 A, B = parse_path("/a"), parse_path("/b")
 LITERALS = ["5", "05", "5.0", "a", "true", "", 5, 5.5, 1, 0, 2**53 + 1, None, "1e400", 10**30]
@@ -80,7 +81,7 @@ def _ways(request, monkeypatch) -> None:
 
 
 @given(steps(VALUES))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
     index, records = HashIndex((A,)), {}
     for step in changes:
@@ -91,7 +92,7 @@ def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
 
 
 @given(st.lists(st.one_of(st.none(), VALUES), max_size=20), st.integers(1, 7), steps(VALUES))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_records_that_are_taken_in_by_parts_are_as_if_put_one_by_one(
     rows: list, size: int, changes: list
 ) -> None:
@@ -112,7 +113,7 @@ def test_records_that_are_taken_in_by_parts_are_as_if_put_one_by_one(
 
 
 @given(steps(VALUES, VALUES), st.sampled_from(LITERALS))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_two_fields_must_both_equal_theirs(changes: list, second: object) -> None:
     index, records = HashIndex((A, B)), {}
     for step in changes:

@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import compare
@@ -6,6 +6,7 @@ from sow.indexes import KeyIndex, keys
 from sow.keys import identities
 from sow.paths import parse_path
 from sow.store.memory import Table
+from tests.effort import examples
 
 A, B = parse_path("/a"), parse_path("/b")
 VALUES = [5, 5.5, "5", "05", "5.0", "a", True, False, "true", 1, "1", 0, 2**53 + 1, 10**30, 1e30,
@@ -46,7 +47,7 @@ class Keyed:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["put", "put", "drop", "ask"]), st.sampled_from(VALUES))))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_no_record_whose_key_equals_the_literal_is_missed(steps: list) -> None:
     topic = Keyed(A)
     for what, value in steps:
@@ -60,7 +61,7 @@ def test_no_record_whose_key_equals_the_literal_is_missed(steps: list) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from(VALUES)), max_size=30))
-@settings(max_examples=50, deadline=None)
+@examples(25)
 def test_nor_when_keys_have_two_fields(records: list) -> None:
     topic = Keyed(A, B)
     for values in records:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import compile_filter
@@ -19,6 +19,7 @@ from sow.indexes.masks import (
 )
 from sow.messages import message_type
 from sow.paths import parse_path
+from tests.effort import examples
 from tests.query.test_laws import FILTERS, VALUES
 
 FIELDS = ["a", "b", "id"]
@@ -44,7 +45,7 @@ def judged(text: str, records: list, wanted: bool = True) -> tuple[list, list, l
 
 
 @given(FILTERS.filter(lambda text: is_columnar(compile_filter(text).expression)), RECORDS)
-@settings(max_examples=400, deadline=None)
+@examples(150)
 def test_a_judge_is_right_wherever_it_is_sure(text: str, records: list) -> None:
     for wanted in (True, False):
         for sure, unsure, truth in zip(*judged(text, records, wanted), strict=True):

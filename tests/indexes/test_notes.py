@@ -1,8 +1,9 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import notes
 from sow.indexes.notes import Notes
+from tests.effort import examples
 
 
 def taken(kept: Notes, size: int, limit: int | None = None) -> list[int]:
@@ -84,7 +85,7 @@ def test_no_touch_looks_through_more_than_a_few_times_its_own_number() -> None:
         )
     )
 )
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_whatever_was_touched_is_read_after_it(acts: list) -> None:
     kept, size = Notes(), 3
     kept._touched_max = 2  # they are sifted soon

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import sorted_numbers as module
 from sow.indexes import sorting
 from sow.indexes.sorted_numbers import Interval, Moved, SortedNumbers
+from tests.effort import examples
 
 NUMBERS = st.sampled_from([float("nan"), -1.0, 0.0, 1.0, 2.0, 3.5])
 INTERVALS = st.builds(
@@ -49,7 +50,7 @@ def test_an_interval_says_the_same_of_numbers_sorted_or_not(one, other, numbers)
         max_size=30,
     ),
 )
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_the_order_is_that_of_the_numbers_whenever_it_is_asked(numbers: list, acts: list) -> None:
     now = np.array(numbers, np.float64)
     order = SortedNumbers(now)

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import sorting as module
 from sow.indexes.sorting import sorting
 from sow.steps import at_once
+from tests.effort import examples
 
 KEYS = st.lists(
     st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 1.0, 2.5, 7.0]), min_size=30, max_size=30),
@@ -28,7 +29,7 @@ def keys(columns: list) -> list:
 
 
 @given(KEYS, st.permutations(range(30)))
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_rows_are_sorted_by_key_after_key_and_equal_ones_stay(columns: list, rows: list) -> None:
     found = at_once(sorting(np.array(rows), keys(columns))).tolist()
     assert found == sorted(rows, key=lambda row: [column[row] for column in columns])

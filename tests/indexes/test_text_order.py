@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import text_order as module
 from sow.indexes.text_order import TextOrder
+from tests.effort import examples
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def agree(order: TextOrder, texts: list[str]) -> None:
 
 
 @given(st.lists(st.lists(st.text(max_size=3), max_size=9), max_size=6), st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_texts_rank_as_they_sort_however_they_came(additions: list, in_steps: bool) -> None:
     texts: list[str] = []
     order = TextOrder(texts)

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import sorting
 from sow.query.arrangement import Arrangement
+from tests.effort import examples
 
 ROWS = 12
 VALUES = st.lists(st.integers(0, 3), min_size=ROWS, max_size=ROWS)
@@ -38,7 +39,7 @@ class Sheet:
 
 
 @given(VALUES, VALUES, st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, 3))))
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_what_changes_while_it_is_sorted_stands_where_it_belongs(first, second, changes) -> None:
     sheet = Sheet(first, second)
     arrangement = Arrangement(sheet.found(), sheet.rankings())

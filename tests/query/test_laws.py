@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
 from sow import indexes
@@ -13,6 +13,7 @@ from sow.indexes.notes import Notes
 from sow.keys import sow_key
 from sow.query import Query, answering, readiness, search, ways
 from sow.steps import at_once
+from tests.effort import examples
 from tests.query.topic import Topic, naive, query
 
 SCALARS = st.sampled_from(
@@ -146,7 +147,7 @@ def agree(topic: Topic, filter_: str, order: str | None, skip_n: int, top_n: int
 
 
 @given(HASHES, STEPS, st.tuples(FILTERS, ORDERS, st.integers(0, 3), st.none() | st.integers(0, 5)))
-@settings(max_examples=250, deadline=None)
+@examples(100)
 def test_indexes_never_change_an_answer(hashes: list, steps: list, last: tuple) -> None:
     topic = Topic(*hashes)
     run(topic, steps)
@@ -161,7 +162,7 @@ def test_nor_when_few_means_none(monkeypatch) -> None:
 
 
 @given(st.lists(RECORDS, min_size=1), st.lists(st.integers(0, 30)), FILTERS)
-@settings(max_examples=50, deadline=None)
+@examples(25)
 def test_sow_keys_and_a_filter_must_both_hold(records: list, chosen: list, filter_: str) -> None:
     topic = Topic("/a")
     topic.put(*records)
@@ -229,7 +230,7 @@ QUESTIONS = st.builds(
 
 @pytest.mark.usefixtures("_short_steps")
 @given(HASHES, STEPS, QUESTIONS, CHANGES)
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100, suppress_health_check=list(HealthCheck))
 def test_an_answer_in_steps_is_that_of_its_last_moment(
     hashes: list, steps: list, asked: Query, between: list
 ) -> None:

@@ -4,6 +4,7 @@
 there exactly once, fails the run.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from resource import RLIMIT_CPU, setrlimit
 
+from tests.effort import PLANTED
 from tests.simulation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,7 @@ def is_green(copy: Path, suite: Sequence[str]) -> bool:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *suite],
         cwd=copy,
+        env={**os.environ, "SOW_EFFORT": PLANTED},
         capture_output=True,
         check=False,
         preexec_fn=lambda: setrlimit(RLIMIT_CPU, (SUITE_CPU_S_MAX, SUITE_CPU_S_MAX)),

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic
 from sow.expressions import compile_filter
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.focus import CopyFocus
+from tests.effort import examples
 from tests.topic.making import held, put, records
 
 SECOND = 1_000_000
@@ -109,7 +110,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.sampled_from((None, "/v > 1")), acts, st.booleans())
 def test_a_copy_says_what_it_would_say_if_it_heard_alone(text, taken, some):
     focused = Focused(text)

@@ -1,0 +1,24 @@
+"""How much the laws are tried: a little by default, ``SOW_EFFORT=n`` times as much.
+
+The default run is run before every change and has to be short; what it tries is chosen so that each
+law is shown. `make laws` looks longer, and the bugs that are planted are looked for with what
+`PLANTED` says.
+"""
+
+import os
+
+from hypothesis import settings
+
+TIMES = int(os.environ.get("SOW_EFFORT", "1"))
+PLANTED = "4"
+"""The effort with which planted bugs are looked for, each of which has to be caught."""
+
+
+def examples(count, **more):
+    """The settings of a property that tries so many examples by default."""
+    return settings(max_examples=count * TIMES, **more)
+
+
+def seeds(count):
+    """The seeds of a test that tries so many by default."""
+    return range(count * TIMES)
