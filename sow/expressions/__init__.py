@@ -50,7 +50,7 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
-from sow.expressions.parser import STATES, parse
+from sow.expressions.parser import STATES, make_parser, parse
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.text_cache import TextCache
 from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
@@ -105,6 +105,7 @@ __all__ = [
     "elements",
     "equalities_of",
     "find_access",
+    "make_parser",
     "nested",
     "parse",
     "parse_order_by",

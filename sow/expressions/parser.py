@@ -182,6 +182,12 @@ def position_of(error: UnexpectedInput, text: str) -> int:
     return error.pos_in_stream or 0
 
 
+def make_parser() -> None:
+    """Make the parser out of the grammar, which takes some 60 ms: for whoever has time before the
+    first expression comes."""
+    _parser()
+
+
 @cache
 def _parser() -> Lark:
     grammar = files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")

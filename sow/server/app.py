@@ -15,6 +15,7 @@ from sow.engine.engine import Engine
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ConfigError, SowError, StoreError
+from sow.expressions import make_parser
 from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
@@ -140,6 +141,7 @@ class Server:
             self._closers.append(GarbageWatch(self._watch).close)
             self._replay = ReplayWatch(self._opening.progress)
             self._entrance = Entrance(self._replay.told)
+            make_parser()  # no client is to wait for it
             address = await self._listen()
         except BaseException:
             self._close_store()

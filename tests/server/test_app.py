@@ -19,6 +19,7 @@ from sow.definitions import (
     without_system_topics,
 )
 from sow.errors import ConfigError, Damaged, StoreError
+from sow.expressions import parser
 from sow.server import app
 from sow.server.app import Server, new_session_name
 from tests.server.stand_ins import SECOND
@@ -85,6 +86,15 @@ def test_a_port_that_is_taken_is_said_and_the_directory_given_back(served, tmp_p
         return True
 
     assert served(nothing), "nobody holds the directory any more"
+
+
+def test_no_client_waits_for_the_first_expression_to_make_the_parser(served):
+    parser._parser.cache_clear()
+
+    async def made(_server):
+        return parser._parser.cache_info().currsize
+
+    assert served(made) == 1
 
 
 def test_two_servers_do_not_share_a_directory(served, tmp_path):
