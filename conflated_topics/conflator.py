@@ -59,6 +59,17 @@ class Conflator(Generic[K, V]):
         if other._closed:
             self._closed = [(at_us, dict(entries)) for at_us, entries in other._closed]
 
+    def reschedule(self, schedule: Schedule[K], now_us: int) -> None:
+        """Go on under `schedule`, to which all keys that wait are opened at `now_us`; what is in
+        windows that have ended by then is due at once. Nothing that waits is looked at."""
+        self._close(now_us)
+        if self._closed and self._closed[-1][0] > now_us:
+            # It is gathered: a window of the new kind may be due before it.
+            self._closed[-1] = (now_us, self._closed[-1][1])
+        self.schedule = schedule
+        if self._pending:
+            schedule.open(list(self._pending), now_us)
+
     def refold(self, fold: Fold[V] | None) -> None:
         """Fold with `fold` from now on (None: the newer stands); what waits goes on waiting."""
         self._fold = fold

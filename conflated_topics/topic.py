@@ -151,10 +151,9 @@ class FocusedConflator(Generic[K, V]):
         return self._conflator.oldest_us()
 
     def reschedule(self, schedule: Schedule[K], now_us: int) -> None:
-        """Go on under `schedule`; what waits starts a window of it at `now_us`."""
-        pending = self._conflator.pending()
-        self._conflator = Conflator(schedule, self._fold if self._merge else None)
-        self._conflator.offer(list(pending), pending.values(), now_us)
+        """Go on under `schedule`; what waits starts a window of it at `now_us`, and what is in
+        windows that have ended is released at once."""
+        self._conflator.reschedule(schedule, now_us)
 
     def remerge(self, merge: Callable[[V, V], V] | None) -> None:
         """Merge with `merge` from now on (None: the newer stands); what waits goes on waiting."""

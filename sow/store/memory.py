@@ -217,7 +217,7 @@ class Table:
             slot = len(self.bodies)
             self.bodies.append(None)
             self.identities.append(identity)
-            self._reserve(slot + 1)
+            self.reserve(slot + 1)
         self.slots[identity] = slot
         self._numbers[BORN, slot] = born
         return slot
@@ -237,8 +237,9 @@ class Table:
             keyed = zip(sow_keys, slots, strict=True)
             self._by_sow_key.update([pair for pair in keyed if pair[1] < self._keyed_to])
 
-    def _reserve(self, count: int) -> None:
-        """Have columns of at least `count` slots."""
+    def reserve(self, count: int) -> None:
+        """Have columns of at least `count` slots, for whoever knows how many records will come:
+        else they are copied from time to time as they grow."""
         size = self._numbers.shape[1]
         if count <= size:
             return
@@ -380,7 +381,7 @@ class Table:
     def _append(self, part: Slice) -> None:
         """Fill as many slots as there are records, a column at a time."""
         start, end = len(self.bodies), len(self.bodies) + len(part.bodies)
-        self._reserve(end)
+        self.reserve(end)
         self.identities += part.identities
         self.bodies += part.bodies
         self.seqs[start:end] = part.seqs

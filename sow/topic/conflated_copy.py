@@ -195,9 +195,10 @@ class ConflatedCopy:
         """
         self._noted = {}
         identities, table = self.underlying.table.identities, self.underlying.table
-        slots = table.live().tolist()
+        slots = table.live()
+        copy.table.reserve(len(slots))
         for start in range(0, len(slots), STEP_ROWS):
-            some = [identities[slot] for slot in slots[start : start + STEP_ROWS]]
+            some = [identities[slot] for slot in slots[start : start + STEP_ROWS].tolist()]
             self._take_over([identity for identity in some if identity is not None], copy)
             yield
         while len(self._noted) > STEP_ROWS:
@@ -345,9 +346,9 @@ class ConflatedCopy:
         What counts is what the copy will hold once everything that waits has been released.
         """
         identities = self.underlying.table.identities
-        slots = self.underlying.table.live().tolist()
+        slots = self.underlying.table.live()
         for start in range(0, len(slots), STEP_ROWS):
-            some = [identities[slot] for slot in slots[start : start + STEP_ROWS]]
+            some = [identities[slot] for slot in slots[start : start + STEP_ROWS].tolist()]
             self._judge([identity for identity in some if identity is not None], now_us())
             yield
 

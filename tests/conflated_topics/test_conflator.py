@@ -164,6 +164,33 @@ def test_all_that_waits_is_taken_as_if_every_window_had_ended(log, schedule):
     assert (len(early), early.due_us(), early.oldest_us()) == (0, None, None)
 
 
+@given(logs, st.sampled_from([1, 30_000, 3 * INTERVAL]), st.booleans())
+def test_another_schedule_releases_the_last_values_in_order_and_soon_enough(log, interval, ticks):
+    conflator = Conflator(PerKey(INTERVAL))
+    now, said = 0, {}
+    for now, key, value in timed(log):
+        conflator.offer([key], [value], now)
+        said[key] = value
+    waiting = dict(conflator.pending())
+    conflator.reschedule(Tick(interval) if ticks else PerKey(interval), now)
+    conflator.check()
+    taken = {}
+    while (due := conflator.due_us()) is not None:
+        # What has ended is due at once, all else within one interval of the new kind.
+        assert due <= now + interval + min(interval // 10, GATHER)
+        taken |= conflator.take(max(now, due))
+    assert taken == waiting == {key: said[key] for key in waiting}
+
+
+def test_another_schedule_looks_at_nothing_that_waits():
+    conflator = Conflator(PerKey(INTERVAL), fold=mock.Mock(side_effect=AssertionError))
+    conflator.offer(range(1000), range(1000), 0)
+    values = conflator.pending()
+    conflator.reschedule(PerKey(3 * INTERVAL), 1)
+    assert conflator.pending() is values
+    assert conflator.due_us() == 3 * INTERVAL + 1
+
+
 def test_check_finds_a_window_that_is_not_its_keys():
     conflator = Conflator(PerKey(INTERVAL))
     conflator.offer(["a"], [1], 0)
