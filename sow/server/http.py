@@ -442,12 +442,14 @@ async def _conflated(request: web.Request) -> bool:
 
 
 def _pieces(chunks: Iterable[list[bytes]], lines: bool) -> Iterable[bytes]:
+    # Each row is copied once, however long it is.
     if lines:
         for chunk in chunks:
-            yield b"".join([row + b"\n" for row in chunk])
+            yield b"\n".join([*chunk, b""])
         return
     before = b"["
     for chunk in chunks:
-        yield before + b",".join(chunk)
+        yield before
+        yield b",".join(chunk)
         before = b","
     yield b"[]" if before == b"[" else b"]"

@@ -60,6 +60,17 @@ async def test_rows_come_in_order_with_what_was_done_and_to_what():
 
 
 @stepped
+async def test_topics_are_looked_at_some_in_each_step(monkeypatch):
+    world = World(ORDERS, FILLS, PASSING)
+    door = LogDoor(world.driver, world.engine, "log-1")
+    assert list(door._topics(None)) == []
+    monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
+    assert len(list(door._topics(None))) == len(world.engine.topics)
+    assert set(at_once(door._topics(None))) == {"orders", "fills"}
+    assert set(at_once(door._topics("fills,passing"))) == {"fills"}
+
+
+@stepped
 async def test_a_range_leaves_out_its_beginning_and_has_its_end():
     async with Place() as place:
         await place.fill()

@@ -41,6 +41,22 @@ async def test_all_pieces_come_in_order(count):
 
 
 @stepped
+async def test_a_long_message_is_written_in_parts(monkeypatch):
+    parts, write = [], web.StreamResponse.write
+
+    async def noted(response, part):
+        parts.append(len(part))
+        await write(response, part)
+
+    monkeypatch.setattr(streamed, "PART_BYTES", 300)
+    monkeypatch.setattr(web.StreamResponse, "write", noted)
+    async with Place() as place:
+        assert (await place.get("/pieces/2")).body == b"x" * 2000
+    assert max(parts) == 300
+    assert sum(parts) == 2000
+
+
+@stepped
 async def test_no_more_is_made_than_the_client_takes():
     async with Place() as place:
         socket = await place.begin("GET", "/pieces/100000")
