@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit laws coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-peers stalls bench-spark serve clean help
+.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-peers stalls bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -26,6 +26,10 @@ unit: $(INSTALLED)  ## all tests of the default run, on all cores
 
 laws: $(INSTALLED)  ## the same, with ten times as many examples and seeds for every law; an hour
 	SOW_EFFORT=10 $(BIN)/python -m pytest $(ON_ALL_CORES)
+
+uvloop: $(INSTALLED)  ## what has to do with sockets and processes once more, on uvloop
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'
+	SOW_LOOP=uvloop $(BIN)/python -m pytest $(ON_ALL_CORES) -m 'edge and not slow' tests
 
 coverage: $(INSTALLED)  ## what the tests reach, and what only others' tests; about twice as long
 	$(BIN)/coverage erase

@@ -107,6 +107,10 @@ def _variables(
     return found
 
 
-def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's asynchronous part."""
-    return asyncio.run(work)
+def run(
+    work: Coroutine[Any, Any, Result],
+    make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> Result:
+    """Run a command's asynchronous part, on a loop that is made for it."""
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(work)

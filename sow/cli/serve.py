@@ -20,6 +20,7 @@ from sow.config import exposed, load, require
 from sow.definitions import Configuration
 from sow.errors import SowError
 from sow.server.app import Server
+from sow.server.loop import LOOPS, loop_factory
 
 STOP_S_MAX = 5.0
 """How long stopping may take: less than the ten seconds after which Docker kills a container."""
@@ -55,6 +56,12 @@ Ready = Callable[[str], Mapping[str, list[str]]]
     help="Give up records that have no place in CONFIG: they move to removed/ in the directory.",
 )
 @click.option("--no-pipelines", is_flag=True, help="Start nothing of Spark's beside the server.")
+@click.option(
+    "--loop",
+    "loop_wanted",
+    type=click.Choice(LOOPS),
+    help="Which event loop to run on: uvloop where it is installed, if you do not say.",
+)
 @json_option
 @click.pass_context
 def serve(
@@ -67,6 +74,7 @@ def serve(
     insecure: bool,
     allow_loss: bool,
     no_pipelines: bool,
+    loop_wanted: str | None,
     as_json: bool,
 ) -> None:
     """Run the server that CONFIG (config.xml) describes.
@@ -103,7 +111,8 @@ def serve(
             for name in ([] if no_pipelines else beside(configuration))
         }
 
-    if not run(serve_until_stopped(configuration, ready, reread, allow_loss)):
+    make_loop = loop_factory(loop_wanted)
+    if not run(serve_until_stopped(configuration, ready, reread, allow_loss), make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)

@@ -9,6 +9,7 @@ its requests is answered before the connection is closed.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from aiohttp import StreamReader, web
 
@@ -84,8 +85,8 @@ class Watched(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # That of a socket reads and writes, of whichever loop it is.
+        self.transport = cast(asyncio.Transport, transport)
         self._timer = self._loop.call_later(0, self._look)
         self._inner.connection_made(transport)
 

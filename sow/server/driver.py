@@ -242,6 +242,11 @@ class Driver:
 
     # Time.
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """What all of it runs on."""
+        return self._loop
+
     def now_us(self) -> int:
         """The present moment, in microseconds since 1970 UTC."""
         return self.clock.now_us()

@@ -21,6 +21,7 @@ from sow.requests.consumers import Consumer, Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.loop import loop_name
 from sow.server.replay_watch import ReplayWatch
 from sow.server.step_watch import StepWatch
 from sow.steps import Steps, at_once
@@ -233,6 +234,13 @@ SERVER_METRICS = (
         "sow_clock_ahead_seconds",
         "How far the server's time is ahead of the machine's, which was set back.",
         lambda scrape: scrape.driver.clock_ahead_s(),
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_event_loop",
+        "1 by the name of the event loop that runs.",
+        lambda scrape: {loop_name(scrape.driver.loop): 1},
+        "loop",
     ),
     ServerMetric(
         GaugeMetricFamily,

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -86,10 +87,19 @@ def cpu_s(pid: int) -> float:
 class ServerProcess:
     """`sow serve` in a process of its own, ready once entered.
 
-    Without `data` it keeps its data in a directory that goes with it.
+    Without `data` it keeps its data in a directory that goes with it. `loop` is its event loop,
+    whichever happens to be installed, and `program` what serves.
     """
 
-    def __init__(self, xml: str, data: Path | None = None) -> None:
+    def __init__(
+        self,
+        xml: str,
+        data: Path | None = None,
+        loop: str = "asyncio",
+        program: Sequence[str] = ("sow.cli",),
+    ) -> None:
+        self._loop = loop
+        self._program = program
         self._own = TemporaryDirectory(prefix="sow-bench-")
         self._config = Path(self._own.name) / "config.xml"
         self._config.write_text(xml)
@@ -104,8 +114,8 @@ class ServerProcess:
 
     def __enter__(self) -> Self:
         self._process = Child(
-            *("-m", "sow.cli", "serve", str(self._config)),
-            *("--port", "0", "--data-dir", str(self.data), "--json"),
+            *("-m", *self._program, "serve", str(self._config)),
+            *("--port", "0", "--data-dir", str(self.data), "--loop", self._loop, "--json"),
         )
         url = urlsplit(orjson.loads(self._process.hear())["url"])
         self.host, self.port = str(url.hostname), int(url.port or 0)

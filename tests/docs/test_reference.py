@@ -97,6 +97,7 @@ def exported_metrics():
         clock_ahead_s=lambda: 0.0,
         now_us=lambda: world.now,
         watch=watch,
+        loop=SimpleNamespace(),
     )
     crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)

@@ -3,12 +3,14 @@
 The server and its aiohttp clients run on one event loop in a thread of their own; a test calls
 plain methods that wait for the answer, at most `WAIT_S`. Nothing here sleeps to let something
 happen: every wait is for a line, an event or an answer. What the server logs as an error is kept
-in `Running.errors`, since an answer may look well while the log holds a traceback.
+in `Running.errors`, since an answer may look well while the log holds a traceback. SOW_LOOP=uvloop
+has all of it run on uvloop (`make uvloop`).
 """
 
 import asyncio
 import json
 import logging
+import os
 import socket
 import threading
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from yarl import URL
 
 from sow.config import loads
 from sow.server.app import Server
+from sow.server.loop import loop_factory
 from tests.answers import Answer
 
 WAIT_S = 60.0
@@ -51,7 +54,7 @@ class Running:
 
     def __init__(self, config, directory: Path, **more):
         self.log = ErrorLog()
-        self.loop = asyncio.new_event_loop()
+        self.loop = loop_factory(os.environ.get("SOW_LOOP", "asyncio"))()
         self.loop.set_exception_handler(self._keep)
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()

@@ -34,6 +34,7 @@ async def test_topics_and_their_copies_are_counted():
     assert found['sow_conflated_pending{topic="orders-C"}'] == 2
     assert found["sow_bookmark_total"] == 3
     assert found["sow_durable_bookmark_total"] == 0
+    assert [figure for name, figure in found.items() if name.startswith("sow_event_loop")] == [1]
     await world.driver.durable()
     assert figures(world)["sow_durable_bookmark_total"] == 3
     await world.driver.close()
