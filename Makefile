@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-peers stalls bench-spark serve clean help
+.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -67,7 +67,8 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 browser: $(INSTALLED)  ## pages of other sites in a real browser are refused everything (needs Chromium)
 	$(BIN)/python -m pytest -m browser tests/browser
 
-bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; about 25 minutes
+bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; about half an hour
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'
 	$(BIN)/python -m tests.benchmarks --write
 
 bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQLite and DuckDB; about 20 minutes
@@ -76,6 +77,9 @@ bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQ
 
 stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records; some minutes
 	$(BIN)/python -m tests.benchmarks stalls --write
+
+profiles: $(INSTALLED)  ## where the time goes on the paths that miss their aims; some minutes
+	$(BIN)/python -m tests.benchmarks.profiles --write
 
 bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about half an hour
 	$(BIN)/python -m tests.benchmarks.spark --write

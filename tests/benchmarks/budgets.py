@@ -80,7 +80,35 @@ BUDGETS = (
     Budget("ingest, frames of 100", INGEST, value, 200_000, "messages/s", True),
     Budget("ingest against its floor", INGEST, ratio, 0.30, "of the floor", True),
     Budget("durable ingest", DURABLE, ratio, 0.8, "of transient", True),
-    Budget("frames of 1", SINGLES, per_core_second, 40_000, "messages/core second", True),
+    Budget("frames of 1", SINGLES, per_core_second, 80_000, "messages/core second", True),
+    Budget(
+        "frames of 1, on uvloop",
+        f"{SINGLES}, on uvloop",
+        per_core_second,
+        80_000,
+        "messages/core second",
+        True,
+    ),
+    *(
+        Budget(
+            f"durable at 20,000 messages/s, frames of {size}",
+            f"low rates: 20,000 messages/s in frames of {size}, durable",
+            times,
+            3,
+            "times a full pipe",
+        )
+        for size in (100, 20)
+    ),
+    *(
+        Budget(
+            f"messages of {size} KB",
+            f"large messages: {size} KB, in the engine",
+            times,
+            2,
+            "passes over the bytes",
+        )
+        for size in (10, 100)
+    ),
     Budget(
         "1,000 equality filters",
         "equality filters: 1000, matched by nothing",
@@ -99,6 +127,13 @@ BUDGETS = (
         for count, aim in ((1000, 20), (5000, 60))
         for form in ("ranges", "bounds", "LIKE", "OR", "AND", "mixed")
         for size in (1, 100)
+    ),
+    Budget(
+        "subscribing, each with a path of its own",
+        "subscribing: 1000 distinct paths",
+        value,
+        0.5,
+        "ms",
     ),
     Budget(
         "a filter with arithmetic and two functions",
@@ -128,6 +163,13 @@ BUDGETS = (
         "query, compound", "query in the engine: compound, 1 record in 10,000", value, 1.5, "ms"
     ),
     Budget("query, 1 % range", "query in the engine: range, 1 %", value, 5, "ms"),
+    Budget(
+        "query, 1 % range, right after 10,000 updates",
+        "query in the engine: range, 1 %, right after 10000 updates",
+        value,
+        5,
+        "ms",
+    ),
     Budget("query, top 10", "query in the engine: top 10", value, 5, "ms"),
     *(
         Budget(
@@ -155,6 +197,16 @@ BUDGETS = (
         "s",
     ),
     Budget("restart, journal only", "restart: 1000000 records, journal only", value, 2, "s"),
+    *(
+        Budget(
+            f"restart of {count:,} beside 1,000,000",
+            f"restart growth: {count} records, checkpoint and tail",
+            times,
+            1.2,
+            "times as much for each record",
+        )
+        for count in (2_000_000, 4_000_000)
+    ),
     Budget("conflator, 1 s", "conflation: 1000 ms", value, 0.4, "µs/update"),
     *(
         Budget(
@@ -183,10 +235,19 @@ BUDGETS = (
             ("100 follow 10,000 keys at 1 s", 1100),
             ("100 follow, one more never reads", 1100),
             ("1,000 follow 1,000 keys at 100 ms", 145),
+            ("10,000 follow 100 keys at 1 s", 1100),
         )
     ),
     Budget("an idle session", "followers: an idle session, memory", value, 20, "KiB"),
     Budget("memory", "memory: 1000000 records, hash index", value, 430, "B/record"),
+    Budget("a topic of a pattern", "patterns: 100000 topics", value, 2048, "B/topic"),
+    Budget(
+        "a topic of a pattern, with a copy that is followed",
+        "patterns: 100000 topics, each with a copy that is followed",
+        value,
+        4096,
+        "B/topic",
+    ),
 )
 STALLS_BUDGETS = (
     Budget("longest wait", "longest wait beside it: the longest of all", value, 50, "ms"),

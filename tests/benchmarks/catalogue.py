@@ -2,20 +2,23 @@
 
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import ingest, queries
+from tests.benchmarks import ingest, queries, restart
 from tests.benchmarks.calculations import calculations
 from tests.benchmarks.conflation import conflation
 from tests.benchmarks.copies import copies
 from tests.benchmarks.fan_out import fan_out
 from tests.benchmarks.filters import filters
 from tests.benchmarks.followers import followers
+from tests.benchmarks.large_messages import large_messages
+from tests.benchmarks.low_rates import low_rates
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.memory import memory
+from tests.benchmarks.patterns import patterns
 from tests.benchmarks.publisher import client_publisher
-from tests.benchmarks.restart import restart
 from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.snapshot import snapshot
 from tests.benchmarks.stalls import stalls
+from tests.benchmarks.subscribing import subscribing
 
 Benchmark = Callable[[Sizes], Iterator[Figure]]
 
@@ -23,14 +26,19 @@ CATALOGUE: dict[str, Benchmark] = {
     "ingest": ingest.over_websocket,
     "ingest-engine": ingest.in_engine,
     "ingest-client": client_publisher,
+    "low-rates": low_rates,
+    "large-messages": large_messages,
     "fan-out": fan_out,
     "filters": filters,
+    "subscribing": subscribing,
     "calculations": calculations,
     "queries": queries.in_engine,
     "queries-http": queries.over_http,
     "queries-updates": queries.under_updates,
-    "restart": restart,
+    "restart": restart.restart,
+    "restart-growth": restart.growth,
     "memory": memory,
+    "patterns": patterns,
     "conflation": conflation,
     "copies": copies,
     "snapshot": snapshot,

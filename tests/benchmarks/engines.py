@@ -9,6 +9,7 @@ from sow.encodings import LINES
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
 from sow.server.app import new_session_name
+from sow.server.inbox import Inbox
 from sow.store.volatile import MemoryJournal
 from sow.wire import read_frame
 
@@ -30,13 +31,25 @@ class EngineDriver:
         self.engine = Engine(parsed(xml))
         self.executor = Executor(self.engine, MemoryJournal(), new_session_name)
         self.now_us = 1_000_000
-        self._sessions: list[Session] = []
+        self._client: Session | None = None
 
     def publish(self, frames: Iterable[bytes], frame_us: int = FRAME_US) -> None:
         """Publish frames of lines to `orders`."""
         for frame in frames:
             self.now_us += frame_us
             self.engine.publish("orders", frame.split(b"\n"), self.now_us)
+            self._turn()
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Carry out frames as a client sends them, one after the other."""
+        if self._client is None:
+            self._client = self.executor.open(LINES, self.now_us)
+        inbox = Inbox()
+        for frame in frames:
+            self.now_us += FRAME_US
+            inbox.add(frame)
+            while inbox.bytes:
+                self.executor.execute_all(self._client, inbox.take(), self.now_us)
             self._turn()
 
     def _turn(self) -> None:

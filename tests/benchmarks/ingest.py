@@ -5,6 +5,7 @@ The floor is what no server can do without: split each frame and decode each rec
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from itertools import product
 
 import orjson
@@ -29,22 +30,33 @@ FLOOR = "split + orjson.loads"
 
 
 def over_websocket(sizes: Sizes) -> Iterator[Figure]:
-    """A real server and a publisher in another process, `persisted` acks."""
+    """A real server and a publisher in another process, `persisted` acks; what costs most once more
+    on uvloop, where that is installed."""
     for (variant, (index, conflated)), durable in product(VARIANTS.items(), (True, False)):
-        with ExitStack() as stack:
-            server = stack.enter_context(ServerProcess(configuration(index, conflated, durable)))
-            readers: list[Readers] = []
-            if conflated:
-                readers = [Readers(server.host, server.port, 1, SUBSCRIBE_COPY)]
-                stack.enter_context(readers[0]).ready()
-            client = Client(server.host, server.port)
-            stack.callback(client.close)
-            client.publish(publishes(every_order(sizes.keys), 1000), WINDOW_MESSAGES // 1000)
-            label = f"{variant}, {'durable' if durable else 'transient'}"
-            for size in sizes.frame_sizes:
-                yield _published(sizes, size, label, server, client)
-                for reader in readers:
-                    reader.check()
+        label = f"{variant}, {'durable' if durable else 'transient'}"
+        xml = configuration(index, conflated, durable)
+        yield from _over_websocket(sizes, label, xml, conflated)
+    if find_spec("uvloop") is not None:
+        label = "hash index + conflated, durable, on uvloop"
+        yield from _over_websocket(sizes, label, configuration(True, True), True, "uvloop")
+
+
+def _over_websocket(
+    sizes: Sizes, label: str, xml: str, conflated: bool, loop: str = "asyncio"
+) -> Iterator[Figure]:
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(xml, loop=loop))
+        readers: list[Readers] = []
+        if conflated:
+            readers = [Readers(server.host, server.port, 1, SUBSCRIBE_COPY)]
+            stack.enter_context(readers[0]).ready()
+        client = Client(server.host, server.port)
+        stack.callback(client.close)
+        client.publish(publishes(every_order(sizes.keys), 1000), WINDOW_MESSAGES // 1000)
+        for size in sizes.frame_sizes:
+            yield _published(sizes, size, label, server, client)
+            for reader in readers:
+                reader.check()
 
 
 def _published(

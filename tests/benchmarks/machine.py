@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIBRARIES = ("aiohttp", "lmdb", "msgspec", "numpy", "orjson")
+LIBRARIES = ("aiohttp", "lmdb", "msgspec", "numpy", "orjson", "uvloop")
 
 
 def facts(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:

@@ -14,6 +14,7 @@ from tests.benchmarks.measure import Figure
 from tests.benchmarks.peers.row import OURS, Row
 from tests.benchmarks.report import HEADINGS, LEFT, families, judged, number, row
 from tests.benchmarks.results import FOLDER, Run, load, save
+from tests.benchmarks.share import Share
 from tests.benchmarks.spark.budgets import BUDGETS as SPARK_BUDGETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -107,6 +108,20 @@ def of_stalls(run: Run[Figure]) -> str:
     return "\n".join(lines)
 
 
+def of_profiles(run: Run[Share]) -> str:
+    """The parts of each path, largest first as they were found."""
+    lines = said_of(run)[:-1]
+    paths: dict[str, list[Share]] = {}
+    for one in run.measured:
+        paths.setdefault(one.path, []).append(one)
+    for path, parts in paths.items():
+        whole = f"{number(sum(part.value for part in parts))} {parts[0].unit}"
+        lines += ["", f"### {path[0].upper()}{path[1:]}: {whole}", ""]
+        lines += table(("where", parts[0].unit, "of all"), ("---", "---:", "---:"))
+        lines += [markdown((one.part, number(one.value), f"{one.share:.0%}")) for one in parts]
+    return "\n".join(lines)
+
+
 def of_peers(run: Run[Row]) -> str:
     """Cases with everybody's figure, those that we lose first."""
     cases: dict[str, list[Row]] = {}
@@ -156,6 +171,7 @@ PARTS = {
     for part in (
         Part("bench", Figure, lambda run: of_figures(run, BUDGETS, "##")),
         Part("stalls", Figure, of_stalls),
+        Part("profiles", Share, of_profiles),
         Part("bench-peers", Row, of_peers),
         Part("bench-spark", Figure, lambda run: of_figures(run, SPARK_BUDGETS, "###")),
     )

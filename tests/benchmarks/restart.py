@@ -1,7 +1,8 @@
 """Restart: from starting the process to listening, with everything back in memory.
 
 Once from a checkpoint with a tail of the journal after it, once from the journal alone. The
-floor is LMDB handing over all values of the same file, with nothing made of them.
+floor is LMDB handing over all values of the same file, with nothing made of them. Then what a
+record costs where there are more of them: the floor is a record of the smallest topic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,9 @@ from tests.benchmarks.sizes import Sizes
 FRAME = 1000
 TAIL_SHARE = 10
 """The journal's tail after the checkpoint is this part of the records."""
+STARTS = 2
+"""Of each size: it is the processor's time that counts, and loading millions takes a minute."""
+LEAST_S = 1e-3
 MORE_INDEXES = "<HashIndex><Key>/acct</Key></HashIndex><Index>/px</Index>"
 XML = configuration(index=True).replace(HASH_INDEX, HASH_INDEX + MORE_INDEXES)
 
@@ -31,6 +35,33 @@ def restart(sizes: Sizes) -> Iterator[Figure]:
     """One persistent topic with two hash indexes and a memo column."""
     yield _restarted(sizes, "checkpoint and tail", checkpointed=True)
     yield _restarted(sizes, "journal only", checkpointed=False)
+
+
+def growth(sizes: Sizes) -> Iterator[Figure]:
+    """The processor's time for each record of larger and larger topics, from a checkpoint."""
+    first, *others = sizes.restarts
+    starts = min(STARTS, sizes.repetitions)
+    floor = _each_us(first, starts)
+    for records in others:
+        case = f"{records} records, checkpoint and tail"
+        ours = _each_us(records, starts)
+        yield Figure("restart growth", case, "µs/record", ours, floor, f"{first} records")
+
+
+def _each_us(records: int, starts: int) -> list[float]:
+    with TemporaryDirectory(prefix="sow-bench-") as path:
+        full, empty = Path(path) / "full", Path(path) / "empty"
+        fill(full, records, checkpointed=True)
+        nothing_s = started_cpu_s(empty)
+        each_s = [started_cpu_s(full) - nothing_s for _ in range(starts)]
+    # A handful of records is less than what one start differs from another by.
+    return [max(LEAST_S, one_s) * 1e6 / records for one_s in each_s]
+
+
+def started_cpu_s(data: Path) -> float:
+    """The processor's time from the start of a process to its ready line."""
+    with ServerProcess(XML, data) as server:
+        return server.cpu_s
 
 
 def _restarted(sizes: Sizes, case: str, checkpointed: bool) -> Figure:

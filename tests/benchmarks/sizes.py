@@ -7,6 +7,7 @@ from dataclasses import dataclass
 class Sizes:
     """`messages` is what one repetition publishes in frames of many, `singles` in frames of one.
 
+    `restarts` are so many records of topics that a server is started with, one after the other.
     `fan_out` pairs a number of subscribers with how many frames of 100 each of them is sent.
     """
 
@@ -20,6 +21,8 @@ class Sizes:
     fan_out: tuple[tuple[int, int], ...]
     filters: tuple[int, ...]
     conflated_updates: int
+    pattern_topics: int
+    restarts: tuple[int, ...]
 
 
 FULL = Sizes(
@@ -33,6 +36,8 @@ FULL = Sizes(
     fan_out=((1, 1000), (100, 200), (1000, 50)),
     filters=(1000, 5000),
     conflated_updates=500_000,
+    pattern_topics=100_000,
+    restarts=(1_000_000, 2_000_000, 4_000_000),
 )
 QUICK = Sizes(
     name="quick",
@@ -45,6 +50,8 @@ QUICK = Sizes(
     fan_out=((1, 200), (100, 50), (1000, 10)),
     filters=(1000, 5000),
     conflated_updates=100_000,
+    pattern_topics=10_000,
+    restarts=(100_000, 200_000),
 )
 TINY = Sizes(
     name="tiny",
@@ -57,4 +64,6 @@ TINY = Sizes(
     fan_out=((3, 4),),
     filters=(10,),
     conflated_updates=1_000,
+    pattern_topics=100,
+    restarts=(500, 1_000),
 )

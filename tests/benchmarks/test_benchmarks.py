@@ -17,8 +17,13 @@ from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
 from tests.benchmarks.stalls import OPERATIONS, WORST, stalls
 
-IN_PROCESS = ("ingest-engine", "filters", "calculations", "conflation", "copies")
-WITH_SERVER = ("ingest-client", "fan-out", "memory", "snapshot", "followers")
+IN_PROCESS = (
+    "ingest-engine", "filters", "subscribing", "calculations", "conflation", "copies",
+)  # fmt: skip
+WITH_SERVER = (
+    "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "memory",
+    "patterns", "snapshot", "followers",
+)  # fmt: skip
 
 
 def figure(name, *ours, unit="ms", floor=(1.0,)):

@@ -10,6 +10,7 @@ from tests.benchmarks.measure import Figure
 from tests.benchmarks.page import PAGE, PARTS, made, publish
 from tests.benchmarks.peers.row import Row
 from tests.benchmarks.results import Run, load, save
+from tests.benchmarks.share import Share
 
 FACTS = {"date": "2026-01-01 00:00 UTC", "cores": "2"}
 
@@ -48,8 +49,12 @@ def test_no_table_of_the_page_was_put_there_by_hand():
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_a_part_keeps_what_stands_around_it(elsewhere, part):
-    of_peers = [Row("a case", name, (4.0,), "ms", "none") for name in ("this server", "another")]
-    publish(part.target, run_of(*(of_peers if part.kind is Row else [figure()])))
+    measured = {
+        Row: [Row("a case", name, (4.0,), "ms", "none") for name in ("this server", "another")],
+        Share: [Share("a path", "a part", 4.0, "ms", 1.0)],
+        Figure: [figure()],
+    }
+    publish(part.target, run_of(*measured[part.kind]))
     text = elsewhere.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
@@ -127,6 +132,16 @@ def test_rows_that_we_lose_come_first():
         "| won | this"
     )
     assert "| lost | this server | 2 ms | 3 |  | fsync | ms p99: 4 |" in text
+
+
+def test_a_profile_is_the_whole_of_a_path_and_its_parts():
+    parts = [
+        Share("restart", "the log", 3.0, "s", 0.75),
+        Share("restart", "the rest", 1, "s", 0.25),
+    ]
+    text = page.of_profiles(run_of(*parts))
+    assert "### Restart: 4 s\n\n| where | s | of all |" in text
+    assert "| the log | 3 | 75% |" in text
 
 
 def test_a_run_says_what_it_ran_on_and_not_where():

@@ -1,0 +1,243 @@
+"""Profiles: where the time and the memory go on the paths whose figures miss their aims.
+
+    python -m tests.benchmarks.profiles [NAME ...] [--quick | --tiny] [--write]
+
+Each is the work of a benchmark once more, with samples taken (`tests.benchmarks.sampling`), or the
+tables of a topic weighed. The shares are what counts; how long something takes, the benchmarks say.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.benchmarks import copies, followers, large_messages, low_rates, queries, restart
+from tests.benchmarks.command_line import allow_many_sockets, arguments, measured
+from tests.benchmarks.engines import EngineDriver
+from tests.benchmarks.machine import facts
+from tests.benchmarks.page import of_profiles, publish
+from tests.benchmarks.processes import ServerProcess
+from tests.benchmarks.readers import Readers
+from tests.benchmarks.records import configuration, every_order, framed, updates
+from tests.benchmarks.results import Run
+from tests.benchmarks.sampling import SampledServer, Samples, sampled
+from tests.benchmarks.share import Share
+from tests.benchmarks.sizes import FULL, QUICK, TINY, Sizes
+from tests.benchmarks.sockets import Client, publishes
+from tests.benchmarks.steady import Publisher
+
+PARTS_MAX = 10
+"""Of each path: what is left is some percent in many places."""
+SINGLES_WINDOW = 1000
+SECONDS_OF = {"full": 8.0, "quick": 3.0}
+ALIGNED_BYTES = 16
+"""What Python hands out is a multiple of this."""
+REST = "everything else"
+
+Profile = Callable[[Sizes], Iterator[Share]]
+
+
+def shares(path: str, samples: Samples, per: float, unit: str) -> Iterator[Share]:
+    """The functions that most samples fell into, as processor time in `unit`, of which a second
+    holds `per`."""
+    count = sum(samples.found.values()) or 1
+    ranked = sorted(samples.found.items(), key=lambda item: -item[1])
+    kept = ranked[:PARTS_MAX]
+    kept.append((REST, count - sum(times for _, times in kept)))
+    for part, times in kept:
+        yield Share(path, part, samples.cpu_s * per * times / count, unit, times / count)
+
+
+def restarting(sizes: Sizes) -> Iterator[Share]:
+    """A start from a checkpoint with a tail of the journal after it."""
+    with TemporaryDirectory(prefix="sow-bench-") as path:
+        restart.fill(Path(path), sizes.records, checkpointed=True)
+        with SampledServer(restart.XML, Path(path)) as server:
+            samples = server.samples()
+    yield from shares(f"restart of {sizes.records:,} records", samples, 1, "s")
+
+
+def singles(sizes: Sizes) -> Iterator[Share]:
+    """Publishing in frames of one, with an index and a conflated copy."""
+    frames = publishes(updates(sizes.singles * 2, sizes.keys), 1)
+    with SampledServer(configuration(True, True)) as server:
+        client = Client(server.host, server.port)
+        client.publish(publishes(every_order(sizes.keys), 1000), 6)
+        server.samples()
+        client.publish(frames, SINGLES_WINDOW)
+        samples = server.samples()
+        client.close()
+    yield from shares("frames of 1", samples, 1e6 / len(frames), "µs/message")
+
+
+def seldom(sizes: Sizes) -> Iterator[Share]:
+    """Publishing 20,000 messages a second in frames of 20."""
+    size, rate = low_rates.FRAME_SIZES[-1], low_rates.RATE
+    frames = publishes(updates(sizes.singles, sizes.keys), size)
+    seconds = SECONDS_OF.get(sizes.name, 0.2)
+    with SampledServer(configuration(index=True)) as server:
+        client = Client(server.host, server.port)
+        client.publish(publishes(every_order(sizes.keys), 1000), 6)
+        with Publisher(client, frames, size, rate) as publisher:
+            server.samples()
+            before = publisher.progress()
+            time.sleep(seconds)
+            samples, count = server.samples(), publisher.progress().updates - before.updates
+    path = f"durable at {rate:,} messages/s, frames of {size}"
+    yield from shares(path, samples, 1e6 / max(1, count), "µs/message")
+
+
+def large(sizes: Sizes) -> Iterator[Share]:
+    """Messages of 10 KB in the engine."""
+    size_bytes = large_messages.SIZES_BYTES[0]
+    bodies = large_messages.orders(size_bytes, max(2, sizes.messages * 10 // size_bytes))
+    driver = EngineDriver(configuration())
+    times = 20
+    frames = large_messages.lines(bodies)
+    samples = sampled(lambda: [driver.send(frames) for _ in range(times)])
+    per = 1e6 / len(bodies) / times
+    yield from shares(f"messages of {size_bytes // 1000} KB", samples, per, "µs/message")
+
+
+def many_copies(sizes: Sizes) -> Iterator[Share]:
+    """A hundred copies that share less than everything."""
+    count, size = copies.COUNTS[-1], copies.FRAME_SIZES[-1]
+    keys = min(copies.KEYS, sizes.keys)
+    frames = framed(updates(sizes.messages // 2, keys), size)
+    for name in ("one filter, own intervals", "own filters, one interval"):
+        driver = EngineDriver(copies.configuration(copies.KINDS[name], count))
+        driver.load(every_order(keys))
+        samples = sampled(lambda driver=driver: driver.publish(frames, size * copies.UPDATE_US))
+        per = 1e6 / len(frames) / size
+        path = f"{count} copies ({name}), frames of {size}"
+        yield from shares(path, samples, per, "µs/update")
+
+
+def ranges(sizes: Sizes) -> Iterator[Share]:
+    """The first range of 1 % after many updates."""
+    driver = EngineDriver(configuration(index=True))
+    driver.load(every_order(sizes.records))
+    asked = queries.QUESTIONS[3].asked
+    queries.answer(driver, asked)
+    found: dict[str, int] = {}
+    cpu_s, times = 0.0, 20
+    frames = framed(updates(min(queries.DIRTY, sizes.records), sizes.records), 100)
+    for _ in range(times):
+        driver.publish(frames)
+        one = sampled(lambda: queries.answer(driver, asked))
+        cpu_s += one.cpu_s
+        for part, count in one.found.items():
+            found[part] = found.get(part, 0) + count
+    path = "1 % range right after 10,000 updates"
+    yield from shares(path, Samples(found, cpu_s), 1e3 / times, "ms")
+
+
+def crowd(sizes: Sizes) -> Iterator[Share]:
+    """10,000 who follow 100 keys."""
+    scene = followers.SCENES[-1]
+    if sizes.name == "tiny":
+        scene = scene._replace(followers=20)
+    seconds = SECONDS_OF.get(sizes.name, 0.2)
+    with SampledServer(followers.xml(scene.interval_ms)) as server:
+        load = followers.Load(server.host, server.port, scene)
+        command = followers.SUBSCRIBE
+        with Readers(server.host, server.port, scene.followers, command) as readers:
+            readers.ready()
+            load.run(2.0)
+            server.samples()
+            load.run(seconds)
+            samples = server.samples()
+            readers.check()
+        load.close()
+    yield from shares(scene.case, samples, 1e3 / seconds, "ms/s")
+
+
+def weighed(sizes: Sizes) -> Iterator[Share]:
+    """What a record takes, table by table, beside what a server grows by."""
+    xml, path = configuration(index=True), f"memory of {sizes.records:,} records"
+    with ServerProcess(xml) as server:
+        before = server.memory_bytes
+        raw_bytes = queries.load(server, sizes.records)
+        grown = server.memory_bytes - before
+    driver = EngineDriver(xml)
+    driver.load(every_order(sizes.records))
+    parts = tables(driver, raw_bytes)
+    parts["the interpreter's own, and what is reserved and not used"] = grown - sum(parts.values())
+    for part, size in parts.items():
+        yield Share(path, part, size / sizes.records, "B/record", size / grown)
+
+
+def tables(driver: EngineDriver, raw_bytes: int) -> dict[str, float]:
+    """The tables of `orders` and what stands in them, in bytes."""
+    records = driver.engine.topic("orders").records
+    table = records.table
+    bodies = [body for body in table.bodies if body]
+    identities = [identity for identity in table.identities if identity]
+    count = len(table)
+    (symbol,) = records.indexes.hashes
+    return {
+        "bodies, byte for byte": raw_bytes,
+        "a body as an object of Python": sum(map(_taken, bodies)) - raw_bytes,
+        "the text of the key, an object": sum(map(_taken, identities)),
+        "dictionary from key to slot": sys.getsizeof(table.slots),
+        "its slots, an object each": count * _taken(count),
+        "lists of bodies and of keys": 8 * 2 * count,
+        "sequence, time, birth and SowKey": 8 * 4 * count,
+        "the hash index": _deep(symbol),
+    }
+
+
+def _taken(thing: object) -> int:
+    return -(-sys.getsizeof(thing) // ALIGNED_BYTES) * ALIGNED_BYTES
+
+
+def _deep(thing: object, seen: set[int] | None = None) -> int:
+    """An object with all that it holds."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, type) or callable(thing):
+        return 0
+    seen.add(id(thing))
+    size = _taken(thing)
+    if isinstance(thing, Mapping):
+        size += sum(_deep(part, seen) for pair in thing.items() for part in pair)
+    elif isinstance(thing, list | tuple | set | frozenset):
+        size += sum(_deep(part, seen) for part in thing)
+    else:
+        names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        held = [getattr(thing, name, None) for name in names]
+        size += sum(_deep(part, seen) for part in (*held, *vars_of(thing)))
+    return size
+
+
+def vars_of(thing: object) -> list[object]:
+    """What stands in an object's dictionary, if it has one."""
+    return list(getattr(thing, "__dict__", {}).values())
+
+
+PROFILES: dict[str, Profile] = {
+    "restart": restarting,
+    "memory": weighed,
+    "singles": singles,
+    "low-rates": seldom,
+    "large-messages": large,
+    "copies": many_copies,
+    "ranges": ranges,
+    "crowd": crowd,
+}
+
+
+def main() -> None:
+    """Take the profiles that were asked for, show them, and keep them if that was asked for."""
+    asked = arguments("tests.benchmarks.profiles", PROFILES, (FULL, QUICK, TINY))
+    allow_many_sockets()
+    before = facts()
+    found, took_s = measured(PROFILES, asked.names, asked.size)
+    run = Run(f"{asked.size.name}, 1 repetitions", before, took_s, found)
+    print(of_profiles(run))
+    if asked.write:
+        publish("profiles", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Sampling: which functions of this project a process spends its processor time in.
+
+As its processor time passes, the system interrupts the process again and again (ITIMER_PROF, some
+250 times a second), and what runs then is noted: the innermost function of ours, so that what a
+library does counts for whoever has called it. It costs what it watches next to nothing, which a
+profiler that hears of every call does not. What other threads take is noted for them.
+
+    python -m tests.benchmarks.sampling FILE serve ...
+
+is `sow serve ...` that writes its samples to FILE when it gets SIGUSR1, and begins anew.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import orjson
+
+from tests.benchmarks.processes import ROOT, ServerProcess
+
+INTERVAL_S = 0.001
+"""Asked for; the system rounds it up to its own ticks."""
+OURS = tuple(f"{ROOT}{os.sep}{room}{os.sep}" for room in ("sow", "conflated_topics"))
+ELSEWHERE = "the event loop, aiohttp and other threads"
+WRITTEN_S_MAX = 10.0
+
+
+class Samples(NamedTuple):
+    """How often each function was found, and the processor time in which that was."""
+
+    found: dict[str, int]
+    cpu_s: float
+
+
+class Sampler:
+    """Samples this process, main thread, from `begin` on."""
+
+    def __init__(self) -> None:
+        self._found: Counter[str] = Counter()
+        self._begun_s = 0.0
+
+    def begin(self) -> None:
+        """Begin anew."""
+        self._found.clear()
+        self._begun_s = time.process_time()
+        signal.signal(signal.SIGPROF, self._note)
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+
+    def end(self) -> Samples:
+        """Stop, and say what was found."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return Samples(dict(self._found), time.process_time() - self._begun_s)
+
+    def _note(self, _number: int, frame: FrameType | None) -> None:
+        while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+            frame = frame.f_back
+        self._found[ELSEWHERE if frame is None else _name(frame)] += 1
+
+
+def _name(frame: FrameType) -> str:
+    file = os.path.relpath(frame.f_code.co_filename, ROOT)
+    return f"{file} {frame.f_code.co_name}"
+
+
+def sampled(work: Callable[[], object]) -> Samples:
+    """What `work` spends its time in, in this process."""
+    sampler = Sampler()
+    sampler.begin()
+    try:
+        work()
+    finally:
+        samples = sampler.end()
+    return samples
+
+
+class SampledServer(ServerProcess):
+    """A server that samples itself, from its start on."""
+
+    def __init__(self, xml: str, data: Path | None = None) -> None:
+        super().__init__(xml, data)
+        self._samples = Path(self._own.name) / "samples.json"
+        self._program = ("tests.benchmarks.sampling", str(self._samples))
+
+    def samples(self) -> Samples:
+        """Those since the last time this was asked, or since the start."""
+        os.kill(self.pid, signal.SIGUSR1)
+        until_s = time.monotonic() + WRITTEN_S_MAX
+        while not self._samples.exists():
+            assert time.monotonic() < until_s, "the server wrote no samples"
+            time.sleep(0.01)
+        written = orjson.loads(self._samples.read_bytes())
+        self._samples.unlink()
+        return Samples(**written)
+
+
+def main(file: str, *arguments: str) -> None:
+    from sow.cli.main import main as sow
+
+    sampler = Sampler()
+
+    def write(_number: int, _frame: FrameType | None) -> None:
+        # Whole or not there: it is looked for all the time.
+        beside = Path(f"{file}.part")
+        beside.write_bytes(orjson.dumps(sampler.end()._asdict()))
+        beside.rename(file)
+        sampler.begin()
+
+    signal.signal(signal.SIGUSR1, write)
+    sampler.begin()
+    sys.argv = ["sow", *arguments]
+    sow()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,13 @@
+"""A share: one part of what a path takes, as a profile has found it."""
+
+from typing import NamedTuple
+
+
+class Share(NamedTuple):
+    """`part` takes `value` of what `path` takes, which is `share` of the whole."""
+
+    path: str
+    part: str
+    value: float
+    unit: str
+    share: float
