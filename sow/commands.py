@@ -60,8 +60,18 @@ class Options:
     replace: bool = _option("flag", "change the subscription that s names")
     non_regex_topic: bool = _option("flag", "the topic's name is literal")
     bookmark: bool = _option("flag", "updates carry their bookmarks; they always do")
-    top_n: int | None = _option("count", "so many records at most", None, requests=("query",))
-    skip_n: int | None = _option("count", "leave out the first so many", None, requests=("query",))
+    top_n: int | None = _option(
+        "count", "so many records at most", None, requests=("query", "stream")
+    )
+    skip_n: int | None = _option(
+        "count", "leave out the first so many", None, requests=("query", "stream")
+    )
+    live: bool = _option(
+        "flag", "keep to the window that top_n and skip_n say, as it changes", requests=("stream",)
+    )
+    positions: bool = _option(
+        "flag", "add at, a record's place in a live window", requests=("stream",)
+    )
     conflation: int | Literal["auto"] | None = _option(
         "interval", "at most one update of a record in so long", None, requests=("stream",)
     )

@@ -132,10 +132,12 @@ def record_lines(
     seqs: Sequence[int] | None,
     ts_us: Sequence[int] | None,
     delta: bool = False,
+    places: Sequence[int] = (),
 ) -> list[bytes]:
     """Record lines from columns: `head` is the open object up to the key, values are JSON text.
 
-    `delta` says that the bodies are to be merged into what the client has.
+    `delta` says that the bodies are to be merged into what the client has. `places` are those of
+    the records in a window, where that is wanted.
     """
     ks = [b""] * len(bodies) if keys is None else [b',"k":' + key for key in keys]
     mark = b',"delta":true' if delta else b""
@@ -148,6 +150,8 @@ def record_lines(
             b',"ts":"%b"%b' % (timestamp(ts).encode(), end)
             for ts, end in zip(ts_us, tail, strict=True)
         ]
+    if places:
+        tail = [b',"at":%d%b' % (at, end) for at, end in zip(places, tail, strict=True)]
     join = b"".join
     return [
         join((head, key, b',"d":', body, end))

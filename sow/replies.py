@@ -36,6 +36,11 @@ def group_end(subscription: str, seq: int) -> Reply:
     return {"c": "group_end", "s": subscription, "bm": str(seq)}
 
 
+def turn_end(subscription: str, seq: int) -> Reply:
+    """A live window is what the topic says as of bookmark `seq`: no line of a turn is missing."""
+    return {"c": "turn_end", "s": subscription, "bm": str(seq)}
+
+
 def unsubscribed(subscription: str, reason: str, detail: str | None = None) -> Reply:
     """The server ended a subscription; `detail` says in a sentence what the reason does not."""
     line: Reply = {"c": "unsubscribed", "s": subscription, "reason": reason}

@@ -55,7 +55,11 @@ def test_requests_take_the_options_that_say_so():
         "no_empties",
         "conflation",
         "conflation_key",
+        "live",
+        "positions",
         "select",
+        "skip_n",
+        "top_n",
     }
 
 

@@ -30,11 +30,28 @@ Part = tuple["Lines", Update | Columns]
 """Something that was said of one topic: a line, or one for each record."""
 
 
+class WindowKey(NamedTuple):
+    """The part of an ordered topic that a live window shows: the `top_n` records after the first
+    `skip_n`, in the order that the text `order_by` says, else that of first publication.
+    `positions`: its lines say the places of records in it."""
+
+    order_by: str | None
+    skip_n: int
+    top_n: int
+    positions: bool
+
+    @property
+    def end(self) -> int:
+        """How many records, from the first in order, decide what is in it."""
+        return self.skip_n + self.top_n
+
+
 class FeedKey(NamedTuple):
     """What makes two subscriptions of a topic equal.
 
     `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
-    is how long updates are conflated, `auto` for as long as the client takes.
+    is how long updates are conflated, `auto` for as long as the client takes. `window` is what it
+    keeps to of what passes the filter, if not all.
     """
 
     filter: str | None = None
@@ -48,6 +65,7 @@ class FeedKey(NamedTuple):
     shape: Shape = Shape()
     encoding: str = "lines"
     scope: str = ""
+    window: WindowKey | None = None
 
 
 class Lines:
@@ -111,6 +129,12 @@ class Lines:
 
     # Lines of many records.
 
+    def answer(self, columns: LineColumns) -> list[bytes]:
+        """The lines of records in an answer."""
+        head = self.topic.renderer.head("sow", self.name)
+        lines = self.topic.renderer.lines("sow", self.shape, columns, head)
+        return self.encoding.records("sow", lines, columns.seqs)
+
     def stand(self, columns: LineColumns) -> list[bytes]:
         """The lines of records as they stand, told whole."""
         lines = self.topic.renderer.lines("p", self.shape, columns, self._publish_head)
@@ -134,6 +158,17 @@ class Lines:
             return None
         return self._whole_line(update) if update.delta is None else self._delta_line(update)
 
+    def placed_line(self, update: Update, places: Sequence[int], moved: bool) -> bytes | None:
+        """The same of a record in a window, with its place there if that is wanted; `moved`: it
+        stands elsewhere now, so that there is something to say."""
+        if update.new is None:
+            return self._oof_line(update, places)
+        if self.key.no_empties and not moved and update.told and self._is_unseen(update):
+            return None
+        if update.delta is None:
+            return self._whole_line(update, places)
+        return self._delta_line(update, places)
+
     def _is_unseen(self, update: Update) -> bool:
         """Whether the subscriber holds what it would be told."""
         if update.delta is not None:
@@ -155,8 +190,8 @@ class Lines:
         delta = self._delta_line(update)
         return delta if len(delta) < len(whole) else whole
 
-    def _oof_line(self, update: Update) -> bytes:
-        return self._line("oof", self._oof_head(update), update, update.last)
+    def _oof_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
+        return self._line("oof", self._oof_head(update), update, update.last, places)
 
     def _oof_head(self, update: Update) -> bytes:
         return self._oof_head_of(update.reason or "match")
@@ -168,23 +203,26 @@ class Lines:
             self._oof_heads[reason] = head
         return head
 
-    def _whole_line(self, update: Update) -> bytes:
-        return self._line("p", self._publish_head, update, update.new or b"")
+    def _whole_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
+        return self._line("p", self._publish_head, update, update.new or b"", places)
 
-    def _delta_line(self, update: Update) -> bytes:
+    def _delta_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
         assert update.delta is not None
         assert update.new is not None
         renderer = self.topic.renderer
         body = renderer.delta(self.shape, update.delta, renderer.document(update.new))
-        return self._line("delta", self._publish_head, update, body)
+        return self._line("delta", self._publish_head, update, body, places)
 
-    def _line(self, kind: Kind, head: bytes, update: Update, body: bytes) -> bytes:
+    def _line(
+        self, kind: Kind, head: bytes, update: Update, body: bytes, places: Sequence[int] = ()
+    ) -> bytes:
         seqs = [update.first_seq]
         columns = LineColumns(
             [self.topic.sow_key_of(update.identity)] if self.shape.sow_keys else [],
             [body],
             seqs,
             [update.first_ts_us],
+            places,
         )
         lines = self.topic.renderer.lines(kind, self.shape, columns, head)
         return self.encoding.records("oof" if kind == "oof" else "p", lines, seqs)[0]
@@ -194,7 +232,8 @@ class Delivery:
     """What a subscription says at one time: a frame, and what it was made of.
 
     Shared by all sessions that have it in their outbox. Its topics have one `policy` towards
-    folding. Each of its forms is made once, when somebody wants it.
+    folding; `policy` is that of lines that were made of no updates. Each of its forms is made
+    once, when somebody wants it.
     """
 
     __slots__ = (
@@ -210,11 +249,16 @@ class Delivery:
     )
 
     def __init__(
-        self, name: str, encoding: Encoding, rendered: list[bytes], parts: list[Part]
+        self,
+        name: str,
+        encoding: Encoding,
+        rendered: list[bytes],
+        parts: list[Part],
+        policy: Policy = "always",
     ) -> None:
         self.name = name
         self.message_count = len(rendered)
-        self.policy: Policy = parts[0][0].queue_policy.policy if parts else "always"
+        self.policy: Policy = parts[0][0].queue_policy.policy if parts else policy
         self._encoding = encoding
         self._rendered = rendered
         self._parts = parts

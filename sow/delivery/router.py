@@ -17,15 +17,28 @@ from sow.delivery.focuses import Focuses
 from sow.delivery.lines import FeedKey
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.strands import Strand
-from sow.expressions import Filter
+from sow.delivery.windows.ordered_sets import OrderedSet
+from sow.delivery.windows.window_feeds import WindowFeed
+from sow.delivery.windows.window_strands import WindowStrand
+from sow.errors import TooLarge
+from sow.expressions import Filter, OrderTerm
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.records import Records
+from sow.topic.watched_fields import check_watched
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
 NONE_UNFILED: dict[Feed, None] = {}
 """What every router has that nobody has followed yet, and never added to: most topics of a pattern,
 of which there may be a hundred thousand, are only stored."""
+
+
+NONE_ORDERED: "dict[SetKey, OrderedSet[WindowFeed]]" = {}
+ORDERED_MAX = 200
+"""Ordered sets of a topic: every record that is published is compared with the bound of each, some
+tenth of a microsecond."""
+SetKey = tuple[str | None, tuple[OrderTerm, ...]]
+"""What makes two windows stretches of one ordered set: filter and order."""
 
 
 class Listener(Protocol):
@@ -49,8 +62,8 @@ class Router:
     when it has something to tell."""
 
     __slots__ = (
-        "_attributes", "_feeds", "_filed", "_focuses", "_followers", "_unfiled", "listeners",
-        "met", "topic",
+        "_attributes", "_feeds", "_filed", "_focuses", "_followers", "_ordered", "_unfiled",
+        "listeners", "met", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: Records, followers: "PatternFollowers[Router]") -> None:
@@ -66,6 +79,8 @@ class Router:
         """Made for the first feed with a filter: most topics of a pattern never have one."""
         self._filed = 0
         self._unfiled = NONE_UNFILED
+        self._ordered = NONE_ORDERED
+        """What live windows look at, by filter and order."""
 
     def feeds(self) -> Iterator[Feed]:
         """All feeds that were made."""
@@ -109,6 +124,8 @@ class Router:
                         heard.append(feed)
                 except Exception as error:
                     feed.strand.fail(error)
+        for ordered in self._ordered.values():
+            heard += self._hear_in_order(ordered, batch, now_us)
         return heard, woken
 
     def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
@@ -118,8 +135,26 @@ class Router:
             return self._attributes.candidates(batch)
         except Exception:
             # What one of them asks for cannot be read: asked by itself, it fails alone.
-            filed = (feed for feed in self.feeds() if feed not in self._unfiled)
-            return dict.fromkeys(filed, range(len(batch)))
+            return dict.fromkeys(self._filed_feeds(), range(len(batch)))
+
+    def _filed_feeds(self) -> list[Feed]:
+        """Feeds that are found by what a record says."""
+        found = (feed for feed in self.feeds() if feed not in self._unfiled)
+        return [feed for feed in found if not isinstance(feed, WindowFeed)]
+
+    def _hear_in_order(
+        self, ordered: OrderedSet[WindowFeed], batch: Batch, now_us: int
+    ) -> list[WindowFeed]:
+        """Let live windows hear of a batch; returns those that may show something else now."""
+        try:
+            concerned = ordered.hear(batch)
+        except Exception as error:
+            for feed in ordered.readers:
+                feed.strand.fail(error)
+            return []
+        for feed in concerned:
+            feed.notice(now_us)
+        return concerned
 
     def file(self, copy: ConflatedCopy) -> None:
         """Let a copy hear of what concerns it, found by its filter."""
@@ -158,6 +193,8 @@ class Router:
 
     def make(self, strand: Strand, key: FeedKey, condition: Filter | None) -> Feed:
         """A feed for a strand, which hears nothing yet."""
+        if isinstance(strand, WindowStrand):
+            return WindowFeed(strand, self.topic, key, condition)
         if isinstance(strand, ConflatedStrand):
             return ConflatedFeed(strand, self.topic, key, condition)
         return Feed(strand, self.topic, key, condition)
@@ -168,11 +205,14 @@ class Router:
 
     def add(self, feed: Feed) -> None:
         """Let a feed hear what becomes of the topic from now on."""
-        if feed.condition is not None:
-            self.topic.watched.add(feed.condition.paths)
         if not self._feeds:
             self._feeds, self._unfiled = {}, {}
         self._feeds.setdefault(feed.key, []).append(feed)
+        if isinstance(feed, WindowFeed):
+            self._add_window(feed)
+            return
+        if feed.condition is not None:
+            self.topic.watched.add(feed.condition.paths)
         if feed.condition is not None and self._attributes is None:
             self._attributes = FeedIndex()
         if self._attributes is not None and self._attributes.add(feed):
@@ -185,16 +225,50 @@ class Router:
         equal = self._feeds.get(feed.key, [])
         if feed not in equal:
             return
-        if feed in self._unfiled:
+        if isinstance(feed, WindowFeed):
+            self._remove_window(feed)
+        elif feed in self._unfiled:
             del self._unfiled[feed]
         elif self._attributes is not None:
             self._attributes.remove(feed)
             self._filed -= 1
-        if feed.condition is not None:
+        if feed.condition is not None and not isinstance(feed, WindowFeed):
             self.topic.watched.remove(feed.condition.paths)
         equal.remove(feed)
         if not equal:
             del self._feeds[feed.key]
+
+    # Live windows.
+
+    def check_room(self, key: SetKey) -> None:
+        """Raise TooLarge if the topic may not have one ordered set more."""
+        if key not in self._ordered and len(self._ordered) >= ORDERED_MAX:
+            raise TooLarge(
+                f"live windows look at {len(self._ordered)} filters and orders of "
+                f"{self.topic.name}, as many as a topic may have: each is compared with every "
+                "record that is published; use a filter and an order that others use"
+            )
+        paths = {path for term in key[1] for path in term.paths}.difference(
+            self.topic.watched.paths
+        )
+        if paths:
+            check_watched(self.topic.name, len(paths) + len(self.topic.watched.paths))
+
+    def _add_window(self, feed: WindowFeed) -> None:
+        key = feed.set_key
+        if key not in self._ordered:
+            ordered: OrderedSet[WindowFeed] = OrderedSet(self.topic, feed.condition, key[1])
+            self.topic.watched.add(ordered.paths)
+            self._ordered = {**self._ordered, key: ordered}
+        feed.look_at(self._ordered[key])
+
+    def _remove_window(self, feed: WindowFeed) -> None:
+        key, ordered = feed.set_key, feed.ordered
+        feed.look_at(None)
+        if not ordered.readers:
+            ordered.close()
+            self.topic.watched.remove(ordered.paths)
+            self._ordered = {one: other for one, other in self._ordered.items() if one != key}
 
     def check(self) -> None:
         """Assert that every feed hears what it wants, for somebody, and no others do."""
@@ -203,7 +277,14 @@ class Router:
         feeds = list(self.feeds())
         assert all(feed.key == key for key, equal in self._feeds.items() for feed in equal)
         assert all(equal for equal in self._feeds.values())
-        filed = [feed for feed in feeds if feed not in self._unfiled]
+        windows = [feed for feed in feeds if isinstance(feed, WindowFeed)]
+        readers = [feed for ordered in self._ordered.values() for feed in ordered.readers]
+        assert {*windows} == {*readers}, "a window that is shown to nobody"
+        for ordered in self._ordered.values():
+            assert ordered.readers, "nobody looks at an ordered set"
+            ordered.check()
+        feeds = [feed for feed in feeds if not isinstance(feed, WindowFeed)]
+        filed = self._filed_feeds()
         assert self._filed == len(filed)
         assert len(self._unfiled) == len(feeds) - len(filed), "a feed that has gone still hears"
         if self._attributes is not None:

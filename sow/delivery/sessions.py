@@ -249,6 +249,11 @@ class Session:
         """Nothing waits to be written."""
         return not self.outbox and not self._lines
 
+    @property
+    def keeps_up(self) -> bool:
+        """What waits is not so much that idle time is spent on conflating it."""
+        return not self.outbox.fills(self.settings.background_conflation_fraction)
+
     # Back-pressure.
 
     def apply_back_pressure(self, now_us: int) -> bool:

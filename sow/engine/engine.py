@@ -17,6 +17,7 @@ from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
+from sow.delivery.windows.window_strands import WindowStrand
 from sow.engine.capacity import Capacity
 from sow.engine.catalog import Catalog
 from sow.engine.disk_room import DiskRoom
@@ -363,6 +364,16 @@ class Engine:
     def release_strand(self, strand: ConflatedStrand, now_us: int) -> None:
         """Let a conflated subscription have what is due at `now_us`, or some of it."""
         strand.release(now_us)
+        self.flush_strand(strand)
+
+    def release_window(self, strand: WindowStrand, now_us: int) -> None:
+        """Let a live window go on with what is due at `now_us`; once its topic is in order again,
+        all who wait for that are told."""
+        try:
+            for other in strand.go_on(now_us):
+                self._waiting[other] = None
+        except Exception as error:
+            strand.fail(error)
         self.flush_strand(strand)
 
     def look_after(self, strand: Strand) -> None:

@@ -49,7 +49,7 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
-from sow.expressions.ordering import OrderTerm, parse_order_by, sort_key
+from sow.expressions.ordering import OrderTerm, Rank, parse_order_by, sort_key
 from sow.expressions.parser import STATES, make_parser, parse
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.text_cache import TextCache
@@ -88,6 +88,7 @@ __all__ = [
     "PatternSets",
     "PatternTerm",
     "RangeTerm",
+    "Rank",
     "Source",
     "TextCache",
     "Trait",

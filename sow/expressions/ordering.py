@@ -43,6 +43,29 @@ Calculate = Callable[[Sequence[Sequence[Value]], int], list[Value]]
 
 _NULL: SortKey = (0,)
 _NAN: SortKey = (1,)
+_STRING = 3
+"""What the sort key of a string begins with."""
+
+
+class ReversedText:
+    """A text that stands before those that it follows."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReversedText) and self.text == other.text
+
+    def __lt__(self, other: "ReversedText") -> bool:
+        return other.text < self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+Rank = tuple[int] | tuple[int, str | int | float | ReversedText]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +90,15 @@ class OrderTerm:
     def key(self, value: Value) -> SortKey:
         """What to sort by, ascending, for a record with this value."""
         return text_sort_key(value) if self.text else sort_key(value)
+
+    def rank(self, value: Value) -> "Rank":
+        """What to sort by, ascending whichever way the term goes, for a record with this value."""
+        key = self.key(value)
+        if not self.descending:
+            return key
+        if len(key) == 1:
+            return (-key[0],)
+        return (-key[0], ReversedText(key[1]) if isinstance(key[1], str) else -key[1])
 
 
 def sort_key(value: Value) -> SortKey:

@@ -11,6 +11,7 @@ from sow.delivery.feeds import Feed
 from sow.delivery.lines import FeedKey
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
+from sow.delivery.windows.window_strands import WindowStrand
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.errors import ClientError, TooLarge
@@ -75,6 +76,8 @@ class Following:
         return subscription
 
     def _strand(self, name: str, key: FeedKey, encoding: Encoding) -> Strand:
+        if key.window is not None:
+            return WindowStrand(name, encoding, key, self._ending.fail)
         if key.interval_us is None and not key.auto:
             return Strand(name, encoding, self._ending.fail)
         return ConflatedStrand(name, encoding, key.interval_us, self._ending.fail)
@@ -160,6 +163,8 @@ class Following:
         strand.join_at(subscription.session, engine.seq if seq is None else seq)
         if isinstance(strand, ConflatedStrand):
             engine.timers.add(strand, engine.release_strand)
+        elif isinstance(strand, WindowStrand):
+            engine.timers.add(strand, engine.release_window)
         if subscription.pattern is not None:
             self._register.be_shared(subscription)
             engine.catalog.followers.add(subscription)

@@ -29,6 +29,7 @@ from sow.paths import parse_member
 from sow.query import Query, QueryAnswer
 from sow.requests.subscription import Register
 from sow.requests.taken import TakenAnswer
+from sow.requests.window_rules import check_window, window_of
 from sow.steps import Steps
 from sow.store.protocols import Journal
 from sow.topic.rendering import Shape
@@ -71,7 +72,9 @@ class Questions:
     def check(self, command: Command, encoding: Encoding) -> Steps[TopicsAsked]:
         """What a subscription names; raises what speaks against it, and changes nothing."""
         self.query(command)
-        feed_key(command, encoding, complete=False)
+        window = feed_key(command, encoding, complete=False).window
+        if window is not None:
+            check_window(command, window, self.condition(command), self.is_pattern(command))
         asked = yield from self.asked(command)
         if command.bookmark is not None and command.bookmark not in NOW:
             self.span(command, asked.topics)
@@ -328,18 +331,20 @@ def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool 
             raise ClientError("conflation_key needs conflation", reason="invalid options")
         for path in options.conflation_key:
             parse_member("conflation_key", path)
+    window = window_of(command)
     is_told = options.oof or delta or (options.conflation is not None and not steady)
     return FeedKey(
         filter=command.filter,
-        oof=options.oof,
+        oof=options.oof or window is not None,
         delta=delta,
         no_empties=options.no_empties,
-        accounts=is_told and not (complete and steady),
+        accounts=window is None and is_told and not (complete and steady),
         interval_us=options.conflation if isinstance(options.conflation, int) else None,
         auto=options.conflation == "auto",
         conflation_key=options.conflation_key,
         shape=shape_of(command),
         encoding=encoding.name,
+        window=window,
     )
 
 

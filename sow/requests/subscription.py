@@ -116,6 +116,11 @@ class Subscription:
         self.key = self.key._replace(scope=scope)
 
     @property
+    def follows_pace(self) -> bool:
+        """Whether it may go on when its client has taken what was sent."""
+        return self.key.auto or self.key.window is not None
+
+    @property
     def filter_chars(self) -> int:
         """How long its filter is, which says what it takes."""
         return 0 if self.condition is None else len(self.condition.text)
@@ -147,13 +152,14 @@ class Subscription:
 class Followed:
     """All that one session follows, by name; `at_own_pace` waits for the client to take what was
     sent. `filter_chars` is how long the filters are in all, `search_cost` what the searches of all
-    may cost, `patterns` how many follow patterns."""
+    may cost, `patterns` how many follow patterns, `windows` how many are live windows."""
 
     by_name: dict[str, Subscription] = field(default_factory=dict)
     at_own_pace: dict[Subscription, None] = field(default_factory=dict)
     filter_chars: int = 0
     search_cost: int = 0
     patterns: int = 0
+    windows: int = 0
 
 
 class Register:
@@ -200,6 +206,11 @@ class Register:
         followed = self._followed.get(session)
         return 0 if followed is None else followed.patterns
 
+    def window_count(self, session: Session) -> int:
+        """How many of a session's are live windows."""
+        followed = self._followed.get(session)
+        return 0 if followed is None else followed.windows
+
     @property
     def replays(self) -> Collection[Subscription]:
         """Those that are not live yet: no router knows of their feeds."""
@@ -211,9 +222,10 @@ class Register:
         followed.by_name[subscription.name] = subscription
         followed.filter_chars += subscription.filter_chars
         followed.search_cost += subscription.search_cost
-        if subscription.key.auto:
+        if subscription.follows_pace:
             followed.at_own_pace[subscription] = None
         followed.patterns += subscription.pattern is not None
+        followed.windows += subscription.key.window is not None
 
     def be_shared(self, subscription: Subscription) -> None:
         """One through a pattern is live: others that are equal may share what it has."""
@@ -229,6 +241,7 @@ class Register:
             followed.search_cost -= subscription.search_cost
             followed.at_own_pace.pop(subscription, None)
             followed.patterns -= subscription.pattern is not None
+            followed.windows -= subscription.key.window is not None
             if not followed.by_name:
                 del self._followed[subscription.session]
         self._be_shared_no_more(subscription)
@@ -256,7 +269,8 @@ class Register:
             assert followed.filter_chars == sum(one.filter_chars for one in own)
             assert followed.search_cost == sum(one.search_cost for one in own)
             assert followed.patterns == sum(one.pattern is not None for one in own)
-            assert [*followed.at_own_pace] == [one for one in own if one.key.auto]
+            assert [*followed.at_own_pace] == [one for one in own if one.follows_pace]
+            assert followed.windows == sum(one.key.window is not None for one in own)
         alike = {one for some in self._alike.values() for one in some}
         assert alike == {one for one in everybody if one.pattern is not None and not one.replay}
         paths = [path for one in alike if one.condition for path in one.condition.paths]

@@ -6,7 +6,8 @@ being later included. A snapshot is taken and the strand is joined within one st
 there is no gap between them and no repeat.
 
 Each idea has a module: asking once (`questions`), following, beginning at a bookmark
-(`from_bookmark`), replacing, ending. What a session may ask for besides is the executor's.
+(`from_bookmark`), replacing, live windows (`windowing`), ending. What a session may ask for besides
+is the executor's.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from sow.commands import ACKS, Command
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ClientError, NotAvailable, shown
+from sow.errors import ClientError, shown
 from sow.history.bookmarks import NOW
 from sow.lists import comma_list
 from sow.requests.ending import Ending
@@ -25,6 +26,8 @@ from sow.requests.from_bookmark import FromBookmark
 from sow.requests.questions import Questions, acknowledge, counts_of, sow_keys
 from sow.requests.replacing import Replacing
 from sow.requests.subscription import Register, Subscription
+from sow.requests.window_rules import window_of
+from sow.requests.windowing import Windowing
 from sow.steps import Steps
 from sow.store.protocols import Journal
 
@@ -39,6 +42,7 @@ class Subscriptions:
         self._ending = Ending(engine, register, report)
         self._following = following = Following(engine, register, questions, self._ending)
         self._replacing = Replacing(engine, questions, following, self._ending)
+        self._windowing = Windowing(engine, register, questions, following, self._ending)
         self._from_bookmark = FromBookmark(
             engine, journal, register, questions, following, self._ending
         )
@@ -70,6 +74,11 @@ class Subscriptions:
                 f"{command.name} takes no order_by, top_n or skip_n; use sow_and_"
                 f"{command.name} for a snapshot that is ordered and limited"
             )
+        if command.options.live or command.options.positions:
+            raise ClientError(
+                f"a live window begins with the records in it; use sow_and_{command.name}",
+                reason="invalid options",
+            )
         if command.options.replace:
             if command.bookmark is not None and command.bookmark not in NOW:
                 raise ClientError(
@@ -89,11 +98,6 @@ class Subscriptions:
 
     def sow_and_subscribe(self, session: Session, command: Command) -> Steps[None]:
         """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
-        if command.options.top_n is not None and command.options.skip_n is not None:
-            raise NotAvailable(
-                "a paginated subscription (top_n and skip_n together) is not available yet; "
-                "top_n alone limits the snapshot"
-            )
         if command.bookmark is not None:
             raise ClientError(
                 f"{command.name} begins with the present state; a bookmark belongs to subscribe",
@@ -101,6 +105,9 @@ class Subscriptions:
             )
         if command.options.replace:
             yield from self._replace(session, command, with_snapshot=True)
+            return
+        if window_of(command) is not None:
+            yield from self._windowing.subscribe(session, command)
             return
         self._following.check_room(session, command)
         asked, taken = yield from self.questions.take_all(session, command)
@@ -118,6 +125,15 @@ class Subscriptions:
     def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Steps[None]:
         name = command.subscription or ""
         find = partial(self._subscription, session, name)
+        if with_snapshot and (find().key.window or window_of(command)):
+            yield from self._windowing.scroll(session, command, find)
+            return
+        if find().key.window:
+            raise ClientError(
+                f"{shown(name)} is a live window; replace it with sow_and_subscribe, top_n and "
+                "live, or unsubscribe",
+                reason="invalid options",
+            )
         yield from self._replacing.replace(session, command, with_snapshot, find)
 
     def unsubscribe(self, session: Session, command: Command) -> Steps[None]:

@@ -20,7 +20,9 @@ from sow.server.connections import watched
 from sow.server.driver import Driver
 from sow.server.parameters import asked_of, read_flag, read_options
 
-STREAM_PARAMETERS = ("filter", "snapshot", "delta", "bookmark", *options_of("stream"))
+STREAM_PARAMETERS = (
+    "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream")
+)  # fmt: skip
 
 
 class EventDoor:
@@ -77,7 +79,8 @@ class EventDoor:
             if bookmark is not None and snapshot:
                 raise ClientError("a stream begins with a snapshot or at a bookmark, not both")
         else:
-            bookmark = None if delta or options.oof else self._resumable(request, last)
+            fresh = delta or options.oof or options.top_n is not None
+            bookmark = None if fresh else self._resumable(request, last)
             snapshot = bookmark is None
         kind = "delta_subscribe" if delta else "subscribe"
         return Command(
@@ -85,6 +88,7 @@ class EventDoor:
             topic=request.match_info["topic"],
             filter=asked.get("filter"),
             bookmark=bookmark,
+            order_by=asked.get("order_by"),
             options=options,
         )
 

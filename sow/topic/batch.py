@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sow.changes import Changes
 from sow.delta import Document, difference
-from sow.expressions import UNSTEADY, Filter, MessageColumns, Trait
+from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
@@ -89,6 +89,14 @@ class Batch:
     def row(self, paths: Sequence[Path], at: int) -> list[Value]:
         """Values of some fields of one record in its new state."""
         return [self.column(path)[at] for path in paths]
+
+    def ordering(self, term: OrderTerm) -> Column:
+        """What a term of an order says of the new states; only for batches that have them."""
+        if term.path is not None:
+            return self.column(term.path)
+        columns = [self.column(path) for path in term.paths]
+        columns += [self._trait(trait, False) for trait in term.traits]
+        return term.calculate(columns, len(self))
 
     def _row_for(self, condition: Filter, at: int, old: bool = False) -> list[Value]:
         """What a filter reads of one record."""

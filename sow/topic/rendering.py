@@ -46,13 +46,15 @@ class LineColumns(NamedTuple):
     """What lines are made of, one place for each line.
 
     `bodies` are messages as they are stored; of deltas, what `Renderer.delta` has made. The other
-    columns may be empty where the kind of line or the shape does not want them.
+    columns may be empty where the kind of line or the shape does not want them. `places` are those
+    in a window, whose lines want them.
     """
 
     sow_keys: Sequence[str]
     bodies: Sequence[bytes]
     seqs: Sequence[int]
     ts_us: Sequence[int]
+    places: Sequence[int] = ()
 
 
 class Renderer:
@@ -160,6 +162,7 @@ class Renderer:
             columns.seqs if kind in ("p", "delta") else None,
             columns.ts_us if shape.timestamps else None,
             kind == "delta",
+            columns.places,
         )
 
     def documents(self, shape: Shape, columns: LineColumns, meta: bool) -> list[bytes]:

@@ -20,8 +20,9 @@ a publisher, everything else by the follower; `NAME:` before a row names another
 command names no topic it is about the first.
 
 Or it is `said`: what a follower is told. Shown are records (`sow`, `p`, `delta`), leavings (by
-their reason: `match`, `deleted`, `expired`) and ends (`unsubscribed REASON`, `close`). A table is
-complete: what is told and not in it is an error, like what is in it and not told.
+their reason: `match`, `deleted`, `expired`), the ends of turns of live windows (`turn_end`) and
+ends (`unsubscribed REASON`, `close`). A table is complete: what is told and not in it is an error,
+like what is in it and not told.
 """
 
 import difflib
@@ -213,7 +214,7 @@ def _shown(line):
         return f"{word} {_compact(line['d'])}"
     if kind == "unsubscribed":
         return f"unsubscribed {line['reason']}"
-    return kind if kind == "close" else ""
+    return kind if kind in ("close", "turn_end") else ""
 
 
 def _spoken(text):

@@ -263,7 +263,6 @@ def test_one_bad_line_does_not_cost_its_neighbours(world, client):
     [
         ({"c": "sow", "t": "orders", "opts": "projection=[/a]"}, "projection"),
         ({"c": "subscribe", "t": "orders", "opts": "rate=1000"}, "rate"),
-        ({"c": "sow_and_subscribe", "t": "orders", "top_n": 5, "skip_n": 0}, "paginated"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(client, command, named):

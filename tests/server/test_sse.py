@@ -60,6 +60,24 @@ async def test_a_snapshot_comes_first_then_what_changes():
 
 
 @stepped
+async def test_a_live_window_stays_in_order_and_begins_anew_for_who_comes_back():
+    async with Place() as place:
+        await place.publish(b'{"id":1}', b'{"id":2}')
+        window = "?live=true&positions=true&top_n=1&order_by=/id%20DESC"
+        for header in ({}, {"Last-Event-ID": "1"}):
+            socket = await place.open(window, **header)
+            assert events(socket) == ["group_begin", "sow", "group_end"]
+            await place.lose(socket)
+        socket = await place.open(window)
+        await place.publish(b'{"id":3}')
+        assert events(socket)[3:] == ["oof", "p", "turn_end"]
+        assert b'"at":0' in socket.written
+        await place.lose(socket)
+        refused = await place.open("?live=true&order_by=/id")
+        assert b"400" in refused.written.split(b"\r\n")[0]
+
+
+@stepped
 async def test_who_comes_back_gets_what_it_missed_where_the_log_has_it():
     async with Place() as place:
         for topic in ("orders", "passing"):

@@ -1,0 +1,1 @@
+"""Live windows: a stretch of an ordered topic, kept as it changes."""

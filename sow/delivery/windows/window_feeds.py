@@ -1,0 +1,104 @@
+"""Window feeds: a topic as a live window sees it.
+
+It looks at a stretch of an ordered set (`sow.delivery.windows.ordered_sets`), which hears the
+topic's changes for it and says when something may have changed there. What that is, the window's
+strand finds out when it is time to tell.
+"""
+
+from collections.abc import Sequence
+
+from sow.delivery.feeds import Feed
+from sow.delivery.lines import FeedKey, WindowKey
+from sow.delivery.windows.ordered_sets import OrderedSet
+from sow.delivery.windows.pages import WindowPage
+from sow.delivery.windows.window_strands import WindowStrand
+from sow.expressions import Filter, OrderTerm, parse_order_by
+from sow.store.memory import Slots
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+
+
+class WindowFeed(Feed):
+    """The feed of a window's strand, over the set that it is given by the topic's router."""
+
+    strand: WindowStrand
+
+    def __init__(
+        self, strand: WindowStrand, topic: Records, key: FeedKey, condition: Filter | None
+    ) -> None:
+        super().__init__(strand, topic, key, condition)
+        assert key.window is not None
+        self.window: WindowKey = key.window
+        self._ordered: OrderedSet[WindowFeed] | None = None
+        strand.show(self)
+
+    def look_at(self, ordered: OrderedSet["WindowFeed"] | None) -> None:
+        """Show a stretch of this set from now on, or of none any more."""
+        if self._ordered is not None:
+            self._ordered.remove(self)
+        self._ordered = ordered
+        if ordered is not None:
+            ordered.add(self)
+
+    def begin_with(self, slots: Slots, asked: int, seq: int) -> None:
+        """A query for so many records has just found these to be the first, as of the change `seq`:
+        the set goes on from them, unless it knows as much."""
+        self.ordered.begin_with(slots, asked, seq)
+
+    @property
+    def set_key(self) -> tuple[str | None, tuple[OrderTerm, ...]]:
+        """The filter and the order of the set that it is a stretch of."""
+        return self.key.filter, terms_of(self.window)
+
+    @property
+    def ordered(self) -> OrderedSet["WindowFeed"]:
+        """The set that it is a stretch of; only while it hears its topic."""
+        assert self._ordered is not None
+        return self._ordered
+
+    @property
+    def end(self) -> int:
+        """How many records, from the first, decide what it shows."""
+        return self.window.end
+
+    @property
+    def length(self) -> int:
+        """How many it shows at most."""
+        return self.window.top_n
+
+    @property
+    def can_be_read(self) -> bool:
+        """What it shows is there, or at hand."""
+        return self._ordered is not None and self._ordered.can_be_read
+
+    def page(self) -> WindowPage:
+        """What it shows now; only while that can be read."""
+        window = self.window
+        return WindowPage.of(self.topic, self.ordered.identities(window.skip_n, window.end))
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest change that it knows of."""
+        return self.ordered.seq
+
+    def due_us(self) -> int | None:
+        """When the set goes on with what it takes to be read, if that is what it waits for."""
+        return None if self._ordered is None else self._ordered.due_us()
+
+    def go_on(self, now_us: int) -> Sequence[WindowStrand]:
+        """Take a step towards that; returns all who look at the set, with the last one."""
+        is_full = self.ordered.go_on(now_us)
+        return [one.strand for one in self.ordered.readers] if is_full else ()
+
+    def notice(self, now_us: int) -> None:
+        """Something that it shows may have changed."""
+        self.strand.notice(now_us)
+
+    def part_with(self, batch: Batch) -> None:
+        """Records have left the topic."""
+        self.strand.part_with(batch)
+
+
+def terms_of(window: WindowKey) -> tuple[OrderTerm, ...]:
+    """The order of a window; () is that of first publication."""
+    return parse_order_by(window.order_by) if window.order_by else ()

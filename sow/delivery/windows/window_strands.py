@@ -1,0 +1,306 @@
+"""Window strands: what is said to the members of a live window, and when.
+
+    turn's end, or the end of an interval ──> the page as it is now
+        each member: difference from the page that it holds, unless it does not keep up
+
+A window's lines are never folded in a queue: one that takes the place of another would be seen
+before a record has made room for it. A member that does not keep up is told nothing instead; the
+page that it was last told of is remembered, and once it has taken what waits it is told the
+difference to what the window is then, however much has happened. So what is kept for a slow client
+is one page, and lines only up to where a queue begins to be conflated.
+
+`conflation=` is the same for all members: the membership of a window is what is conflated.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from sow import replies
+from sow.definitions import Policy
+from sow.delivery.lines import Delivery, FeedKey, Lines
+from sow.delivery.sessions import Session
+from sow.delivery.strands import Strand, raised
+from sow.delivery.windows.pages import (
+    EMPTY_PAGE,
+    PageRow,
+    PageStep,
+    Parted,
+    WindowPage,
+    difference_of,
+)
+from sow.delta import Document, difference
+from sow.encodings import Encoding
+from sow.topic.batch import Batch
+from sow.topic.rendering import LineColumns
+from sow.topic.updates import Update
+
+
+class WindowView(Protocol):
+    """What a window's strand shows (`sow.delivery.windows.window_feeds`)."""
+
+    lines: Lines
+
+    @property
+    def can_be_read(self) -> bool:
+        """What it shows is there, or at hand."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest change that it knows of."""
+        ...
+
+    def page(self) -> WindowPage:
+        """What it shows now; only while that can be read."""
+        ...
+
+    def due_us(self) -> int | None:
+        """When it goes on with what it takes to be read, if that can be by itself."""
+        ...
+
+    def go_on(self, now_us: int) -> "Sequence[WindowStrand]":
+        """Take a step towards that; returns whom else that concerns, with the last one."""
+        ...
+
+
+class WindowStrand(Strand):
+    """A strand that tells of a window. What it shows (`show`) is known before anybody joins."""
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        key: FeedKey,
+        on_failure: Callable[[Strand, Exception], None] = raised,
+    ) -> None:
+        super().__init__(name, encoding, on_failure)
+        self._key = key
+        self._view: WindowView | None = None
+        self._held: dict[Session, WindowPage] = {}
+        """The page that each member was last told of."""
+        self._newest = EMPTY_PAGE
+        """The page that was told of last: who holds an equal one holds this."""
+        self._lagging: dict[Session, None] = {}
+        """Members that have not been told of the newest one."""
+        self._since_us: int | None = None
+        """When what is shown may first have become another than what was told."""
+        self._is_due = False
+
+    def show(self, view: WindowView) -> None:
+        """What it tells of."""
+        self._view = view
+
+    @property
+    def view(self) -> WindowView:
+        """What it tells of."""
+        assert self._view is not None
+        return self._view
+
+    # Hearing.
+
+    def notice(self, now_us: int) -> None:
+        """What is shown may be another now."""
+        if self._since_us is None:
+            self._since_us = now_us
+
+    def part_with(self, batch: Batch) -> None:
+        """Records have left the topic; who holds them has to be told why."""
+        for page in {id(page): page for page in self._held.values()}.values():
+            page.part_with(batch)
+
+    # Time.
+
+    def due_us(self) -> int | None:
+        """When `release` next has something to do; without an interval it is the turn's end that
+        there is to wait for, unless something has to be made first."""
+        if self.is_over or self._since_us is None or not self.members:
+            return None
+        ready_us = None if self.view.can_be_read else self.view.due_us()
+        if not self.view.can_be_read and ready_us is None:
+            return None
+        if self._key.interval_us is None:
+            return ready_us
+        return max(self._since_us + self._key.interval_us, ready_us or 0)
+
+    def release(self, now_us: int) -> None:
+        """Do what is due: `flush` then tells, if all is there that it takes."""
+        self.go_on(now_us)
+
+    def go_on(self, now_us: int) -> Sequence["WindowStrand"]:
+        """The same; returns others that can tell now, too."""
+        others: Sequence[WindowStrand] = ()
+        if not self.view.can_be_read:
+            others = self.view.go_on(now_us)
+        interval_us, since_us = self._key.interval_us, self._since_us
+        if interval_us is not None and since_us is not None:
+            self._is_due = since_us + interval_us <= now_us
+        return others
+
+    # Members.
+
+    @property
+    def waiting(self) -> bool:
+        """There is something that `flush` may hand out, and somebody to take it."""
+        if self.is_over or not self.members or not self.view.can_be_read:
+            return False
+        return self._tells_all() or any(map(self._takes, self._lagging))
+
+    def _tells_all(self) -> bool:
+        """What has changed is to be told now."""
+        if self._since_us is None:
+            return False
+        return self._is_due or self._key.interval_us is None
+
+    def _takes(self, session: Session) -> bool:
+        """Whether a member is told now what there is to tell."""
+        policy = self.view.lines.topic.folding.policy
+        if self._key.auto:
+            return session.idle
+        if policy in ("off", "unsubscribe") or not session.conflates:
+            return True
+        return session.idle if policy == "always" else session.keeps_up
+
+    def join_at(self, session: Session, seq: int) -> None:
+        """Add a member, which holds nothing yet."""
+        super().join_at(session, seq)
+        self._held[session] = EMPTY_PAGE
+
+    def leave(self, session: Session) -> None:
+        """Take a member out; what gathered was handed out."""
+        super().leave(session)
+        self._held.pop(session, None)
+        self._lagging.pop(session, None)
+
+    def held_by(self, session: Session) -> WindowPage:
+        """The page that a member holds when it has read what waits for it."""
+        return self._held[session]
+
+    def begin(
+        self, session: Session, held: WindowPage, now: WindowPage, anew: bool
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Let a member go from a page to the one that is shown now; returns the lines of what
+        leaves, and the rows of an answer. `anew`: it has seen its records otherwise so far."""
+        self._held[session] = now = self._turn_to(now)
+        steps = list(difference_of(held, now, anew))
+        left = [self._line(step, held) for step in steps if step.new is None]
+        come = [step for step in steps if step.new is not None]
+        return [line for line in left if line is not None], self._rows(come)
+
+    def _rows(self, steps: Sequence[PageStep]) -> list[bytes]:
+        lines = self.view.lines
+        rows = [step.new for step in steps if step.new is not None]
+        columns = LineColumns(
+            [lines.topic.sow_key_of(step.identity) for step in steps],
+            [row.body for row in rows],
+            [row.seq for row in rows],
+            [row.ts_us for row in rows],
+            [step.at for step in steps] if self._positions else (),
+        )
+        return lines.answer(columns) if rows else []
+
+    # Telling.
+
+    def _turn_to(self, page: WindowPage) -> WindowPage:
+        """What is shown now, as all hold it who hold the same."""
+        if page.rows != self._newest.rows:
+            self._newest = page
+        return self._newest
+
+    def flush(self, group: int, now_us: int) -> None:
+        """Tell each member that keeps up what differs from what it holds."""
+        now, tells_all = self._turn_to(self.view.page()), self._tells_all()
+        told = [*self.members] if tells_all else [*self._lagging]
+        if tells_all:
+            self._since_us, self._is_due = None, False
+        together: dict[int, list[Session]] = {}
+        for session in told:
+            if self._held[session].rows == now.rows:
+                self._lagging.pop(session, None)
+                self._held[session] = now
+            elif self._takes(session):
+                together.setdefault(id(self._held[session]), []).append(session)
+            else:
+                self._lagging[session] = None
+        for sessions in together.values():
+            self._tell(sessions, now, group, now_us)
+        if self._lagging and self._key.interval_us is not None:
+            # They are looked at again when the next interval ends.
+            self.notice(now_us)
+
+    def _tell(self, sessions: Iterable[Session], now: WindowPage, group: int, now_us: int) -> None:
+        """Hand members that hold the same page what differs from it."""
+        sessions = list(sessions)
+        held = self._held[sessions[0]]
+        said = [self._line(step, held) for step in difference_of(held, now)]
+        rendered = [line for line in said if line is not None]
+        if rendered:
+            rendered.append(self.encoding.reply(replies.turn_end(self.name, self.view.seq)))
+        delivery = Delivery(self.name, self.encoding, rendered, [], self._policy)
+        for session in sessions:
+            self._lagging.pop(session, None)
+            self._held[session] = now
+            if rendered:
+                session.deliver(delivery, group, now_us)
+
+    @property
+    def _policy(self) -> Policy:
+        policy = self.view.lines.topic.folding.policy
+        return "unsubscribe" if policy == "unsubscribe" else "off"
+
+    @property
+    def _positions(self) -> bool:
+        return self._key.window is not None and self._key.window.positions
+
+    def _line(self, step: PageStep, held: WindowPage) -> bytes | None:
+        """The line of one step from a page that is held."""
+        old, new = step.old, step.new
+        lines, places = self.view.lines, [step.at] if self._positions else ()
+        if new is None:
+            assert old is not None
+            update = self._leaving(step.identity, old, held)
+            return lines.placed_line(update, places, moved=True)
+        delta = None if old is None else self._delta(old, new)
+        update = Update(
+            step.identity,
+            old is not None,
+            new.body,
+            new.seq,
+            new.ts_us,
+            new.seq,
+            new.ts_us,
+            delta=delta,
+            old=None if old is None else old.body,
+        )
+        return lines.placed_line(update, places, moved=step.moved and self._positions)
+
+    def _leaving(self, identity: str, old: PageRow, held: WindowPage) -> Update:
+        """A record has left the window: it has gone, or others stand there now."""
+        table = self.view.lines.topic.table
+        slot, parted = table.slots.get(identity), held.parted.get(identity)
+        seq, ts_us = old.seq, old.ts_us
+        if slot is not None:
+            seq, ts_us = int(table.seqs[slot]), int(table.ts_us[slot])
+            parted = Parted("match", table.bodies[slot])
+        assert parted is not None, "nobody knows why a record has gone"
+        return Update(identity, True, None, seq, ts_us, seq, ts_us, *parted, old=old.body)
+
+    def _delta(self, old: PageRow, new: PageRow) -> Document | None:
+        """What a member sees of a change, if it wants deltas and one can say it."""
+        lines = self.view.lines
+        if not lines.key.delta or not lines.topic.message_type.partial:
+            return None
+        document, shown = lines.topic.renderer.document, lines.shape.shown
+        return difference(shown(document(old.body)), shown(document(new.body)))
+
+    def check(self) -> None:
+        """Assert what telling relies on."""
+        super().check()
+        assert self._held.keys() == self.members.keys(), "a page that nobody holds"
+        assert self._lagging.keys() <= self.members.keys(), "one who has left is behind"
+        if self._view is None or not self._view.can_be_read or self._since_us is not None:
+            return
+        if self.is_over:
+            return
+        now = self._view.page()
+        for session, page in self._held.items():
+            assert session in self._lagging or page.rows == now.rows, "a change nobody told of"

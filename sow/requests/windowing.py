@@ -1,0 +1,172 @@
+"""Windowing: a live window is opened, and scrolled.
+
+What a window shows at first is a query's answer, and what the query has found is what the window's
+ordered set begins with. To scroll is to replace a window by another one over the same topic in the
+same order: the session is told the difference between the pages, and no record twice.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sow import replies
+from sow.commands import ACKS, Command
+from sow.delivery.lines import WindowKey
+from sow.delivery.sessions import Session
+from sow.delivery.windows.ordered_sets import capacity_of
+from sow.delivery.windows.pages import EMPTY_PAGE, WindowPage
+from sow.delivery.windows.window_feeds import WindowFeed, terms_of
+from sow.delivery.windows.window_strands import WindowStrand
+from sow.engine.engine import Engine
+from sow.errors import ClientError, InvalidTopic, TooLarge
+from sow.query import Query, QueryAnswer
+from sow.requests.ending import Ending
+from sow.requests.following import Following
+from sow.requests.questions import Questions, TopicsAsked, acknowledge
+from sow.requests.subscription import Register, Subscription
+from sow.requests.window_rules import window_of
+from sow.steps import Steps
+
+WINDOWS_MAX = 100
+"""Live windows of a session: after each turn those that may have changed are compared with what
+their client holds, some dozen microseconds each."""
+
+
+class Opened(NamedTuple):
+    """A window that was asked for: its topic, itself, and what a query has found for it."""
+
+    asked: TopicsAsked
+    window: WindowKey
+    answer: QueryAnswer
+    capacity: int
+
+
+class Windowing:
+    """Opens and scrolls the live windows of sessions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        register: Register,
+        questions: Questions,
+        following: Following,
+        ending: Ending,
+    ) -> None:
+        self._engine = engine
+        self._register = register
+        self._questions = questions
+        self._following = following
+        self._ending = ending
+
+    def subscribe(self, session: Session, command: Command) -> Steps[None]:
+        """Open a window: `sow_and_subscribe` with `live`, or with `top_n` and `skip_n`."""
+        self._check_room(session)
+        self._following.check_room(session, command)
+        opened = yield from self._open(session, command)
+        self._check_room(session)
+        subscription = self._following.begin(session, command, opened.asked, complete=True)
+        self._go_on(session, command, subscription, opened, EMPTY_PAGE)
+
+    def scroll(
+        self, session: Session, command: Command, old_of: Callable[[], Subscription]
+    ) -> Steps[None]:
+        """Put a window in the place of another; `old_of` finds that, or raises. Whatever is wrong
+        is raised before anything is changed."""
+        _check_alike(old_of(), command)
+        opened = yield from self._open(session, command)
+        old = old_of()
+        _check_alike(old, command)
+        self._following.check_filters(session, command, old)
+        strand = old.strand
+        assert isinstance(strand, WindowStrand)
+        self._engine.flush_strand(strand)
+        held = strand.held_by(session)
+        anew = old.key.shape
+        self._ending.end(old)
+        new = self._following.begin(
+            session, command, opened.asked, complete=True, name=old.name, shares=False
+        )
+        self._go_on(session, command, new, opened, held, anew=new.key.shape != anew)
+
+    def _open(self, session: Session, command: Command) -> Steps[Opened]:
+        window = window_of(command)
+        if window is None:
+            raise ClientError(
+                "a live window is replaced by another: write top_n, and live or skip_n, again",
+                reason="invalid options",
+            )
+        asked = yield from self._questions.check(command, session.encoding)
+        topic = asked.topics[0]
+        if not topic.records.retains:
+            raise InvalidTopic(f"{topic.name} keeps no records that a window could show (Retain)")
+        topic.router.check_room((command.filter, terms_of(window)))
+        capacity = capacity_of(window.end, window.top_n)
+        query = Query(self._questions.condition(command), None, terms_of(window), capacity)
+        answer = yield from self._engine.answering(topic.name, query)
+        # Meanwhile the name may have become another topic's.
+        return Opened(
+            asked._replace(topics=[self._engine.topic(topic.name)]), window, answer, capacity
+        )
+
+    def _check_room(self, session: Session) -> None:
+        count = self._register.window_count(session)
+        if count >= WINDOWS_MAX:
+            raise TooLarge(
+                f"the session has {count} live windows, as many as one may have; unsubscribe those "
+                "that nobody looks at, or scroll one with replace"
+            )
+
+    def _go_on(
+        self,
+        session: Session,
+        command: Command,
+        subscription: Subscription,
+        opened: Opened,
+        held: WindowPage,
+        anew: bool = False,
+    ) -> None:
+        """Take the step in which a session goes from what it holds to what the window shows."""
+        engine, window = self._engine, opened.window
+        topic = engine.topic(subscription.topic)
+        subscription.follow(topic.router)
+        feed, strand = subscription.feeds[topic.name], subscription.strand
+        assert isinstance(feed, WindowFeed)
+        assert isinstance(strand, WindowStrand)
+        feed.begin_with(opened.answer.slots, opened.capacity, engine.seq)
+        self._following.join(subscription)
+        left, rows = strand.begin(session, held, feed.page(), anew)
+        acknowledge(session, command, "processed", s=subscription.name)
+        session.say_lines(left)
+        session.say(replies.group_begin(subscription.name))
+        session.say_lines(rows)
+        session.say(replies.group_end(subscription.name, engine.seq))
+        matches, end = opened.answer.matches, min(window.end, opened.answer.matches)
+        acknowledge(
+            session,
+            command,
+            *ACKS[1:],
+            s=subscription.name,
+            matches=matches,
+            returned=max(0, end - window.skip_n),
+        )
+
+
+def _check_alike(old: Subscription, command: Command) -> None:
+    """Raise ClientError if one window is not another scrolled."""
+    window = old.key.window
+    if window is None:
+        raise ClientError(
+            "only a live window can be replaced by one; unsubscribe, and subscribe anew",
+            reason="invalid options",
+        )
+    if old.topic != command.topic:
+        raise ClientError(
+            f"a live window stays over its topic, which is {old.topic}; unsubscribe, and subscribe "
+            "anew",
+            reason="invalid options",
+        )
+    if window.order_by != command.order_by:
+        raise ClientError(
+            f"a live window keeps its order, which is {window.order_by or 'first publication'}; "
+            "unsubscribe, and subscribe anew",
+            reason="bad orderby",
+        )

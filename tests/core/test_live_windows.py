@@ -1,0 +1,147 @@
+"""A live window is what the same query answers, after every turn and whatever has happened.
+
+The state machine has many readers over few records, so that everything meets everything: windows
+that share an ordered set or a strand, records that move, go and come again, slow readers,
+intervals, scrolling while others publish, and reloads.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sow.definitions import ConflatedTopic, SessionSettings, Topic
+from tests.core.harness import MS, SECOND, World
+from tests.core.window_reader import WindowReader
+
+TOPICS = (
+    Topic("t", "json", keys=("/id",), expires=True),
+    ConflatedTopic("c", "json", "t", interval_us=300 * MS),
+    ConflatedTopic("high", "json", "t", interval_us=300 * MS, filter="/v > 2"),
+)
+ORDERS = (None, "/v", "/v DESC", "/s DESC, /v", "/v TEXT", "/v * 2 DESC", "/w/x, /id DESC")
+FILTERS = (None, None, "/v > 1", "/s = 'a'", "/w/x IS NULL")
+VALUES = st.sampled_from((0, 1, 2, 3, 2.5, -1, None, "", "a", "b", True, 10**20, [1, 2], "é"))
+DOCUMENTS = st.fixed_dictionaries(
+    {"id": st.integers(0, 11)},
+    optional={"v": VALUES, "s": st.sampled_from("abc"), "w": st.just({"x": 1}), "n": st.integers()},
+)
+MORE = settings(max_examples=25, stateful_step_count=40)
+
+
+class Windows(RuleBasedStateMachine):
+    """A world with few records and several readers."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(*TOPICS, sessions=SessionSettings(queue_messages_max=8))
+        self.topics = TOPICS
+        self.readers = []
+        self.asleep = set()
+
+    @rule(
+        topic=st.sampled_from(("t", "t", "c", "high")),
+        order_by=st.sampled_from(ORDERS),
+        top_n=st.integers(0, 5),
+        skip_n=st.integers(0, 4),
+        condition=st.sampled_from(FILTERS),
+        select=st.sampled_from((None, None, "/id,/v")),
+        delta=st.booleans(),
+        pace=st.sampled_from(("", "", "", "conflation=500ms", "conflation=auto")),
+        empties=st.booleans(),
+        positions=st.booleans(),
+    )
+    def open(
+        self, topic, order_by, top_n, skip_n, condition, select, delta, pace, empties, positions
+    ):
+        if len(self.readers) == 6:
+            return
+        opts = (pace,) * bool(pace) + ("no_empties",) * (delta and not empties)
+        reader = WindowReader(
+            self.world.client(), topic, order_by, top_n, skip_n, condition, select, delta, opts,
+            positions,
+        )  # fmt: skip
+        reader.begin()
+        self.readers.append(reader)
+
+    @rule(documents=st.lists(DOCUMENTS, min_size=1, max_size=5), delta=st.booleans())
+    def publish(self, documents, delta):
+        self.world.publish("t", *documents, delta=delta)
+
+    @rule(document=DOCUMENTS)
+    def publish_to_expire(self, document):
+        self.world.publish("t", document, expires_s=1)
+
+    @rule(count=st.integers(0, 11))
+    def delete(self, count):
+        self.world.delete("t", f"/id < {count}")
+
+    @rule(by_ms=st.sampled_from((1, 100, 400, 2000)))
+    def wait(self, by_ms):
+        self.world.advance(by_ms * MS)
+
+    @precondition(lambda self: self.readers)
+    @rule(
+        data=st.data(), skip_n=st.integers(0, 6), top_n=st.integers(0, 5),
+        condition=st.sampled_from(FILTERS), document=DOCUMENTS,
+    )  # fmt: skip
+    def scroll(self, data, skip_n, top_n, condition, document):
+        reader = data.draw(st.sampled_from(self.readers))
+        if reader.client.session.connected:
+            reader.scroll(
+                lambda: self.world.publish("t", document), skip_n=skip_n, top_n=top_n,
+                filter=condition,
+            )  # fmt: skip
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def fall_asleep(self, data):
+        self.asleep.add(id(data.draw(st.sampled_from(self.readers))))
+
+    @rule()
+    def wake_up(self):
+        self.asleep.clear()
+
+    @rule()
+    def reload(self):
+        """The conflated topic's filter is another one."""
+        *rest, high = self.topics
+        other = "/v > 0" if high.filter == "/v > 2" else "/v > 2"
+        self.topics = (*rest, replace(high, filter=other))
+        configuration = replace(self.world.configuration, topics=self.topics)
+        self.world.executor.reconfigure(configuration, self.world.now)
+        self.world.configuration = configuration
+        self.world.settle()
+
+    @invariant()
+    def windows_are_what_queries_answer(self):
+        for reader in self.readers:
+            if id(reader) not in self.asleep:
+                reader.read()
+                assert reader.client.session.ended is None
+                if not any("conflation=5" in opt for opt in reader.opts):
+                    reader.check(self.world)
+        self.world.check()
+
+    def teardown(self):
+        self.asleep.clear()
+        for reader in self.readers:
+            reader.read()
+        self.world.advance(5 * SECOND)
+        for reader in self.readers:
+            reader.read()
+        self.world.advance(5 * SECOND)
+        for reader in self.readers:
+            reader.read()
+            reader.check(self.world)
+
+
+TestWindows = Windows.TestCase
+TestWindows.settings = MORE
+
+
+@pytest.mark.slow
+class TestWindowsForLong(Windows.TestCase):
+    settings = settings(max_examples=1500, stateful_step_count=60)

@@ -1,0 +1,78 @@
+"""Ordered sets: shared, found by their bound, filled anew when they are short."""
+
+from sow.delivery.windows import ordered_sets
+from tests.core.harness import SECOND, World
+from tests.core.window_reader import WindowReader
+
+
+def reader_of(world, **asked):
+    reader = WindowReader(world.client(), "orders", "/px", **{"top_n": 2, **asked})
+    reader.begin()
+    return reader
+
+
+def sets_of(world):
+    (router,) = [world.engine.topics["orders"].router]
+    return [*router._ordered.values()]
+
+
+def test_windows_of_one_filter_and_order_share_one_set():
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(9)])
+    readers = [reader_of(world), reader_of(world, skip_n=3), reader_of(world, filter="/px > 2")]
+    assert len(sets_of(world)) == 2
+    world.publish("orders", {"id": 20, "px": 3.5})
+    for reader in readers:
+        reader.read()
+        reader.check(world)
+        reader.client.say(c="unsubscribe", s="all")
+    assert sets_of(world) == []
+    assert "/px" not in map(str, world.engine.topics["orders"].records.watched.paths)
+
+
+def test_what_ranks_after_the_bound_concerns_no_window(monkeypatch):
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(20)])
+    reader = reader_of(world)
+    (ordered,) = sets_of(world)
+    assert len(ordered.head) == 4
+    for px in (50, "text", 3.5, [9]):
+        world.publish("orders", {"id": 99, "px": px})
+    assert len(ordered.head) == 4
+    assert reader.client.lines() == []
+
+
+def test_a_small_set_that_is_short_is_filled_at_the_end_of_the_turn(monkeypatch):
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(20)])
+    reader = reader_of(world)
+    world.delete("orders", "/id < 15")
+    reader.read()
+    reader.check(world)
+    assert [document["id"] for _, document in reader.held] == [15, 16]
+
+
+def test_a_large_set_is_filled_in_steps_and_rests(monkeypatch):
+    """Between two fills of a large topic there is a pause; then one turn says what has come."""
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
+    monkeypatch.setattr(ordered_sets, "FILLED_AT_ONCE", 0)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(40)])
+    reader = reader_of(world)
+    world.delete("orders", "/id < 15")
+    assert reader.client.lines() == [], "not before the head is known again"
+    world.advance(0)
+    reader.read()
+    reader.check(world)
+    world.delete("orders", "/id < 30")
+    world.advance(ordered_sets.REFILL_US_MIN - 1)
+    assert reader.client.lines() == []
+    world.advance(1)
+    reader.read()
+    reader.check(world)
+    assert reader.turns == 2
+    world.advance(SECOND)
+    assert reader.client.lines() == []
+    assert world.due_us() is None
