@@ -32,6 +32,8 @@ class LiveTable:
         self._topic = topic
         self._console = console or terminal_console()
         self._records: dict[str, bytes] = {}
+        self._order: list[str] = []
+        """The records of a live window, which has places."""
         self._messages = 0
         self._live = Live(
             console=self._console,
@@ -47,6 +49,7 @@ class LiveTable:
             key = f"{message.t} {message.k or ''}"
             if message.c == "gap":
                 self._records.clear()
+                self._order.clear()
             elif message.c == "oof":
                 self._records.pop(key, None)
             elif message.delta and key in self._records:
@@ -54,6 +57,18 @@ class LiveTable:
                 self._records[key] = msgspec.json.encode(document)
             else:
                 self._records[key] = bytes(message.d)
+            if message.at is not None:
+                self._place(key, message)
+        if self._order:
+            # In one step: the table is drawn by another thread.
+            self._records = {key: self._records[key] for key in self._order}
+
+    def _place(self, key: str, message: Message) -> None:
+        """A record of a live window stands elsewhere, or has left."""
+        if key in self._order:
+            self._order.remove(key)
+        if message.c != "oof":
+            self._order.insert(message.at or 0, key)
 
     def render(self) -> RenderableType:
         """The first records, as many as there is room for."""

@@ -27,6 +27,10 @@ ENCODER = msgspec.json.Encoder()
 @click.option(
     "--conflation", metavar="1s", help="At most one update of a record in so long, or auto."
 )
+@click.option("--live", is_flag=True, help="Only the first --top in order, as they change.")
+@click.option("--order-by", metavar="O", help="The order, such as '/px DESC,/id'.")
+@click.option("--top", metavar="N", type=click.IntRange(0), help="At most so many records.")
+@click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first so many.")
 @click.option(
     "--bookmark", metavar="B", help="Instead of the records as they stand, the log after B."
 )
@@ -46,6 +50,10 @@ def watch(
     delta: bool,
     oof: bool,
     conflation: str | None,
+    live: bool,
+    order_by: str | None,
+    top: int | None,
+    skip: int | None,
     bookmark: str | None,
     style: str | None,
     count: int | None,
@@ -55,33 +63,54 @@ def watch(
     """Write the records of TOPIC that match, then each update of them, until Ctrl-C.
 
     TOPIC may be a regular expression of names. The live table always follows records that leave;
-    lines tell of them with --oof.
+    lines tell of them with --oof. With --live and --top it is a window that stays in order.
     """
     if as_json or style is None:
         style = "ndjson" if as_json or not sys.stdout.isatty() else "table"
-    live = style == "table"
+    in_table = style == "table"
+    if live and top is None:
+        raise click.UsageError("--live needs --top, the number of records to keep to")
     if bookmark is not None and (delta or oof):
         raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
     focus: LiveFocus = {
         "filter": filter_text,
         "select": select,
         "delta": delta,
-        "oof": oof or (live and bookmark is None),
+        "oof": oof or (in_table and bookmark is None),
         "conflation": conflation,
     }
+    page = _page(live, order_by, top, skip)
     if bookmark is not None:
+        if page:
+            raise click.UsageError("--bookmark reads the log, which has its own order and no end")
         focus["bookmark"] = bookmark
-    table = LiveTable(topic) if live else None
+    table = LiveTable(topic) if in_table else None
     with table or nullcontext():
-        run(_watch(url, topic, focus, count, table))
+        run(_watch(url, topic, focus, page, count, table))
+
+
+def _page(live: bool, order_by: str | None, top: int | None, skip: int | None) -> dict[str, Any]:
+    """The part of the records to begin with, or to keep to."""
+    page: dict[str, Any] = {"order_by": order_by, "top_n": top, "skip_n": skip}
+    if live or (top is not None and skip is not None):
+        page |= {"live": True, "positions": True}
+    return {name: value for name, value in page.items() if value is not None}
 
 
 async def _watch(
-    url: str, topic: str, focus: LiveFocus, count: int | None, table: LiveTable | None
+    url: str,
+    topic: str,
+    focus: LiveFocus,
+    page: dict[str, Any],
+    count: int | None,
+    table: LiveTable | None,
 ) -> None:
     show = write_lines if table is None else table.show
     left = count
-    async with Client(url, name="sow watch") as client, _follow(client, topic, focus) as messages:
+    async with (
+        Client(url, name="sow watch") as client,
+        _follow(client, topic, focus, page) as messages,
+    ):
         while batch := await messages.batch():
             records = [message for message in batch if message.c in SHOWN][:left]
             show(records)
@@ -92,10 +121,10 @@ async def _watch(
             _refuse_end(batch)
 
 
-def _follow(client: Client, topic: str, focus: LiveFocus) -> Subscription:
+def _follow(client: Client, topic: str, focus: LiveFocus, page: dict[str, Any]) -> Subscription:
     if "bookmark" in focus:
         return client.subscribe(topic, **focus)
-    snapshot: dict[str, Any] = dict(focus)
+    snapshot: dict[str, Any] = {**focus, **page}
     return client.sow_and_subscribe(topic, **snapshot)
 
 

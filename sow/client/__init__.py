@@ -9,6 +9,7 @@ from sow.client.client import Client
 from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.http import Answer, Rows
 from sow.client.live import Change, Live
+from sow.client.live_window import LiveWindow
 from sow.client.messages import Message
 from sow.client.publisher import Publisher
 from sow.client.retry import Retry
@@ -21,6 +22,7 @@ __all__ = [
     "ClosedByServer",
     "Disconnected",
     "Live",
+    "LiveWindow",
     "Message",
     "Publisher",
     "Retry",

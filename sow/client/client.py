@@ -4,10 +4,10 @@ Questions and deletes go over HTTP; publishes and subscriptions over WebSockets,
 client's publishes to each topic and one for each subscription.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, overload
 
 import aiohttp
 
@@ -22,6 +22,7 @@ from sow.client.http import (
     topic_path,
 )
 from sow.client.live import Live
+from sow.client.live_window import LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher
 from sow.client.questions import (
     Focus,
@@ -281,23 +282,56 @@ class Client:
         """The records as they stand, then their updates: no gap, no repeat.
 
         `focus` and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
-        are for the records as they stand.
+        are for the records as they stand. With `live`, or `skip_n` besides, it is a live window
+        (docs/windows.md), whose lines say the places of records if `positions` is True.
         """
         return self._subscription(*subscription(topic, focus, snapshot=True))
 
-    def live(self, topic: str, **focus: Unpack[Focus]) -> Live:
+    @overload
+    def live(self, topic: str, **focus: Unpack[Focus]) -> Live: ...
+
+    @overload
+    def live(
+        self,
+        topic: str,
+        *,
+        top_n: int,
+        order_by: str | None = None,
+        skip_n: int = 0,
+        **focus: Unpack[Focus],
+    ) -> LiveWindow: ...
+
+    def live(
+        self,
+        topic: str,
+        *,
+        top_n: int | None = None,
+        order_by: str | None = None,
+        skip_n: int = 0,
+        **focus: Unpack[Focus],
+    ) -> Live | LiveWindow:
         """The records of a topic as a mapping that keeps itself current (`async with`).
+
+        With `top_n` it is a list of so many records, after the first `skip_n` in the order of
+        `order_by`, which stays in that order (docs/windows.md).
 
         `focus` is that of `subscribe`, but for `bookmark`; `oof` is always on, and updates come as
         deltas unless `delta` is False. Raises when it is entered what `subscribe` raises.
         """
         asked: dict[str, object] = {"delta": True, **focus, "oof": True}
         select = parameters({"select": focus.get("select")})["select"]
-        return Live(
-            self._subscription(*subscription(topic, asked, snapshot=True)),
-            topic,
-            lambda name: self.http.columns(name, select),
-        )
+
+        def columns(name: str) -> Awaitable[Any]:
+            return self.http.columns(name, select)
+
+        if top_n is None:
+            followed = self._subscription(*subscription(topic, asked, snapshot=True))
+            return Live(followed, topic, columns)
+        asked |= {"live": True, "positions": True, "top_n": top_n, "skip_n": skip_n}
+        if order_by is not None:
+            asked["order_by"] = order_by
+        followed = self._subscription(*subscription(topic, asked, snapshot=True))
+        return LiveWindow(followed, topic, columns)
 
     def _subscription(self, command: str, asked: dict[str, object]) -> Subscription:
         made = Subscription(self._connect, command, asked, self.retry)

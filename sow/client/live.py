@@ -101,7 +101,11 @@ class Live(Mapping[str, Document]):
     async def to_arrow(self) -> Any:
         """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,
         and those that the server has for the topic, of the same types, which it is asked for."""
-        records, topics = self.copy(), list(self._topics) or [self._topic]
+        return await self._table(self.copy())
+
+    async def _table(self, records: Mapping[str, Document]) -> Any:
+        """These records by SowKey, of its topics, as a table like that of all."""
+        topics = list(self._topics) or [self._topic]
         return table_of(records, [await self._columns(topic) for topic in topics])
 
     async def to_pandas(self) -> Any:

@@ -16,8 +16,9 @@ class Message(msgspec.Struct, omit_defaults=True):
 
     ``sow`` a record of the snapshot, ``p`` an update (with `delta` one to merge into what there
     is), ``oof`` a record that left focus (`reason` says why), ``group_begin`` and ``group_end``
-    around the snapshot, ``unsubscribed`` when the server ends the subscription (`reason` says why,
-    `detail` in a sentence). `k` is the SowKey, `bm` the bookmark, `d` the body.
+    around the snapshot, ``turn_end`` when all has been told of a turn of a live window,
+    ``unsubscribed`` when the server ends the subscription (`reason` says why, `detail` in a
+    sentence). `k` is the SowKey, `bm` the bookmark, `d` the body, `at` the place in a window.
 
     ``gap`` is this client's own: the connection was lost and the session with it. `exact` says
     whether what follows makes up for it (a fresh snapshot, the log from the last bookmark on) or
@@ -36,6 +37,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     bm: str | None = None
     ts: str | None = None
     exact: bool = True
+    at: int | None = None
     conflated: int = 0
     dropped: int = 0
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TypedDict
 
-FLAGS = ("oof", "no_empties", "timestamp", "no_sowkey")
+FLAGS = ("oof", "no_empties", "timestamp", "no_sowkey", "live", "positions")
 
 
 class Selection(TypedDict, total=False):
@@ -53,10 +53,14 @@ class LiveFocus(Focus, total=False):
 
 
 class SnapshotFocus(Focus, total=False):
-    """The same after a snapshot, which may be ordered and limited."""
+    """The same after a snapshot, which may be ordered and limited; with `live` or `skip_n` it keeps
+    to that window, and with `positions` says where records stand in it."""
 
     order_by: str | None
     top_n: int | None
+    skip_n: int | None
+    live: bool
+    positions: bool
 
 
 def parameters(asked: Mapping[str, object]) -> dict[str, object]:

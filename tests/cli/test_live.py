@@ -49,3 +49,18 @@ def test_a_delta_is_merged_into_its_row():
     assert "kept" in text
     assert "new" in text
     assert "old" not in text
+
+
+def placed(c, k, at):
+    return Message(c=c, k=k, at=at, d=msgspec.Raw(b'{"id":"row%s"}' % k.encode()))
+
+
+def test_the_rows_of_a_live_window_stand_in_their_places():
+    text = drawn(
+        20, placed("sow", "1", 0), placed("sow", "2", 1), placed("oof", "1", 0),
+        placed("p", "3", 0), placed("p", "2", 0), Message(c="gap"), placed("sow", "7", 0),
+        placed("p", "8", 0),
+    )  # fmt: skip
+    assert "row1" not in text
+    assert "row3" not in text
+    assert text.index("row8") < text.index("row7")

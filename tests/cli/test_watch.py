@@ -48,6 +48,15 @@ def test_watch_takes_a_pattern_a_pace_and_a_selection(sow, orders):
     assert (line["t"], line["d"]) == ("orders", {"px": 5})
 
 
+def test_watch_keeps_to_a_live_window(sow, orders):
+    orders({"id": 1, "px": 5}, {"id": 2, "px": 7}, {"id": 3, "px": 6})
+    live = ("watch", "orders", "--live", "--order-by", "/px DESC", "--top", "1")
+    (line,) = rows(sow.ok(*live, "--skip", "1", "--count", "1"))
+    assert (line["d"]["id"], line["at"]) == (3, 0)
+    assert sow("watch", "orders", "--live").exit_code == 2
+    assert sow("watch", "orders", "--bookmark", "0", "--top", "1").exit_code == 2
+
+
 def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):
     assert sow("watch", "orders", "--bookmark", "0", "--oof").exit_code == 2
 

@@ -9,7 +9,8 @@ test insists that none is missing. Classes are called as there, since they are t
 from sow.client.sync.client import Client
 from sow.client.sync.http import Http, Response, Rows
 from sow.client.sync.live import Live
+from sow.client.sync.live_window import LiveWindow
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
 
-__all__ = ["Client", "Http", "Live", "Publisher", "Response", "Rows", "Subscription"]
+__all__ = ["Client", "Http", "Live", "LiveWindow", "Publisher", "Response", "Rows", "Subscription"]

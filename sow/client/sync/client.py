@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, overload
 
 from sow.client.asking import Asking
 from sow.client.bodies import Document
@@ -14,6 +14,7 @@ from sow.client.retry import Retry
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.http import Http, Rows, TopicAnswer
 from sow.client.sync.live import Live
+from sow.client.sync.live_window import LiveWindow
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
 from sow.definitions import URL_DEFAULT
@@ -184,10 +185,36 @@ class Client:
         """
         return Subscription(self._bridge, self._client.sow_and_subscribe(topic, **focus))
 
-    def live(self, topic: str, **focus: Unpack[Focus]) -> Live:
-        """The records of a topic as a mapping that keeps itself current (`with`).
+    @overload
+    def live(self, topic: str, **focus: Unpack[Focus]) -> Live: ...
+
+    @overload
+    def live(
+        self,
+        topic: str,
+        *,
+        top_n: int,
+        order_by: str | None = None,
+        skip_n: int = 0,
+        **focus: Unpack[Focus],
+    ) -> LiveWindow: ...
+
+    def live(
+        self,
+        topic: str,
+        *,
+        top_n: int | None = None,
+        order_by: str | None = None,
+        skip_n: int = 0,
+        **focus: Unpack[Focus],
+    ) -> Live | LiveWindow:
+        """The records of a topic as a mapping that keeps itself current (`with`); with `top_n` as
+        a list of so many, after the first `skip_n`, that stays in the order of `order_by`.
 
         `focus` is that of `subscribe`, but for `bookmark`; `oof` is always on, and updates come as
         deltas unless `delta` is False.
         """
-        return Live(self._bridge, self._client.live(topic, **focus))
+        if top_n is None:
+            return Live(self._bridge, self._client.live(topic, **focus))
+        window = self._client.live(topic, top_n=top_n, order_by=order_by, skip_n=skip_n, **focus)
+        return LiveWindow(self._bridge, window)

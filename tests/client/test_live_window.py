@@ -1,0 +1,75 @@
+"""A live window as a list: in order, at the end of a turn, and after a gap."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from sow.client import LiveWindow, Message
+from sow.client.live_window import PlacedRecords
+from sow.errors import ClientError
+
+SOON_S = 5.0
+
+
+async def until(holds):
+    async with asyncio.timeout(SOON_S):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def test_it_is_a_list_that_stays_in_order(using):
+    async def work(client):
+        await client.publish("orders", [{"id": at, "px": at} for at in range(6)])
+        async with client.live("orders", order_by="/px DESC", top_n=3) as best:
+            first = [document["id"] for document in best]
+            await client.publish("orders", {"id": 0, "px": 4.5})
+            await until(lambda: best[1]["id"] == 0)
+            await client.delta_publish("orders", {"id": 5, "px": 4.2})
+            await until(lambda: best[0]["id"] == 0)
+            await client.delete("orders", filter="/id = 0")
+            await until(lambda: len(best.copy()) == 3 and best[0]["id"] == 5)
+            table = await best.to_arrow()
+            assert isinstance(best, LiveWindow)
+            assert table.column("sow_key").to_pylist() == best.keys
+            return first, [document["id"] for document in best[:2]], table.column("id").to_pylist()
+
+    assert using(work) == ([5, 4, 3], [5, 4], [5, 4, 3])
+
+
+def test_changes_say_who_has_entered_and_left(using):
+    async def work(client):
+        await client.publish("orders", [{"id": 1}, {"id": 2}])
+        async with client.live("orders", order_by="/id", top_n=1, skip_n=1) as window:
+            await client.publish("orders", {"id": 0})
+            return [await window.change(SOON_S) for _ in range(2)]
+
+    left, came = using(work)
+    assert (left.old, left.new) == ({"id": 2}, None)
+    assert (came.old, came.new) == (None, {"id": 1})
+
+
+def test_what_is_refused_is_raised_when_it_is_entered(using):
+    async def work(client):
+        with pytest.raises(ClientError, match="pattern"):
+            await client.live("^ord", top_n=3).__aenter__()
+
+    using(work)
+
+
+def hear(view, *lines):
+    for kind, key, at in lines:
+        view._hear(Message(kind, t="t", k=key, at=at, d=msgspec.Raw(b'{"k":"%s"}' % key.encode())))
+
+
+def test_half_a_turn_is_never_seen_and_a_gap_begins_anew():
+    view = PlacedRecords(None, "t", None)
+    hear(view, ("group_begin", "", None), ("sow", "a", 0), ("sow", "b", 1), ("group_end", "", None))
+    hear(view, ("oof", "a", 0))
+    assert view.shown == ["a", "b"]
+    hear(view, ("p", "c", 1), ("turn_end", "", None))
+    assert view.shown == ["b", "c"]
+    hear(view, ("group_begin", "", None), ("sow", "d", 0))
+    assert view.shown == ["b", "c"]
+    hear(view, ("group_end", "", None))
+    assert view.documents == [{"k": "d"}]
