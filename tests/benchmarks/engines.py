@@ -43,7 +43,7 @@ class EngineDriver:
     def send(self, frames: Iterable[bytes]) -> None:
         """Carry out frames as a client sends them, one after the other."""
         if self._client is None:
-            self._client = self.executor.open(LINES, self.now_us)
+            self._client = self.executor.sessions.open(LINES, self.now_us)
         inbox = Inbox()
         for frame in frames:
             self.now_us += FRAME_US
