@@ -306,6 +306,8 @@ class SourceText:
         """What runs for a call, and the arguments that it takes."""
         function = FUNCTIONS[node.name]
         self._count_slow(function, node)
+        if function.scans:
+            self._patterns.scan(node.name, node.position)
         if function.prepare is None:
             assert function.run is not None
             return self._shared(function.run), node.arguments

@@ -73,6 +73,8 @@ class Function(NamedTuple):
     """It costs hundreds of times as much as others, as do those that `prepare` something."""
     stands_for: Node | None = None
     """What a call, which has no arguments, is read as: a literal, or something of the message."""
+    scans: bool = False
+    """It looks for text in a text, which may be of any length."""
 
     @property
     def is_slow(self) -> bool:

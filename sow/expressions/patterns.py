@@ -27,6 +27,9 @@ _BEYOND_RE2 = (
 _PLAIN = re.compile(r"(?P<start>\^?)(?P<text>[\w \-:,;/@#%&=<>'\"!~`]+)(?P<end>\$?)\Z")
 
 Search = Callable[[str], bool]
+SCAN_STEPS = 100
+"""What looking for plain text counts for, anywhere in a text: it takes less than a step of a
+program for each character, but in texts of any length. A hundred in one of 1 MiB take 60 ms."""
 STEPS_MAX = 10_000
 """Steps in the programs of all patterns of a filter: at worst 10 us for each character searched."""
 ENGINE_BYTES_MAX = 1024**2
@@ -61,17 +64,25 @@ class Patterns:
         found = self._searches.get(pattern)
         if found is None:
             found, steps = _compile(pattern, position)
-            self._steps += steps
-            if self._steps > STEPS_MAX:
-                raise _too_long(pattern, self._steps, position)
+            self._count(f"LIKE pattern {shown(pattern)}", steps, position)
             self._searches[pattern] = found
         return found
 
+    def scan(self, name: str, position: int) -> None:
+        """A call of the function `name` looks for plain text; raises TooLarge at `position`."""
+        self._count(name, SCAN_STEPS, position)
 
-def _too_long(pattern: str, steps: int, position: int) -> TooLarge:
+    def _count(self, what: str, steps: int, position: int) -> None:
+        self._steps += steps
+        if self._steps > STEPS_MAX:
+            raise _too_long(what, self._steps, position)
+
+
+def _too_long(what: str, steps: int, position: int) -> TooLarge:
     return TooLarge(
-        f"LIKE pattern {shown(pattern)}: with it the patterns have {steps} steps, and the limit is "
-        f"{STEPS_MAX}; write fewer, or smaller numbers in braces",
+        f"{what}: with it the patterns have {steps} steps, where plain text counts for "
+        f"{SCAN_STEPS}, and the limit is {STEPS_MAX}; write fewer, smaller numbers in braces, or "
+        "one pattern for several texts: 'one|another'",
         position=position,
         expected=f"patterns of at most {STEPS_MAX} steps",
     )
@@ -84,7 +95,7 @@ def is_plain(pattern: str) -> bool:
 
 def steps_of(pattern: str) -> int:
     """How many steps the program of a pattern has, about; raises BadFilter."""
-    return _compile(pattern, 0)[1] or len(pattern)
+    return len(pattern) if is_plain(pattern) else _compile(pattern, 0)[1]
 
 
 def engine_options(bytes_max: int) -> re2.Options:
@@ -100,7 +111,8 @@ def engine_options(bytes_max: int) -> re2.Options:
 def _compile(pattern: str, position: int) -> tuple[Search, int]:
     """The search for a pattern, and how many steps its program has."""
     if plain := _PLAIN.match(pattern):
-        return _plain_searcher(plain["text"], bool(plain["start"]), bool(plain["end"])), 0
+        start, end = bool(plain["start"]), bool(plain["end"])
+        return _plain_searcher(plain["text"], start, end), 0 if start or end else SCAN_STEPS
     chars = len(pattern) + UNICODE_CLASS_CHARS * len(_UNICODE_CLASS.findall(pattern))
     if chars > PATTERN_CHARS_MAX:
         raise TooLarge(

@@ -246,6 +246,7 @@ TEXT_FUNCTIONS = {
         "where part begins, from 1; 0 if it is not there",
         NULL_BY_NULL,
         (Example("INSTR(/sym, 'M')", 3), Example("INSTR(/sym, 'x')", 0)),
+        scans=True,
     ),
     "INSTR_I": Function(
         "INSTR_I(text, part)",
@@ -255,6 +256,7 @@ TEXT_FUNCTIONS = {
         "INSTR, whatever the case",
         NULL_BY_NULL,
         (Example("INSTR_I(/sym, 'me')", 3),),
+        scans=True,
     ),
     "LEFT": Function(
         "LEFT(text, length)",

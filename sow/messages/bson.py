@@ -6,6 +6,7 @@ it was (`sow.messages.marked`): an ObjectId its 24 digits, a time its millisecon
 decimal its digits, bytes their base64 form. The library is loaded with the first topic of the type.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import bson
@@ -43,13 +44,21 @@ class Bson:
 
     def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
         """A decoder of these paths."""
-        return DocumentDecoder(paths, self.parse)
+        return DocumentDecoder(paths, self.parse, arriving=self._arriving)
 
     def parse(self, body: bytes) -> dict[str, Any]:
         """The document; raises BadMessage."""
+        return self._parsed(body, lambda _found: None)
+
+    def _arriving(self, body: bytes) -> dict[str, Any]:
+        return self._parsed(
+            body, lambda found: check_values(found, len(body), dear=bson.Decimal128)
+        )
+
+    def _parsed(self, body: bytes, check: Callable[[object], None]) -> dict[str, Any]:
         try:
             found = bson.decode(body, CODEC)
-            check_values(found, len(body))
+            check(found)
             return _fields(found, 1)
         except FAILURES as error:
             raise BadMessage(f"not a BSON document: {clipped(str(error))}") from None

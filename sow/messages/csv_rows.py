@@ -39,6 +39,8 @@ READ_AT_ONCE = 250
 STEPS_AT_ONCE = 20_000
 """Cells that are read in one step, each as many times as its column names objects within each
 other: some milliseconds. A row of a few thousand characters may have 200,000."""
+BLANK_LINES_MAX = 1_000_000
+"""As many as messages: each is read, and 64 MiB of them take most of a minute."""
 BLANK_STEPS = 4
 """What a line without cells counts for: a step reads 5,000 of them, in a millisecond or two."""
 CHARS_AT_ONCE = 256 * 1024
@@ -129,6 +131,7 @@ class CsvReader:
         self._text = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
         self._rows = csv.reader(self._counted(), strict=True)
         self._count = 0
+        self._blank = 0
         self._size = 0
 
     def pieces(self) -> Iterator[list[bytes]]:
@@ -150,7 +153,9 @@ class CsvReader:
                     break
                 chars += sum(map(len, row))
                 work += BLANK_STEPS + min(len(row), len(fields)) * deepest
-                if row:  # a blank line is none
+                if not row:
+                    self._pass_blank()
+                else:
                     some.append(self._message(fields, row))
                     self._size += len(some[-1])
                     self._count += 1
@@ -160,6 +165,12 @@ class CsvReader:
                             "(Limits/FrameSize); send fewer at a time"
                         )
             yield some
+
+    def _pass_blank(self) -> None:
+        """A blank line is no message, and not to be had in any number."""
+        self._blank += 1
+        if self._blank > BLANK_LINES_MAX:
+            raise TooLarge(f"the CSV has more than {BLANK_LINES_MAX:,} blank lines; leave them out")
 
     def _counted(self) -> Iterator[str]:
         """Lines, of which one row takes no more than it may."""
@@ -176,7 +187,13 @@ class CsvReader:
         self._row_chars = 0
         try:
             return next(self._rows, None)
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            raise BadMessage(
+                f"message {self._count}: the CSV is not UTF-8 from there on; save the table as "
+                "UTF-8",
+                index=self._count,
+            ) from None
+        except csv.Error as error:
             raise BadMessage(
                 f"message {self._count}: the CSV cannot be read: {clipped(str(error))}; write "
                 'UTF-8 with commas, and quotes doubled within "quotes"',

@@ -15,17 +15,29 @@ from sow.paths import Path
 VALUES_MAX = 100_000
 """Values of one message that Python looks at one by one, in one step: a microsecond or two each.
 As many elements may an XML message have."""
+DEAR_FACTOR = 10
+"""What a value counts for that takes some ten times as long as others, such as a decimal."""
 PLAIN_KINDS = frozenset({str, int, float, bool, type(None)})
 
 
-def check_values(document: Any, size_bytes: int, every: bool = False) -> None:
+def too_many_values() -> BadMessage:
+    """The error about a message of more values than may be looked at in one step."""
+    return BadMessage(
+        f"it has more than {VALUES_MAX:,} values, where lists of plain ones do not count; send "
+        "several messages"
+    )
+
+
+def check_values(
+    document: Any, size_bytes: int, every: bool = False, dear: type | None = None
+) -> None:
     """Raise BadMessage if a decoded message of `size_bytes` has too many values.
 
     The values of a list of nothing but plain ones do not count, since nobody looks at each, unless
-    `every` value does.
+    `every` value does. Those of the type `dear` count `DEAR_FACTOR` times.
     """
     if size_bytes <= VALUES_MAX:
-        return  # each takes a byte at least
+        return  # each takes a byte at least, and a dear one more than ten
     waiting, count = [document], 0
     while waiting:
         values = waiting.pop()
@@ -34,26 +46,31 @@ def check_values(document: Any, size_bytes: int, every: bool = False) -> None:
         elif not every and PLAIN_KINDS.issuperset(map(type, values)):
             continue
         count += len(values)
+        if dear is not None:
+            count += (DEAR_FACTOR - 1) * list(map(type, values)).count(dear)
         if count > VALUES_MAX:
-            raise BadMessage(
-                f"it has more than {VALUES_MAX:,} values, where lists of plain ones do not count; "
-                "send several messages"
-            )
+            raise too_many_values()
         waiting += [value for value in values if isinstance(value, dict | list)]
 
 
 class DocumentDecoder:
-    """Decodes by a type's `parse`; `stored` turns an accepted body into what is to be kept."""
+    """Decodes by a type's `parse`; `stored` turns an accepted body into what is to be kept.
+
+    `arriving` is the same as `parse`, of bodies that come from outside: it refuses what takes too
+    long. What an earlier release has taken stays readable.
+    """
 
     def __init__(
         self,
         paths: tuple[Path, ...],
         parse: Callable[[bytes], object],
         stored: Callable[[bytes], bytes] = bytes,
+        arriving: Callable[[bytes], object] | None = None,
     ) -> None:
         self._values = DocumentColumns(paths)
         self._parse = parse
         self._stored = stored
+        self._arriving = arriving or parse
 
     def columns(self, bodies: Sequence[bytes]) -> list[Column]:
         """One column per path of bodies that `read` has accepted."""
@@ -66,6 +83,6 @@ class DocumentDecoder:
 
     def _parsed(self, body: bytes, index: int) -> object:
         try:
-            return self._parse(body)
+            return self._arriving(body)
         except BadMessage as error:
             raise BadMessage(f"message {index}: {error.detail}", index=index) from None

@@ -9,7 +9,7 @@ header and trailer fields are fields like any other, and checksums are not verif
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ConfigError, shown
 from sow.media_types import PLAIN_TEXT
-from sow.messages.documents import DocumentDecoder
+from sow.messages.documents import VALUES_MAX, DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
 from sow.paths import Path
 
@@ -40,7 +40,15 @@ class Fix:
 
     def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
         """A decoder of these paths."""
-        return DocumentDecoder(paths, self.parse, self._closed)
+        return DocumentDecoder(paths, self.parse, self._closed, self._arriving)
+
+    def _arriving(self, body: bytes) -> Fields:
+        if body.count(self._separator.encode()) > VALUES_MAX:
+            raise BadMessage(
+                f"it has more than {VALUES_MAX:,} fields, which are all read in one step; send "
+                "several messages"
+            )
+        return self.parse(body)
 
     def parse(self, body: bytes) -> Fields:
         """The fields in order; raises BadMessage with the offset of a bad one."""

@@ -1,7 +1,9 @@
 """MessagePack messages: a record is one map, kept byte for byte.
 
 A body is first passed over by a decoder that keeps nothing: where a length or a count exceeds what
-follows it ends, before anything is allocated for it. Then it is decoded, which checks its texts.
+follows it ends, before anything is allocated for it. Of a long one that arrives the values are
+counted, container by container, which makes nothing of those that are too many. Then it is decoded,
+which checks its texts.
 Few fields of bodies that are known good are read without the others (`sow.messages.json_columns`
 has the structs for it).
 
@@ -19,11 +21,11 @@ from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.media_types import MSGPACK
 from sow.messages.base import Column
-from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values
+from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values, too_many_values
 from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64, MarkedText
-from sow.messages.msgpack_values import Extension, extension_bytes, read_map
+from sow.messages.msgpack_values import ARRAYS, MAPS, Extension, extension_bytes, read_map
 from sow.paths import Path
 
 NESTING_MAX = 100
@@ -32,6 +34,8 @@ INTEGERS = range(-(2**63), 2**64)
 """What the format holds."""
 ATOMS = frozenset({str, int, float, bool, type(None)})
 TEXTS = frozenset({str})
+PLAIN_VALUES_MAX = 2_000_000
+"""Of one list, which is read at once: a tenth of a second."""
 IN_A_MAP = b"\x81\xa0"
 """A map of one field, whose value follows: a decoder of structs passes over any value of it."""
 
@@ -67,6 +71,52 @@ def _read_long(body: bytes) -> dict[Any, Any]:
     return msgspec.msgpack.decode(body, type=dict[Any, Any], ext_hook=_counted())
 
 
+def _count_values(body: bytes) -> None:
+    """Raise BadMessage for too many values, where lists of plain ones do not count; in time that
+    goes by how many may be, and by the bytes. What is not well formed is for the decoder to say."""
+    waiting: list[Any] = [msgspec.Raw(body)]
+    left = VALUES_MAX
+    while waiting:
+        container = waiting.pop()
+        count, lead = _size_of(container)
+        if count > PLAIN_VALUES_MAX:
+            raise BadMessage(
+                f"a list or map has more than {PLAIN_VALUES_MAX:,} values; send several messages"
+            )
+        is_list = lead in ARRAYS or 0x90 <= lead <= 0x9F
+        if is_list and _is_plain(container):
+            continue
+        left -= count
+        if left < 0:
+            raise too_many_values()
+        values = _read_list(container) if is_list else _read_values(container).values()
+        waiting += [one for one in values if _size_of(one)[0] >= 0]
+
+
+def _is_plain(container: Any) -> bool:
+    """Whether a list holds nothing but plain values, of which there may be very many."""
+    try:
+        _read_plain(container)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _size_of(value: Any) -> tuple[int, int]:
+    """How many members a map or list says that it has, and its first byte; of others -1."""
+    head = memoryview(value)[:5].tobytes()
+    lead = head[0] if head else 0
+    if 0x80 <= lead <= 0x9F:
+        return lead & 0x0F, lead
+    width = MAPS.get(lead) or ARRAYS.get(lead)
+    return (int.from_bytes(head[1 : 1 + width], "big") if width else -1), lead
+
+
+_read_plain = msgspec.msgpack.Decoder(list[str | int | float | bool | None]).decode
+_read_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_read_values = msgspec.msgpack.Decoder(dict[Any, msgspec.Raw]).decode
+
+
 class MsgPack:
     """The MessagePack message type."""
 
@@ -80,18 +130,27 @@ class MsgPack:
 
     def decoder(self, paths: tuple[Path, ...]) -> "MsgPackDecoder":
         """A decoder of these paths."""
-        return MsgPackDecoder(paths, self.parse)
+        return MsgPackDecoder(paths, self.parse, arriving=self._arriving)
 
     def parse(self, body: bytes) -> dict[str, Any]:
         """The document; raises BadMessage."""
+        return self._parsed(body, is_stored=True)
+
+    def _arriving(self, body: bytes) -> dict[str, Any]:
+        return self._parsed(body, is_stored=len(body) <= VALUES_MAX)
+
+    def _parsed(self, body: bytes, is_stored: bool) -> dict[str, Any]:
+        """The document; one that is not `is_stored`, and may be too much, is counted."""
         try:
             _pass_over(IN_A_MAP + body)
+            if not is_stored:
+                _count_values(body)
             try:
-                found = _read(body) if len(body) <= VALUES_MAX else _read_long(body)
-                check_values(found, len(body))
+                found = _read(body) if is_stored else _read_long(body)
                 return _fields(found, 1)
             except _TimeError:
-                check_values(found, len(body), every=True)
+                if not is_stored:
+                    check_values(found, len(body), every=True)
                 return _fields(read_map(body), 1)
         except (*READ_FAILURES, TypeError) as error:
             raise BadMessage(f"not a MessagePack map: {clipped(str(error))}") from None
@@ -117,8 +176,8 @@ class MsgPack:
 class MsgPackDecoder(DocumentDecoder):
     """Reads known good bodies without the fields that nobody asks for, where they are scalars."""
 
-    def __init__(self, paths: tuple[Path, ...], parse: Any) -> None:
-        super().__init__(paths, parse)
+    def __init__(self, paths: tuple[Path, ...], parse: Any, arriving: Any) -> None:
+        super().__init__(paths, parse, arriving=arriving)
         found = struct_reader(paths)
         self._few = None
         if found is not None:

@@ -7,7 +7,7 @@ from sow.expressions.pattern_costs import (
     SLOW_STEPS_MAX,
     SLOWLY_SEARCHED_CHARS_MAX,
 )
-from sow.expressions.patterns import PATTERN_CHARS_MAX, STEPS_MAX, Patterns, searcher
+from sow.expressions.patterns import PATTERN_CHARS_MAX, SCAN_STEPS, STEPS_MAX, Patterns, searcher
 from sow.topic_patterns import topic_search
 
 SAMPLES = ["", "x", "son", "sonny", "Johnson", "a son b", "sönne", "son\n", "SON"]
@@ -122,3 +122,13 @@ def test_costly_patterns_of_a_filter_have_few_steps_together():
     with pytest.raises(TooLarge, match=f"the limit is {SLOW_STEPS_MAX}") as error:
         compile_filter(" OR ".join(f"/a LIKE '{one}'" for one in costly))
     assert error.value.position > 0
+
+
+def test_plain_text_counts_where_it_is_looked_for_anywhere():
+    likes = [f"/a LIKE 'text{at}'" for at in range(STEPS_MAX // SCAN_STEPS)]
+    compile_filter(" OR ".join(likes))
+    compile_filter(" OR ".join(f"/a LIKE '^text{at}'" for at in range(300)))
+    for more in ("/a LIKE 'one'", "INSTR(/a, 'b') = 1", "INSTR_I(/a, 'b') = 1"):
+        with pytest.raises(TooLarge, match="plain text counts for 100") as error:
+            compile_filter(" OR ".join([*likes, more]))
+        assert error.value.expected == f"patterns of at most {STEPS_MAX} steps"

@@ -131,7 +131,7 @@ def test_a_mark_of_spreadsheets_is_no_part_of_a_name():
         ("a\n1\n1,2\n", 1, "2 cells, and there are 1 columns"),
         ('a\n"x"y\n', 0, "cannot be read"),
         ('a\n"x', 0, "cannot be read"),
-        (b"a\n1\n\xff\n", 0, "cannot be read"),
+        (b"a\n1\n\xff\n", 0, "the CSV is not UTF-8 from there on; save the table as UTF-8"),
         ("a,/a/b\n1,2\n", 0, "is a value and has fields"),
         ("/a/b,a\n1,2\n", 0, "is a value and has fields"),
     ],
@@ -201,3 +201,10 @@ def test_a_number_beyond_a_type_is_refused_with_its_row(kind, number):
 
 def test_messages_of_xml_have_the_digits_of_the_table():
     assert read("/o/px\n1.10\n", kind=message_type("xml")) == [b"<o><px>1.10</px></o>"]
+
+
+def test_blank_lines_are_not_to_be_had_in_any_number(monkeypatch):
+    monkeypatch.setattr(csv_rows, "BLANK_LINES_MAX", 3)
+    assert read("a\n\n\n1\n\n") == read("a\n1\n")
+    with pytest.raises(TooLarge, match="more than 3 blank lines; leave them out"):
+        read("a\n\n\n1\n\n\n")

@@ -2,7 +2,7 @@ import pytest
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ConfigError
-from sow.messages import message_type
+from sow.messages import fix, message_type
 from sow.messages.fix import Fix
 from sow.paths import parse_path
 
@@ -76,3 +76,13 @@ def test_an_impossible_separator_is_a_mistake_in_the_configuration(separator):
     with pytest.raises(ConfigError, match="field separator") as caught:
         Fix(MessageTypeOptions("fix", "fix", field_separator=separator, line=7))
     assert caught.value.line == 7
+
+
+def test_a_message_has_a_bounded_number_of_fields(monkeypatch):
+    monkeypatch.setattr(fix, "VALUES_MAX", 3)
+    kind = message_type("nvfix")
+    assert kind.decoder(()).read([b"a=1\x01" * 3])[0] == [b"a=1\x01" * 3]
+    with pytest.raises(BadMessage, match="message 1: it has more than 3 fields"):
+        kind.decoder(()).read([b"", b"a=1\x01" * 4])
+    # What was stored before there was a limit is read as it is.
+    assert kind.parse(b"a=1\x01" * 4) == {"a": ["1"] * 4}

@@ -116,12 +116,23 @@ def test_what_msgpack_cannot_hold_is_not_written(document):
 
 
 def test_a_message_of_too_many_values_is_refused():
-    plain = msgspec.msgpack.encode({"a": list(range(200_000))})
-    assert len(message_type("msgpack").parse(plain)["a"]) == 200_000
+    kind = message_type("msgpack")
+    plain = msgspec.msgpack.encode({"a": list(range(200_000)), "b": {"c": ["x", None, 0.5]}})
+    assert kind.decoder(()).read([plain])[0] == [plain]
+    assert len(kind.parse(plain)["a"]) == 200_000
     time = msgspec.msgpack.encode(
         {"a": list(range(200_000)), "b": msgspec.msgpack.Ext(-1, b"1234")}
     )
     extensions = msgspec.msgpack.encode({"a": [msgspec.msgpack.Ext(5, b"")] * 100_001})
-    for body in (time, extensions, msgspec.msgpack.encode({"a": [[]] * 200_000})):
+    maps = msgspec.msgpack.encode({"a": [{"b": {}}] * 60_000})
+    mixed = msgspec.msgpack.encode({"a": [1] * 200_000 + [[]]})
+    lists = msgspec.msgpack.encode({"a": [[]] * 200_000})
+    for body in (time, extensions, lists, maps, mixed):
         with pytest.raises(BadMessage, match="more than 100,000 values"):
-            message_type("msgpack").parse(body)
+            kind.decoder(()).read([body])
+        # What was stored before there was a limit is read as it is.
+        assert kind.parse(body)["a"]
+    for count, why in ((2_000_001, "more than 2,000,000 values"), (5, "not a MessagePack map")):
+        body = b"\x81\xa1a\xdd" + count.to_bytes(4, "big") + b"\x80" * 2_000_001
+        with pytest.raises(BadMessage, match=why):
+            kind.decoder(()).read([body])
