@@ -177,8 +177,10 @@ class Lines:
             return False
         if update.old == update.new or not self.topic.message_type.partial:
             return update.old == update.new
-        old, new = map(self.topic.renderer.document, (update.old, update.new))
-        return difference(self.shape.shown(old), self.shape.shown(new)) == {}
+        renderer = self.topic.renderer
+        old, new = map(renderer.document, (update.old, update.new))
+        shown_of = renderer.shown_of
+        return difference(shown_of(self.shape, old), shown_of(self.shape, new)) == {}
 
     def shortest_line(self, update: Update) -> bytes:
         """The line of one update; of a delta and the whole record the one with fewer bytes."""

@@ -158,7 +158,8 @@ def _whole_reader(path: Path, text_of: TextOf) -> Callable[[Document], Value]:
 def _with(document: Document, field: Field, value: Value, is_own: bool) -> Document:
     """The document with a field made; the same one, changed, if it `is_own`."""
     steps = field.target.steps
-    if value is None and field.optional:
+    # A text without characters is NULL, to whoever asks, and so it is here.
+    if field.optional and (value is None or value == ""):
         return _without(document, steps)
     if len(steps) > 1:
         return merged(document, nested(field.target, value))

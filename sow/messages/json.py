@@ -6,6 +6,8 @@ is not UTF-8, numbers too large for a double, deep nesting). A batch that raises
 read again record by record, which is slower, names the culprit, and gives the same answer.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from math import isfinite
 
@@ -40,6 +42,8 @@ LONG_NUMBER = b"0" * 200
 # A bracket of either kind becomes a square one; all but brackets and quotes is left out.
 ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 BUT_BRACKETS = bytes(set(range(256)).difference(b'{}[]"'))
+NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
+"""It may also stand in a text."""
 BEFORE_A_NUMBER = (b":", b",", b"[", b" ", b"\t", b"")
 
 
@@ -93,7 +97,19 @@ def _as_written(text: str) -> float:
     return double if repr(double) == text and "e" not in text else Digits(text)
 
 
-_with_numbers = msgspec.json.Decoder(float_hook=_as_written).decode
+_decode = msgspec.json.Decoder(float_hook=_as_written).decode
+
+
+def _with_numbers(body: bytes) -> object:
+    """What a text says, each number with its digits."""
+    if NEGATIVE_ZERO.search(body):
+        # As an integer it would lose its sign; nothing else tells integers how they were written.
+        return json.loads(body, parse_int=_whole_as_written, parse_float=_as_written)
+    return _decode(body)
+
+
+def _whole_as_written(text: str) -> int | Digits:
+    return Digits(text) if text == "-0" else int(text)
 
 
 def json_text(document: object) -> bytes:

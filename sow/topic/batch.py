@@ -187,7 +187,10 @@ class Batch:
 
     def _difference(self, shape: Shape, at: int) -> Document | None:
         documents = self._parsed(at)
-        return None if documents is None else difference(*map(shape.shown, documents))
+        if documents is None:
+            return None
+        shown_of = self._renderer.shown_of
+        return difference(*[shown_of(shape, document) for document in documents])
 
     def _parsed(self, at: int) -> tuple[Document, Document] | None:
         """One record's old and new document, if there are both."""

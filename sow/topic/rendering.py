@@ -92,9 +92,12 @@ class Renderer:
         """Bodies with only the selected fields."""
         if shape.select is None:
             return bodies
-        encode, select = self.message_type.encode, parse_select(shape.select)
-        whole = map(self.document, bodies)
-        return [encode(self._rooted(select.apply(document), document)) for document in whole]
+        encode, whole = self.message_type.encode, map(self.document, bodies)
+        return [encode(self.shown_of(shape, document)) for document in whole]
+
+    def shown_of(self, shape: Shape, document: Document) -> Document:
+        """The part of a document that a subscriber is shown, and holds then."""
+        return self._rooted(shape.shown(document), document)
 
     def delta(self, shape: Shape, delta: Document, new: Document) -> bytes:
         """The body of a delta of shown documents: the key fields that are shown, then what changed.

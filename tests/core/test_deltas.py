@@ -314,3 +314,22 @@ def test_a_delta_subscription_of_fix_messages():
         world.engine.publish("t", [body], world.now)
         world.settle()
     assert said(client.lines())[-1] == ("p", True, "id=1\x01b=2\x01")
+
+
+def test_a_record_of_xml_that_changes_its_root_is_told_whole_whatever_is_selected():
+    pages = Topic("pages", "xml")
+    world = World(pages)
+    client = world.client()
+    publish = {"c": "publish", "t": "pages", "k": "1"}
+    client.say(c="sow_and_delta_subscribe", t="pages", select="/r")
+    held = []
+    for body in ("<r><a>1</a></r>", "<s><a>2</a></s>", "<r><a>1</a></r>", "<r><a>1</a><b/></r>"):
+        for line in world.client().say(**publish, d=body):
+            assert line["status"] == "success"
+        held += said(client.lines())
+    assert held == [
+        ("p", False, "<r><a>1</a></r>"),
+        ("p", False, "<s/>"),
+        ("p", False, "<r><a>1</a></r>"),
+        ("p", True, "<r><b/></r>"),
+    ]

@@ -66,6 +66,9 @@ def test_a_field_may_go_anywhere_and_leaves_the_rest():
 def test_null_is_written_or_with_a_hint_takes_the_field_away():
     assert compile_fields(["/none AS /qty"]).apply({"qty": 1}) == {"qty": None}
     assert compile_fields(["/none AS /a/b HINT OPTIONAL"]).apply(RECORD)["a"] == {}
+    # The empty text is NULL, and without the hint it is written as it is.
+    assert compile_fields(["'' AS /a/b HINT OPTIONAL"]).apply(RECORD)["a"] == {}
+    assert compile_fields(["/empty AS /a/b"]).apply({"empty": ""})["a"] == {"b": ""}
 
 
 def test_later_fields_see_a_result_only_when_it_is_set_current():

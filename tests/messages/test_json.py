@@ -289,3 +289,16 @@ def test_a_fraction_that_no_double_is_near_is_no_number():
 def test_a_document_has_no_number_beyond_a_double(number):
     with pytest.raises(BadMessage, match="out of range"):
         read_document(b'{"a":%b}' % number.encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":-0,"b":"-0","c":[-0,0,1],"d":1.50,"e":{"f":-0},"g":12345678901234567890123}',
+        b'{"a":-0.0,"b":"2025-01-02","c":-0e0}',
+        b'{"a":"-0"}',
+    ],
+)
+def test_a_zero_keeps_its_sign_however_it_is_written(body):
+    kind = message_type("json")
+    assert kind.encode(kind.parse(body)) == body
