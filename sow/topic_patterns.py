@@ -33,6 +33,12 @@ def copy_name(topic_format: str, underlying: str) -> str:
     return topic_format.replace("%n", underlying)
 
 
+def copy_ends(topic_format: str) -> tuple[str, str]:
+    """How the names of all copies begin and end."""
+    parts = topic_format.split("%n")
+    return parts[0], parts[-1]
+
+
 def copied_from(topic_format: str, copy: str) -> str | None:
     """The topic whose copy has the name `copy` by this format; None if no copy has it."""
     parts = topic_format.split("%n")

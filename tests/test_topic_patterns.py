@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import ClientError, TooLarge
-from sow.topic_patterns import copied_from, copy_name, is_pattern, topic_search
+from sow.topic_patterns import copied_from, copy_ends, copy_name, is_pattern, topic_search
 
 names = st.text("ab.%n_", max_size=8)
 
@@ -49,6 +49,10 @@ def test_the_source_of_a_copy_is_found_from_its_name(before, after, source):
 def test_a_source_is_found_only_where_it_gives_that_copy(topic_format, copy):
     source = copied_from(topic_format, copy) if "%n" in topic_format else None
     assert source is None or copy_name(topic_format, source) == copy
+    if source is not None:
+        begins, ends = copy_ends(topic_format)
+        assert copy.startswith(begins)
+        assert copy.endswith(ends)
 
 
 @pytest.mark.parametrize(

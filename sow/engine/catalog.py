@@ -373,7 +373,7 @@ class Catalog:
                 names = [definition.name] if definition.name in self.topics else []
             else:
                 copies = patterns[definition.name] = PatternTopic(definition, None, underlying)
-                names = [name for name in self.topics if copies.may_hold(name)]
+                names = copies.held_among(self.topics)
             for topic in map(self.topics.__getitem__, names):
                 if isinstance(topic, SourceTopic) and self.pattern_of(topic) is not None:
                     found[topic] = f"{topic.name} is the name of a copy of {definition.name} now"
@@ -404,12 +404,11 @@ class Catalog:
             raise ConfigError(f"{definition.name}: there is a topic of this name already")
         if underlying is not None:
             copies = PatternTopic(definition, None, underlying)
-            for name in names:
-                if copies.may_hold(name):
-                    raise ConfigError(
-                        f"{definition.name}: there is a topic {name} already, which is what the "
-                        f"copy of {copied_from(definition, name)} would be called"
-                    )
+            for name in copies.held_among(names):
+                raise ConfigError(
+                    f"{definition.name}: there is a topic {name} already, which is what the "
+                    f"copy of {copied_from(definition, name)} would be called"
+                )
 
     # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
     # identity.

@@ -5,7 +5,7 @@ topic over a pattern *follows* it: it has a copy of each of its topics, named by
 Here is which names a pattern claims and which topics it has; making them is the catalog's business.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sow import topic_patterns
@@ -54,6 +54,14 @@ class PatternTopic:
         source = copied_from(self.definition, name)
         return source is not None and self.underlying.may_hold(source)
 
+    def held_among(self, names: Iterable[str]) -> list[str]:
+        """Those of these names that its topics may have; of copies the most are told by how they
+        begin and end, since there may be very many."""
+        if self.underlying is not None:
+            begins, ends = topic_patterns.copy_ends(_format_of(self.definition))
+            names = [name for name in names if name.startswith(begins) and name.endswith(ends)]
+        return list(filter(self.may_hold, names))
+
     def copies_of(self, name: str) -> Iterator[str]:
         """The names of the copies, and copies of copies, that a topic of it would have."""
         for follower in self.followers:
@@ -64,11 +72,14 @@ class PatternTopic:
 
 def copy_name(definition: Definition, underlying: str) -> str:
     """What the conflated topic of one topic of a pattern is called."""
-    assert isinstance(definition, ConflatedTopic)
-    return topic_patterns.copy_name(definition.topic_format or "%n", underlying)
+    return topic_patterns.copy_name(_format_of(definition), underlying)
 
 
 def copied_from(definition: Definition, copy: str) -> str | None:
     """The topic whose copy by this definition has the name `copy`; None if it is no copy's."""
+    return topic_patterns.copied_from(_format_of(definition), copy)
+
+
+def _format_of(definition: Definition) -> str:
     assert isinstance(definition, ConflatedTopic)
-    return topic_patterns.copied_from(definition.topic_format or "%n", copy)
+    return definition.topic_format or "%n"

@@ -36,6 +36,17 @@ def test_a_pattern_claims_what_it_matches_and_copies_what_they_would_be_called(f
     ]
 
 
+def test_of_very_many_names_only_those_are_searched_that_may_be_copies(family, monkeypatch):
+    names = ["/desk/1", "/desk/1-C", "slow/desk/1-C", "/other", "/other-C", "slow/desk/2"]
+    assert [one.held_among(names) for one in family] == [
+        [name for name in names if one.may_hold(name)] for one in family
+    ]
+    asked = []
+    monkeypatch.setattr(PatternTopic, "may_hold", lambda _one, name: asked.append(name))
+    family[1].held_among([*names, *(f"/desk/{at}" for at in range(1000))])
+    assert asked == ["/desk/1-C", "slow/desk/1-C", "/other-C"]
+
+
 def test_a_topic_has_copies_and_copies_of_copies(family):
     assert list(family[0].copies_of("/desk/1")) == ["/desk/1-C", "slow/desk/1-C"]
 
