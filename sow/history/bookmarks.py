@@ -7,7 +7,7 @@ out the change, or those of the time, that stands beside it, and so nothing wher
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ SHOWN_MAX = 40
 RANGE_CHARS_MAX = 100
 """No range of two times is as long; dividing it is tried at each of its colons."""
 LIST_MAX = 100
-"""Finding a time takes some reading of the log, while everybody waits."""
+"""The oldest is enough; nobody has so many servers to go on from."""
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -73,8 +73,8 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
             f"a list of bookmarks has at most {LIST_MAX} members; the oldest of them is enough",
             reason="invalid bookmark",
         )
-    starts = [_start(part.strip(), journal, newest) for part in text.split(",")]
-    return Span(_kept(min(starts), journal, newest, not_found))
+    after = _oldest([part.strip() for part in text.split(",")], journal, newest)
+    return Span(_kept(after, journal, newest, not_found))
 
 
 def parse_start(name: str, text: str, journal: Journal, newest: int, instead: str) -> int:
@@ -128,25 +128,41 @@ def _halves(inner: str) -> Iterator[tuple[str, str]]:
         yield inner[:at].strip(), inner[at + 1 :].strip()
 
 
-def _start(text: str, journal: Journal, newest: int) -> int:
-    """Where a subscription begins: after a bookmark, with what came at a time."""
-    place = _place(text, journal, newest)
-    if place is None:
-        raise _not_a_bookmark(text)
-    return place.through if text.isdigit() else place.before
+def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
+    """Where a subscription begins that has several bookmarks: after the oldest of them, or with
+    what came at the earliest of their times, which alone is looked for."""
+    starts: list[int] = []
+    times_us: list[int] = []
+    for text in texts:
+        place = _numbered(text, newest)
+        if place is not None:
+            starts.append(place.through)
+        elif (time_us := _time_us(text)) is not None:
+            times_us.append(time_us)
+        else:
+            raise _not_a_bookmark(text)
+    if times_us:
+        starts.append(_last_before(min(times_us), journal))
+    return min(starts)
 
 
-def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
-    """What a text names; None if it is no bookmark."""
+def _numbered(text: str, newest: int) -> LogPlace | None:
+    """What a text names that is no time; None if it names nothing."""
     if text in NOW:
         return LogPlace(newest, newest)
     if text.isascii() and text.isdigit() and len(text) < 20:
         seq = int(text)
         return LogPlace(seq - 1, seq) if seq else LogPlace(BEGINNING, BEGINNING)
-    time_us = _time_us(text)
-    if time_us is None:
-        return None
-    return LogPlace(_last_before(time_us, journal), _last_before(time_us + 1, journal))
+    return None
+
+
+def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
+    """What a text names; None if it is no bookmark."""
+    place, time_us = _numbered(text, newest), _time_us(text)
+    if place is not None or time_us is None:
+        return place
+    before = _last_before(time_us, journal)
+    return LogPlace(before, _last_before(time_us + 1, journal, before))
 
 
 def _not_a_bookmark(text: str) -> ClientError:
@@ -176,9 +192,16 @@ def _time_us(text: str) -> int | None:
     return (at - EPOCH) // MICROSECOND
 
 
-def _last_before(time_us: int, journal: Journal) -> int:
-    """The newest change older than a time, found by halving: times never go back in a log."""
+def _last_before(time_us: int, journal: Journal, at_least: int | None = None) -> int:
+    """The newest change older than a time, found by halving: times never go back in a log.
+
+    `at_least` is known to be no newer: mostly the one that is looked for.
+    """
     low, high = journal.first_seq - 1, journal.last_seq
+    if at_least is not None:
+        low, following = at_least, next(journal.read(at_least), None)
+        if following is None or following.ts_us >= time_us:
+            return low
     while low < high:
         middle = (low + high) // 2
         entry = next(journal.read(middle), None)

@@ -163,6 +163,25 @@ def test_microseconds_are_not_rounded():
         assert parse_bookmark(text, made, 1000).after == seq - 1
 
 
+def test_however_many_times_are_named_the_log_is_halved_once_or_twice(monkeypatch):
+    made, read, reads = MemoryJournal(), MemoryJournal.read, []
+    for seq in range(1, 1001):
+        made.append([LogEntry("publish", "t", seq, seq * MINUTE_US, None, [b"{}"])])
+
+    def counted(journal, after):
+        reads.append(after)
+        return read(journal, after)
+
+    monkeypatch.setattr(MemoryJournal, "read", counted)
+    times = [f"19700101T00{minute:02}00" for minute in range(59, 9, -1)]
+    assert parse_bookmark(",".join([*times, "now", "900", *times[1:-1]]), made, 1000).after == 9
+    assert len(reads) <= 10
+    reads.clear()
+    span = parse_bookmark(f"[{times[-1]}:{times[0]}]", made, 1000)
+    assert (span.after, span.until) == (9, 59)
+    assert len(reads) <= 2 * (10 + 1)
+
+
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
