@@ -9,6 +9,7 @@ out the change, or those of the time, that stands beside it, and so nothing wher
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from sow.errors import ClientError
@@ -23,6 +24,8 @@ RANGE_CHARS_MAX = 100
 """No range of two times is as long; dividing it is tried at each of its colons."""
 LIST_MAX = 100
 """The oldest is enough; nobody has so many servers to go on from."""
+FOLLOWING_MAX = 16
+"""Entries after a place that are looked at before the log is halved again."""
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -199,9 +202,11 @@ def _last_before(time_us: int, journal: Journal, at_least: int | None = None) ->
     """
     low, high = journal.first_seq - 1, journal.last_seq
     if at_least is not None:
-        low, following = at_least, next(journal.read(at_least), None)
-        if following is None or following.ts_us >= time_us:
-            return low
+        low = at_least
+        for following in islice(journal.read(at_least), FOLLOWING_MAX):
+            if following.ts_us >= time_us:
+                return low
+            low = following.seq + len(following) - 1
     while low < high:
         middle = (low + high) // 2
         entry = next(journal.read(middle), None)
