@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.publishes import Publishes, put_together, read_frames
+from sow import publishes
+from sow.publishes import LONG_BYTES_MIN, Publishes, put_together, read_frames
 from sow.wire import Refused, read_frame
 
 HEARTBEAT = b'{"c":"heartbeat"}'
@@ -64,15 +65,63 @@ plain = st.builds(
 def test_frames_read_together_are_the_frames_read_one_by_one(frames):
     read = read_frames(frames)
     assert singly(read) == singly(command for frame in frames for command in read_frame(frame))
-    for publishes in read:
-        if isinstance(publishes, Publishes):
-            commands = list(publishes.singly())
+    for many in read:
+        if isinstance(many, Publishes):
+            commands = list(many.singly())
             bodies = [command.bodies for command in commands]
-            assert publishes.bodies == [body for each in bodies for body in each]
-            assert publishes.ends == [sum(map(len, bodies[: n + 1])) for n in range(len(bodies))]
+            assert many.bodies == [body for each in bodies for body in each]
+            assert many.ends == [sum(map(len, bodies[: n + 1])) for n in range(len(bodies))]
             assert {(one.topic, one.framed, one.enc) for one in commands} == {
-                (publishes.topic, publishes.framed, publishes.enc)
+                (many.topic, many.framed, many.enc)
             }
+
+
+twice = st.sampled_from(
+    [
+        line(d={"a": {}}) + line(d={}),
+        b'{"c":"publish","t":"orders","d":{"a":1},"d":{"b":{}}}',
+        b'{"c":"publish","t":"orders","d":{"a":1},"more":{"b":{}}}',
+        b'{"c":"publish","t":"\\"d\\":","d":{"d":{}}}',
+        b'{"c":"publish","t":"orders","cid":"\\\\","d": \t{"a":"}}"} }',
+        b'{"c":"publish","d":{"a":{}},"t":"orders"}',
+        b'{"c":"publish","d":{"a":1},"t":{"d":{}}}',
+        b'{"c":"publish","t":"orders","d":{"a":{"d":null}}}',
+    ]
+)
+
+
+@given(st.lists(plain | odd | twice, max_size=8))
+def test_a_long_line_is_cut_where_its_body_begins_or_what_is_cut_is_no_message(frames):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publishes, "LONG_BYTES_MIN", 0)
+        read = read_frames(frames)
+    assert singly(read) == singly(command for frame in frames for command in read_frame(frame))
+    for one in read:
+        if not isinstance(one, Publishes) or one.framed:
+            continue
+        for body, command in zip(one.bodies, one.singly(), strict=True):
+            if is_json(body):
+                assert [body] == list(command.bodies)
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_the_body_of_a_long_line_is_not_looked_at():
+    text = b'{"id":1,"not JSON":' + b"x" * LONG_BYTES_MIN + b"}"
+    frame = b'{"c":"publish","t":"orders","cid":"7","d":' + text + b"}"
+    (read,) = read_frames([frame])
+    assert (read.bodies, read.acks) == ([text], [("7", ("processed",))])
+    (command,) = read.singly()
+    assert isinstance(command, Refused)
+    after = b'{"c":"publish","t":"orders","d":' + b'{"a":"%b"}' % (b"x" * LONG_BYTES_MIN)
+    (read,) = read_frames([after + b',"cid":"7"}'])
+    assert read.acks == [("7", ("processed",))]
 
 
 def test_frames_of_one_are_read_as_one():

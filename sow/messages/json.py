@@ -44,6 +44,17 @@ ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 BUT_BRACKETS = bytes(set(range(256)).difference(b'{}[]"'))
 NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 """It may also stand in a text."""
+BRACKET_OPENS = OPEN | 0x20
+"""Both opening brackets with this bit of a small letter set; both closing ones are two more."""
+LOWER, ZERO, QUOTE, SMALL_E = 0x20, ord("0"), ord('"'), ord("e")
+MANY_BYTES_MIN = 4 * 1024
+"""From so many bytes on they are quicker looked at by numpy, some operations for all of them, than
+by methods of bytes that take one after the other."""
+MANY_BYTES_AT_ONCE = 256 * 1024
+"""Of these some arrays of their size are made, which still fit into the processor's own memory."""
+SAMPLE_STEP = 25
+"""Each so many-th byte is enough to find a run of digits as long as `LONG_NUMBER`."""
+LONG_SAMPLE = b"0" * (200 // SAMPLE_STEP)
 BEFORE_A_NUMBER = (b":", b",", b"[", b" ", b"\t", b"")
 
 
@@ -221,8 +232,30 @@ def _is_utf8(block: bytes) -> bool:
 
 def _may_overflow(block: bytes) -> bool:
     """Whether a number in the block may be too large for a double."""
+    if len(block) >= MANY_BYTES_MIN and not (_has_exponent(block) or _has_long_number(block)):
+        return False
     shape = block.translate(SHAPE, b"+")
     return LONG_NUMBER in shape or _has_long_exponent(shape)
+
+
+def _has_exponent(block: bytes) -> bool:
+    """Whether an E stands behind a digit, be it in a number or in a text."""
+    # Not for who only reads a configuration: loading it takes as long as all the rest of that.
+    import numpy as np
+
+    for at in range(0, len(block), MANY_BYTES_AT_ONCE):
+        # One more than before the next piece: an E and its digit may stand on both sides.
+        octets = np.frombuffer(block[at : at + MANY_BYTES_AT_ONCE + 1], np.uint8)
+        is_e = (octets[1:] | LOWER) == SMALL_E
+        is_digit = (octets[:-1] - ZERO) < 10  # what is below 0 is above 9 without a sign
+        if np.count_nonzero(is_e & is_digit):
+            return True
+    return False
+
+
+def _has_long_number(block: bytes) -> bool:
+    """Whether so many digits may stand in a row that a number overflows by them alone."""
+    return LONG_SAMPLE in block[::SAMPLE_STEP].translate(SHAPE)
 
 
 def _has_long_exponent(shape: bytes) -> bool:
@@ -239,26 +272,41 @@ def _has_long_exponent(shape: bytes) -> bool:
 def _nests_deeply(body: bytes) -> bool:
     """Whether a JSON text is nested deeper than allowed; of what is no JSON, whatever comes out.
 
-    A wide message has as many brackets as a deep one. So all but brackets and quotes is left out,
-    then what stands in strings; of what is left each opens or closes a level.
+    A wide message has as many brackets as a deep one, so those that stand in strings are left out,
+    and of the others each opens or closes a level.
     """
-    if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
-        return False
+    if len(body) < MANY_BYTES_MIN:
+        if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
+            return False
+        return _is_deep(body)
     # Not for who only reads a configuration: loading it takes as long as all the rest of that.
+    import numpy as np
+
+    octets = np.frombuffer(body, np.uint8)
+    if np.count_nonzero((octets | LOWER) == BRACKET_OPENS) <= NESTING_MAX:
+        return False
+    return _is_deep(body)
+
+
+def _is_deep(body: bytes) -> bool:
+    """Whether the brackets outside of strings open more levels than are allowed."""
     import numpy as np
 
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    left = body.translate(ONE_BRACKET, BUT_BRACKETS).replace(b'""', b"")
-    left = b"".join(left.split(b'"')[::2])
-    level = 0
+    left = body.translate(ONE_BRACKET, BUT_BRACKETS)
+    level = odd = 0
     for at in range(0, len(left), LEVELS_AT_ONCE):
-        brackets = np.frombuffer(left[at : at + LEVELS_AT_ONCE], np.int8)
+        octets = np.frombuffer(left[at : at + LEVELS_AT_ONCE], np.uint8)
+        quotes = octets == QUOTE
+        # Before what stands in a string an odd number of quotes does.
+        inside = np.bitwise_xor.accumulate(quotes.view(np.uint8)) ^ odd
+        brackets = octets[(inside | quotes) == 0].view(np.int8)
         # One up for [ and one down for ], which stand around 92 in ASCII.
         levels = level + np.cumsum(92 - brackets, dtype=np.int64)
-        if levels.max() > NESTING_MAX:
+        if levels.max(initial=0) > NESTING_MAX:
             return True
-        level = int(levels[-1])
+        level, odd = int(levels[-1]) if len(levels) else level, int(inside[-1])
     return False
 
 

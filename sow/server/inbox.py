@@ -59,9 +59,9 @@ class Inbox:
         return taken
 
     def _take_short(self, bytes_max: int) -> list[bytes]:
-        """Frames up to the next long one, about so many bytes of them."""
+        """Frames up to the next one of many lines, about so many bytes of them."""
         short: list[bytes] = []
-        while self._frames and bytes_max > 0 and len(self._frames[0]) <= FRAME_PIECE_BYTES:
+        while self._frames and bytes_max > 0 and _is_short(self._frames[0]):
             frame = self._frames.popleft()
             short.append(frame)
             bytes_max -= _weight(frame)
@@ -86,6 +86,11 @@ class Inbox:
         self._frames.clear()
         self._long = None
         self.bytes = 0
+
+
+def _is_short(frame: bytes) -> bool:
+    """Whether a frame is read at once: it is a piece, or one line, of which there are no pieces."""
+    return len(frame) <= FRAME_PIECE_BYTES or b"\n" not in frame
 
 
 def _weight(frame: bytes) -> int:

@@ -153,6 +153,20 @@ def test_a_long_number_that_a_double_can_take_is_accepted(number):
     assert decoder("/a").read([body])[0] == [body]
 
 
+numbers = st.from_regex(r"\A-?(0|[1-9][0-9]{0,3})(\.[0-9]{1,3})?([eE][+-]?[0-9]{1,4})?\Z")
+digits = st.integers(150, 420).map(lambda count: "1" * count)
+
+
+@given(st.lists(numbers | digits | st.just('"1e999"'), min_size=1, max_size=9), st.integers(0, 60))
+def test_numbers_of_a_large_message_are_judged_as_those_of_a_small_one(written, pad):
+    body = ('{{"pad":"{}","of":[{}]}}'.format("x" * pad, ",".join(written))).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_messages, "MANY_BYTES_MIN", 0)
+        patch.setattr(json_messages, "MANY_BYTES_AT_ONCE", 7)
+        large = json_messages._may_overflow(body)
+    assert large == json_messages._may_overflow(body)
+
+
 def test_texts_that_look_like_large_numbers_do_not_lead_off_the_fast_path(monkeypatch):
     fast = decoder("/a")
     monkeypatch.setattr(fast, "_values", None)
@@ -208,12 +222,13 @@ nests = st.recursive(
 )
 
 
-@given(st.dictionaries(texts, nests, max_size=4), st.booleans())
-def test_levels_are_counted_whatever_stands_in_strings(document, compact):
+@given(st.dictionaries(texts, nests, max_size=4), st.booleans(), st.sampled_from([0, 9999]))
+def test_levels_are_counted_whatever_stands_in_strings(document, compact, many_bytes_min):
     body = json.dumps(document, separators=(",", ":") if compact else None).encode()
     levels = deep(document)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_messages, "LEVELS_AT_ONCE", 3)
+        patch.setattr(json_messages, "MANY_BYTES_MIN", many_bytes_min)
         for bound in (levels, levels - 1):
             patch.setattr(json_messages, "NESTING_MAX", bound)
             assert json_messages._nests_deeply(body) == (levels > bound)

@@ -69,6 +69,13 @@ def test_frames_of_one_command_are_taken_together():
     assert inbox.take() == []
 
 
+def test_one_long_line_is_read_at_once():
+    inbox, body = Inbox(), b'{"id":"%b"}' % (b"x" * FRAME_PIECE_BYTES)
+    inbox.add(b'{"c":"publish","t":"orders","d":%b}' % body)
+    (taken,) = inbox.take()
+    assert (taken.bodies, inbox.bytes) == ([body], 0)
+
+
 def test_a_long_frame_is_read_a_little_at_a_time():
     inbox, frame = Inbox(), b'{"c":"heartbeat"}\n' * 300_000
     inbox.add(frame)
