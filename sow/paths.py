@@ -43,6 +43,16 @@ class Path(NamedTuple):
         return text if self.index is None else f"{text}[{self.index}]"
 
 
+class TopicPath(NamedTuple):
+    """A field of the records of one of several topics."""
+
+    topic: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f"[{self.topic}].{self.path}"
+
+
 def parse_path(text: str) -> Path:
     """Read ``/a/b``, ``/a[0]``, ``[/a b]``, ``[/a b][0]`` or ``$.a.b``; raises BadFilter."""
     text = text.strip()

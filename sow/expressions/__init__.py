@@ -14,6 +14,7 @@ from sow.expressions.access import (
     access_of,
     find_access,
 )
+from sow.expressions.aggregates import AGGREGATES, LAST
 from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
 from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
@@ -52,11 +53,14 @@ from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.ordering import OrderTerm, Rank, parse_order_by, sort_key
 from sow.expressions.parser import STATES, make_parser, parse
 from sow.expressions.pattern_sets import PatternSets
+from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
 from sow.expressions.text_cache import TextCache
 from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 
 __all__ = [
+    "AGGREGATES",
     "FUNCTIONS",
+    "LAST",
     "MIRRORED",
     "NO_TRAITS",
     "NUMERIC_FUNCTIONS",
@@ -65,7 +69,9 @@ __all__ = [
     "Access",
     "AccessTerm",
     "Affix",
+    "Aggregate",
     "And",
+    "Argument",
     "Arithmetic",
     "Between",
     "Call",
@@ -87,6 +93,7 @@ __all__ = [
     "OrderTerm",
     "PatternSets",
     "PatternTerm",
+    "Projection",
     "RangeTerm",
     "Rank",
     "Source",
@@ -101,6 +108,7 @@ __all__ = [
     "compare",
     "compile_fields",
     "compile_filter",
+    "compile_projection",
     "compile_term",
     "described_functions",
     "elements",

@@ -37,6 +37,7 @@ from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
 _JSON_STEP = re.compile(r"""\.([\w@-]+)|\['([^']*)'\]|\["([^"]*)"\]""")
+_QUALIFIER = re.compile(r"\[([^\]]+)\]")
 _INDEX = re.compile(r"\[([0-9]+)\]\Z")
 _LITERAL = re.compile(
     r"""(?P<raw>r(?:'[^']*'|"[^"]*"))|(?P<null>null)"""
@@ -182,6 +183,13 @@ class Builder(Transformer[Token, Node | Construction | Term]):
         state = words.split()[1].upper()
         return replace(name, of=state, of_position=_start(words))
 
+    def qualified(self, parts: tuple[Token, Node]) -> Node:
+        """`[topic]./a`, `[type].[topic]./a`."""
+        words, name = parts
+        assert isinstance(name, Identifier)
+        *types, topic = [word.strip() for word in _QUALIFIER.findall(words)]
+        return replace(name, topic=topic, message_type="".join(types), position=_start(words))
+
     def call(self, parts: list[Token | Node | None]) -> Node:
         """`NAME(arguments)`."""
         name, *arguments = parts
@@ -215,6 +223,20 @@ class Builder(Transformer[Token, Node | Construction | Term]):
         return Construction(
             value, target.path, frozenset(str(hint).upper() for hint in hints or ())
         )
+
+    def projected(self, parts: tuple[Node, Node | None, list[Token] | None]) -> Construction:
+        """A field of a row: a whole construction, or a path that stays where it is."""
+        value, target, hints = parts
+        if target is None:
+            target = value
+            if not isinstance(target, Identifier):
+                raise BadFilter(
+                    f"{clipped(str(value))} has no place in the row; write {clipped(str(value))} "
+                    "AS /name",
+                    position=value.position,
+                    expected="AS and a path behind it",
+                )
+        return self.field((value, target, hints))
 
     def hints(self, parts: list[Token]) -> list[Token]:
         """The words after HINT."""

@@ -31,6 +31,7 @@ from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
 from sow.expressions.membership import Members
 from sow.expressions.nodes import (
+    READ,
     VALUES,
     Affix,
     And,
@@ -48,6 +49,7 @@ from sow.expressions.nodes import (
     Node,
     Not,
     Or,
+    Slot,
     Source,
     as_condition,
     walk,
@@ -246,7 +248,7 @@ class SourceText:
 
     def _read_by(self, node: Node) -> dict[str, None]:
         """The variables that a node reads, of whose parts they are known."""
-        if isinstance(node, Identifier | MessageTrait):
+        if isinstance(node, READ):
             return {self._variable(node): None}
         found: dict[str, None] = {}
         for part in node.children:
@@ -256,16 +258,16 @@ class SourceText:
 
     def _value(self, node: Node) -> str:
         match node:
-            case Identifier() | MessageTrait():
+            case Identifier() | MessageTrait() | Slot():
                 return self._variable(node)
             case Literal(value):
                 return self._name(value)
         return self._values[id(node)]
 
-    def _variable(self, node: Identifier | MessageTrait) -> str:
-        if isinstance(node, MessageTrait):
-            return self._variables[node.trait]
-        return (self._before if node.of == "PREVIOUS" else self._variables)[node.path]
+    def _variable(self, node: READ) -> str:
+        if isinstance(node, Identifier) and node.of == "PREVIOUS":
+            return self._before[node.path]
+        return self._variables[node.source]
 
     def _write(self, node: Node, source: str) -> None:
         if self._heights[id(node)] >= _LEVELS_PER_FUNCTION:
@@ -394,7 +396,7 @@ class SourceText:
     def _twice(self, node: Node) -> tuple[str, str]:
         """Source of a value where it is needed first, and where it is needed again."""
         source = self._value(node)
-        if isinstance(node, Identifier | MessageTrait | Literal):
+        if isinstance(node, READ | Literal):
             return source, source
         name = f"t{self._temporaries}"
         self._temporaries += 1

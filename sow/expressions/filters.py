@@ -325,7 +325,7 @@ def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
     source = SourceText(read, before=paths_in(node, of_previous=True))
     value = source.value(node)
     text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
-    function: Callable[[Sequence[Value]], Value] = _run(source, text)
+    function: Callable[[Sequence[Value]], Value] = run_source(source, text)
     return function
 
 
@@ -333,16 +333,16 @@ def compile_column(node: Node) -> Callable[[Sequence[Sequence[Value]], int], lis
     """What gives the values of `node` for so many records, given a column for each of
     `paths_in(node)` and then of `traits_in(node)`."""
     source = SourceText((*paths_in(node), *traits_in(node)))
-    function: Callable[..., list[Value]] = _of_each(source, source.value(node))
+    function: Callable[..., list[Value]] = of_each(source, source.value(node))
     return function
 
 
 def _compile_matches(expression: Node, source: SourceText) -> Matches:
-    function: Matches = _of_each(source, source.condition(expression, True))
+    function: Matches = of_each(source, source.condition(expression, True))
     return function
 
 
-def _of_each(source: SourceText, text: str) -> Any:
+def of_each(source: SourceText, text: str) -> Any:
     """A function of (columns, count) that gives what `text` says of each record."""
     match source.count:
         case 0:
@@ -351,7 +351,7 @@ def _of_each(source: SourceText, text: str) -> Any:
             result = f"[{text} for v0 in columns[0]]"
         case _:
             result = f"[{text} for {source.variables} in zip(*columns)]"
-    return _run(source, f"def result(columns, count):\n    return {result}\n")
+    return run_source(source, f"def result(columns, count):\n    return {result}\n")
 
 
 def _compile_truth(expression: Node, source: SourceText) -> Truth:
@@ -361,11 +361,11 @@ def _compile_truth(expression: Node, source: SourceText) -> Truth:
         f"    if {source.condition(expression, True)}: return True",
         f"    return False if {source.condition(expression, False)} else None",
     ]
-    function: Truth = _run(source, "\n".join(lines) + "\n")
+    function: Truth = run_source(source, "\n".join(lines) + "\n")
     return function
 
 
-def _run(source: SourceText, function: str) -> Any:
+def run_source(source: SourceText, function: str) -> Any:
     """The function named `result` of the generated text.
 
     The text consists of operators and of names made here: literals and paths of the client are

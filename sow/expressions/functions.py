@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sow.errors import BadFilter, ClientError, NotAvailable, clipped
+from sow.errors import BadFilter, ClientError, clipped
+from sow.expressions.aggregates import AGGREGATES
 from sow.expressions.array_functions import ARRAY_FUNCTIONS
 from sow.expressions.date_functions import DATE_FUNCTIONS
 from sow.expressions.function import ANY, Example, Function
@@ -88,8 +89,6 @@ FUNCTIONS: dict[str, Function] = dict(
     )
 )
 
-FUNCTIONS_LATER = frozenset(("AVG", "COUNT", "MAX", "MIN", "SUM"))
-"""Aggregates, which belong to views."""
 SLIPS = {
     "ABSOLUTE": "ABS(x)",
     "CEIL": "CEILING(x)",
@@ -145,6 +144,8 @@ def called(name: str, arguments: Sequence[Node], position: int) -> Node:
     """
     upper = name.upper()
     function = FUNCTIONS.get(upper)
+    if upper in AGGREGATES:
+        return _aggregate(upper, arguments, position)
     if function is None:
         raise _unknown(name, position)
     if not function.least <= len(arguments) <= function.most:
@@ -159,6 +160,26 @@ def called(name: str, arguments: Sequence[Node], position: int) -> Node:
     for at in function.literals:
         _check_literal(function, arguments[at])
     return Call(upper, tuple(arguments), position=position)
+
+
+def _aggregate(name: str, arguments: Sequence[Node], position: int) -> Node:
+    """The call of an aggregate; where one has no place, whoever reads the text refuses it."""
+    function = AGGREGATES[name]
+    if not 1 <= len(arguments) <= function.most:
+        most = "1 argument" if function.most == 1 else f"1 to {function.most} arguments"
+        raise BadFilter(
+            f"{name} takes {most}; {len(arguments)} are given: write {function.signature}",
+            position=position,
+            expected=function.signature,
+        )
+    for option in arguments[1:]:
+        if not (isinstance(option, Literal) and isinstance(option.value, str)):
+            raise BadFilter(
+                f"{function.signature} wants its separator as a quoted text",
+                position=option.position,
+                expected="a quoted text",
+            )
+    return Call(name, tuple(arguments), position=position)
 
 
 def _placed(node: Node, position: int) -> Node:
@@ -190,12 +211,6 @@ def _count(function: Function) -> str:
 
 def _unknown(name: str, position: int) -> ClientError:
     upper = name.upper()
-    if upper in FUNCTIONS_LATER:
-        return NotAvailable(
-            f"function {upper} is not available yet; those that are stand in docs/functions.md",
-            position=position,
-            expected="a function that is available",
-        )
     if upper in NOT_KEPT:
         return BadFilter(
             f"there is no {upper} here: {NOT_KEPT[upper]}",
@@ -208,11 +223,10 @@ def _unknown(name: str, position: int) -> ClientError:
             position=position,
             expected=SLIPS[upper],
         )
-    near = nearest(name, sorted(FUNCTIONS_LATER | FUNCTIONS.keys())) or ""
-    later = ", which is not available yet" if near in FUNCTIONS_LATER else ""
-    hint = f"did you mean {near}{later}?" if near else "known are those of docs/functions.md"
+    near = nearest(name, sorted(AGGREGATES.keys() | FUNCTIONS.keys())) or ""
+    hint = f"did you mean {near}?" if near else "known are those of docs/functions.md"
     return BadFilter(
         f"there is no function {clipped(name)}; {hint}",
         position=position,
-        expected="a function that is available" if later or not near else near,
+        expected=near or "a function that is available",
     )

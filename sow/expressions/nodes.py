@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sow.expressions.traits import Trait
-from sow.paths import Path, Scalar
+from sow.paths import Path, Scalar, TopicPath
 
 PLAIN_NAME = r"[^\s/\[\](){},;=<>!'\"*+%&|^~?\\]+"
 _PLAIN_STEP = re.compile(PLAIN_NAME + r"\Z")
@@ -34,7 +34,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Identifier(Node):
-    """The value of a field of the record.
+    """The value of a field of the record; where there are several topics, of that of `topic`, whose
+    messages are of `message_type` if that was said too.
 
     Where a field is made, `of` says of which state of the record: PREVIOUS is what there was before
     the message came, CURRENT, like nothing, the message. It stands at `of_position`.
@@ -43,9 +44,22 @@ class Identifier(Node):
     path: Path
     of: str = ""
     of_position: int = field(default=0, compare=False, repr=False, kw_only=True)
+    topic: str = ""
+    message_type: str = ""
+
+    @property
+    def source(self) -> "Source":
+        """What it reads."""
+        return TopicPath(self.topic, self.path) if self.topic else self.path
 
     def __str__(self) -> str:
-        return f"{self._name} OF {self.of}" if self.of else self._name
+        name = self._qualifiers + self._name
+        return f"{name} OF {self.of}" if self.of else name
+
+    @property
+    def _qualifiers(self) -> str:
+        named = [one for one in (self.message_type, self.topic) if one]
+        return "".join([f"[{one}]." for one in named])
 
     @property
     def _name(self) -> str:
@@ -88,8 +102,28 @@ class MessageTrait(Node):
 
     trait: Trait
 
+    @property
+    def source(self) -> "Source":
+        """What it reads."""
+        return self.trait
+
     def __str__(self) -> str:
         return f"{self.trait}()"
+
+
+@dataclass(frozen=True)
+class Slot(Node):
+    """A value that is known otherwise, the one of this `number`: what an aggregate came to."""
+
+    number: int
+
+    @property
+    def source(self) -> "Source":
+        """What it reads."""
+        return self
+
+    def __str__(self) -> str:
+        return f"#{self.number}"
 
 
 @dataclass(frozen=True)
@@ -285,9 +319,11 @@ class Or(Node):
         return _joined(self.operands, " OR ")
 
 
-Source = Path | Trait
+Source = Path | TopicPath | Trait | Slot
 """What an expression reads of a record: a field, or something that is known beside its fields."""
-VALUES = Identifier | Literal | MessageTrait | Arithmetic | Call
+READ = Identifier | MessageTrait | Slot
+"""Kinds of nodes whose value is handed in."""
+VALUES = READ | Literal | Arithmetic | Call
 """Kinds of nodes that are values; all others are conditions."""
 
 
@@ -338,7 +374,7 @@ def below(node: Node, levels: int) -> Node | None:
             child
             for parent in layer
             for child in parent.children
-            if not isinstance(child, Identifier | Literal | MessageTrait)
+            if not isinstance(child, READ | Literal)
         ]
         if not layer:
             return None

@@ -13,9 +13,10 @@ from typing import NamedTuple, cast
 
 from lark import Lark, UnexpectedInput, UnexpectedToken
 
-from sow.errors import BadFilter, TooLarge
+from sow.errors import BadFilter, TooLarge, clipped
+from sow.expressions.aggregates import AGGREGATES
 from sow.expressions.builder import Builder, Construction, Term
-from sow.expressions.nodes import Identifier, Node, as_condition, below, walk
+from sow.expressions.nodes import Call, Identifier, Node, as_condition, below, walk
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
@@ -80,6 +81,15 @@ def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
     return construction
 
 
+def parse_projected(text: str, what: str) -> Construction:
+    """The field of a row that `text` states, or the path that stands there alone; raises what
+    `parse` does. `what` the text is called."""
+    limits = _Limits(what, FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
+    construction = cast(Construction, _read(text, "projected", limits))
+    limits.check(construction.value, of_groups=True)
+    return construction
+
+
 def parse_order(text: str) -> tuple[Term, ...]:
     """The terms of the order that `text` states; raises what `parse` does."""
     limits = _Limits("order_by", ORDER_BYTES_MAX, FIELD_DEPTH_MAX)
@@ -126,11 +136,14 @@ class _Limits(NamedTuple):
             if level > self.depth_max:
                 raise self._too_deep(found.start())
 
-    def check(self, node: Node, states: Collection[str] = ()) -> None:
-        """Refuse what nests too deeply, reads too much, or asks for another of the `states`."""
+    def check(self, node: Node, states: Collection[str] = (), of_groups: bool = False) -> None:
+        """Refuse what nests too deeply, reads too much, or asks for another of the `states`; and
+        what only makes sense `of_groups`."""
         if (deepest := below(node, self.depth_max)) is not None:
             raise self._too_deep(deepest.position)
         _check_fields(node, self.what, states)
+        if not of_groups:
+            _check_records(node, self.what)
 
     def too_many_terms(self, position: int) -> TooLarge:
         """The refusal of the term at `position` and all behind it."""
@@ -165,6 +178,27 @@ def _check_fields(node: Node, what: str, states: Collection[str]) -> None:
                 )
 
 
+def _check_records(node: Node, what: str) -> None:
+    """Refuse what has a meaning over groups or several topics alone."""
+    for part in walk(node):
+        if isinstance(part, Call) and part.name in AGGREGATES:
+            raise BadFilter(
+                f"{part.name} at position {part.position} has no place in this {what}, which is "
+                "about one record: an aggregate is of a group; project it in a View, or ask with "
+                f"projection=[{AGGREGATES[part.name].signature} AS /name],grouping=[/field], and "
+                "use what it gives",
+                position=part.position,
+                expected="a function of one record",
+            )
+        if isinstance(part, Identifier) and part.topic:
+            raise BadFilter(
+                f"[{clipped(part.topic)}] at position {part.position} has no place in this {what}, "
+                f"which is about one topic; write {clipped(str(part.path))}",
+                position=part.position,
+                expected="a path",
+            )
+
+
 def _no_place(part: Identifier, what: str) -> BadFilter:
     return BadFilter(
         f"OF {part.of} at position {part.of_position} has no place in this {what}: only in the "
@@ -191,7 +225,7 @@ def make_parser() -> None:
 @cache
 def _parser() -> Lark:
     grammar = files("sow.expressions").joinpath("grammar.lark").read_text(encoding="utf-8")
-    starts = ["start", "field", "order"]
+    starts = ["start", "field", "projected", "order"]
     return Lark(
         grammar, parser="lalr", start=starts, maybe_placeholders=True, transformer=Builder()
     )

@@ -8,9 +8,7 @@ from other languages get the spelling to use here, and the rest is told what was
 import re
 from collections.abc import Set
 
-from sow.errors import BadFilter, ClientError, NotAvailable, clipped, shown
-
-_NOT_BUILT = ((re.compile(r"\[(?!/)[^\]]*\]"), "the topic qualifier {}"),)
+from sow.errors import BadFilter, ClientError, clipped, shown
 
 _SLIPS = (
     (re.compile(r"&&?"), "write AND"),
@@ -97,14 +95,6 @@ def syntax_error(text: str, position: int, accepted: Set[str], kind: str = "filt
     the text is.
     """
     expected = in_words(accepted, kind)
-    for pattern, name in _NOT_BUILT:
-        if found := pattern.match(text, position):
-            named = clipped(" ".join(found[0].split()))
-            return NotAvailable(
-                f"{name.format(named)} is not available yet (position {position} of the {kind})",
-                position=position,
-                expected=expected,
-            )
     found = _SHOWN.search(text, position)
     what = shown(found[0]) if found and found[0] else f"the end of the {kind}"
     hint = _hint(text, position, "PATH" in accepted)

@@ -1,0 +1,306 @@
+"""Projections: ``SUM(/px * /qty) / SUM(/qty) AS /vwap``, what the row of a group is made of.
+
+A list of texts and the fields that make the groups are taken apart, once, into what has to be kept
+of each record and what is made of that:
+
+    inputs ──> arguments, a value a record ──> aggregates, a value a group ──> the row's document
+
+`inputs` are the fields that are read of the records, `arguments` the distinct expressions that an
+aggregate stands around, `aggregates` the distinct calls. A path outside of an aggregate is the
+value by which records are grouped, or else that of the record that changed last. What an
+aggregate comes to is handed in: nothing here knows how it is kept, nor where records are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+from sow.errors import BadFilter, shown
+from sow.expressions.aggregates import AGGREGATES, LAST, SEPARATOR
+from sow.expressions.builder import Construction
+from sow.expressions.codegen import SourceText
+from sow.expressions.filters import of_each, run_source
+from sow.expressions.nodes import (
+    Call,
+    Identifier,
+    Literal,
+    MessageTrait,
+    Node,
+    Slot,
+    walk,
+)
+from sow.expressions.parser import parse_projected
+from sow.paths import Path, TopicPath, Value
+from sow.suggest import nearest
+
+Columns = Sequence[Sequence[Value]]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A value that is made of each record for an aggregate, `text` the expression that states it.
+
+    `values` gives it of so many records, given a column for each of the projection's `inputs`.
+    """
+
+    text: str
+    values: Callable[[Columns, int], Sequence[Value]]
+
+
+class Aggregate(NamedTuple):
+    """An aggregate of a group: its `kind`, a key of AGGREGATES or LAST, the number of its argument
+    among those of the projection, and what stands between values in a text of all of them."""
+
+    kind: str
+    argument: int
+    separator: str = SEPARATOR
+
+
+class Projection:
+    """What the rows of groups are made of.
+
+    `inputs` are the fields to read of each record, those that make the groups first, in the order
+    in which they are given: so many are `grouping`. `targets` are the fields of a row. `texts` are
+    what it was read from, the grouping last: equal texts over equal topics are equal projections.
+    """
+
+    def __init__(
+        self,
+        constructions: Sequence[Construction],
+        grouping: Sequence[TopicPath],
+        texts: tuple[tuple[str, ...], tuple[str, ...]],
+    ) -> None:
+        self.texts = texts
+        self.grouping = tuple(grouping)
+        parts = _Parts(grouping)
+        made = [replace_value(one, parts.outer(one.value)) for one in constructions]
+        self.inputs: tuple[TopicPath, ...] = tuple(parts.inputs)
+        self.arguments: tuple[Argument, ...] = tuple(
+            Argument(text, _argument(node, self.inputs)) for text, node in parts.arguments.items()
+        )
+        self.aggregates: tuple[Aggregate, ...] = tuple(parts.aggregates)
+        self.targets: tuple[Path, ...] = tuple(one.target for one in made)
+        slots = len(self.grouping) + len(self.aggregates)
+        self._cells = [_cell(one, len(self.grouping), slots) for one in made]
+
+    def document(self, grouped: Sequence[Value], results: Sequence[Value]) -> Row:
+        """The row of a group, given the values of its grouping fields and what each of
+        `aggregates` comes to."""
+        known = [*grouped, *results]
+        row: Row = {}
+        for steps, optional, value in self._cells:
+            one = value(known)
+            if one is None and optional:
+                continue
+            inner = row
+            for step in steps[:-1]:
+                inner = inner.setdefault(step, {})
+            inner[steps[-1]] = one
+        return row
+
+
+def compile_projection(
+    projected: Sequence[str], grouping: Sequence[str], topics: Mapping[str, str]
+) -> Projection:
+    """The projection that the texts state, over `topics`, each with its message type.
+
+    A path may be qualified by its topic, `[orders]./qty`, and has to be where there are several.
+    Raises BadFilter with the character of the text, and its text in words, TooLarge for what is
+    too long.
+    """
+    constructions: list[Construction] = []
+    for text in projected:
+        made = parse_projected(text, "projection")
+        value = _qualified(made.value, topics, "projection")
+        _check_value(value)
+        constructions.append(replace_value(made, value))
+    _check_targets(constructions)
+    paths = [_grouped(text, topics) for text in grouping]
+    return Projection(
+        constructions, list(dict.fromkeys(paths)), (tuple(projected), tuple(grouping))
+    )
+
+
+def replace_value(construction: Construction, value: Node) -> Construction:
+    """The construction of another value at the same place."""
+    return construction._replace(value=value)
+
+
+class _Parts:
+    """What expressions are taken apart into. Equal parts, which have equal texts, are one."""
+
+    def __init__(self, grouping: Sequence[TopicPath]) -> None:
+        self._grouping = {path: number for number, path in enumerate(grouping)}
+        self.inputs: dict[TopicPath, None] = dict.fromkeys(grouping)
+        self.arguments: dict[str, Node] = {}
+        self.aggregates: dict[Aggregate, int] = {}
+
+    def outer(self, node: Node) -> Node:
+        """What is made of the group: the node with slots in place of what is known of it."""
+        if isinstance(node, Call) and node.name in AGGREGATES:
+            inner, *options = node.arguments
+            words = [one.value for one in options if isinstance(one, Literal)]
+            separator = str(words[0]) if words else SEPARATOR
+            return self._slot(node.name, inner, separator)
+        if isinstance(node, Identifier):
+            number = self._grouping.get(_source(node))
+            return self._slot(LAST, node) if number is None else Slot(number)
+        return _with_parts(node, self.outer)
+
+    def _slot(self, kind: str, argument: Node, separator: str = SEPARATOR) -> Slot:
+        for part in walk(argument):
+            if isinstance(part, Identifier):
+                self.inputs.setdefault(_source(part))
+        # By its text: 1, 1.0 and TRUE_VALUE() are equal numbers, and not the same argument.
+        self.arguments.setdefault(str(argument), argument)
+        number = list(self.arguments).index(str(argument))
+        found = self.aggregates.setdefault(Aggregate(kind, number, separator), len(self.aggregates))
+        return Slot(len(self._grouping) + found)
+
+
+def _source(node: Identifier) -> TopicPath:
+    return TopicPath(node.topic, node.path)
+
+
+def _with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with each of its parts changed."""
+    parts: dict[str, Any] = {}
+    for field in fields(node):
+        part = getattr(node, field.name)
+        if isinstance(part, Node):
+            parts[field.name] = change(part)
+        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
+            parts[field.name] = tuple([change(one) for one in part])
+    return replace(node, **parts) if parts else node
+
+
+def _argument(node: Node, inputs: Sequence[TopicPath]) -> Callable[[Columns, int], Sequence[Value]]:
+    """What gives the values of an argument, given a column for each input."""
+    places = {path: at for at, path in enumerate(inputs)}
+    if isinstance(node, Identifier):
+        only = places[_source(node)]
+        return lambda columns, _count: columns[only]
+    read = tuple(dict.fromkeys(_source(one) for one in walk(node) if isinstance(one, Identifier)))
+    source = SourceText([_bare(path) for path in read])
+    calculate = of_each(source, source.value(node))
+    wanted = [places[path] for path in read]
+
+    def values(columns: Columns, count: int) -> Sequence[Value]:
+        made: list[Value] = calculate([columns[at] for at in wanted], count)
+        return made
+
+    return values
+
+
+def _bare(path: TopicPath) -> Path | TopicPath:
+    """A field as an expression reads it."""
+    return path if path.topic else path.path
+
+
+def _cell(
+    construction: Construction, grouped: int, slots: int
+) -> tuple[tuple[str, ...], bool, Callable[[Sequence[Value]], Value]]:
+    """Where a field of a row stands, whether it is left out when NULL, and what gives it."""
+    node = construction.value
+    if isinstance(node, Slot):
+        number = node.number
+        optional = number < grouped or "OPTIONAL" in construction.hints
+        return construction.target.steps, optional, lambda known: known[number]
+    source = SourceText([Slot(number) for number in range(slots)])
+    value = source.value(node)
+    text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
+    return construction.target.steps, "OPTIONAL" in construction.hints, run_source(source, text)
+
+
+# What is refused.
+
+
+def _qualified(node: Node, topics: Mapping[str, str], what: str) -> Node:
+    """The node with each path said to be of which topic; raises BadFilter."""
+    if isinstance(node, Identifier):
+        return _of_topic(node, topics, what)
+    return _with_parts(node, lambda part: _qualified(part, topics, what))
+
+
+def _of_topic(node: Identifier, topics: Mapping[str, str], what: str) -> Identifier:
+    if not node.topic:
+        if len(topics) > 1:
+            example = f"[{next(iter(topics))}].{node.path}"
+            raise BadFilter(
+                f"{node.path} at position {node.position} of the {what} is of which topic? There "
+                f"are {', '.join(topics)}; write for example {example}",
+                position=node.position,
+                expected="a path behind the topic that it is of",
+            )
+        return replace(node, topic=next(iter(topics), ""))
+    if node.topic not in topics:
+        near = nearest(node.topic, list(topics))
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(topics)}"
+        raise BadFilter(
+            f"[{node.topic}] at position {node.position} of the {what} is no topic that it is "
+            f"made of; {hint}",
+            position=node.position,
+            expected=" or ".join(f"[{name}]" for name in topics),
+        )
+    if node.message_type and node.message_type != topics[node.topic]:
+        raise BadFilter(
+            f"[{node.message_type}] at position {node.position} of the {what}: the messages of "
+            f"{node.topic} are {topics[node.topic]}",
+            position=node.position,
+            expected=f"[{topics[node.topic]}].[{node.topic}]",
+        )
+    return replace(node, message_type="")
+
+
+def _check_value(node: Node) -> None:
+    """Refuse an aggregate inside another one, and what is known of no group."""
+    for part in walk(node):
+        if isinstance(part, MessageTrait):
+            raise BadFilter(
+                f"{part} at position {part.position} has no place in a projection: it is known of "
+                "a message, and a row is made of many; project a field",
+                position=part.position,
+                expected="a path, a literal or an aggregate",
+            )
+        if isinstance(part, Call) and part.name in AGGREGATES:
+            for inner in walk(part.arguments[0]):
+                if isinstance(inner, Call) and inner.name in AGGREGATES:
+                    raise BadFilter(
+                        f"{inner.name} at position {inner.position} stands inside {part.name}: an "
+                        "aggregate is of records, and what it gives is of the group; write a view "
+                        "over this one for aggregates of aggregates",
+                        position=inner.position,
+                        expected="an expression over fields alone",
+                    )
+
+
+def _check_targets(constructions: Sequence[Construction]) -> None:
+    """Refuse two fields at one place, or one inside another."""
+    seen: list[tuple[str, ...]] = []
+    for one in constructions:
+        steps = one.target.steps
+        for other in seen:
+            size = min(len(steps), len(other))
+            if steps[:size] == other[:size]:
+                twice = "twice" if steps == other else f"inside {Path(min(steps, other, key=len))}"
+                raise BadFilter(
+                    f"{one.target} is projected {twice}; give each field of the row a place of its "
+                    "own: AS /another",
+                    position=0,
+                    expected="a path that no other field has",
+                )
+        seen.append(steps)
+
+
+def _grouped(text: str, topics: Mapping[str, str]) -> TopicPath:
+    made = parse_projected(text, "grouping")
+    if not isinstance(made.value, Identifier):
+        raise BadFilter(
+            f"grouping {shown(text)} is no field: records are grouped by fields; write for example "
+            "/desk",
+            position=made.value.position,
+            expected="a path",
+        )
+    node = _of_topic(made.value, topics, "grouping")
+    return _source(node)
