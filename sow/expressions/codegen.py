@@ -31,7 +31,7 @@ from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
 from sow.expressions.membership import Members
 from sow.expressions.nodes import (
-    READ,
+    HANDED_IN,
     VALUES,
     Affix,
     And,
@@ -248,7 +248,7 @@ class SourceText:
 
     def _read_by(self, node: Node) -> dict[str, None]:
         """The variables that a node reads, of whose parts they are known."""
-        if isinstance(node, READ):
+        if isinstance(node, HANDED_IN):
             return {self._variable(node): None}
         found: dict[str, None] = {}
         for part in node.children:
@@ -264,7 +264,7 @@ class SourceText:
                 return self._name(value)
         return self._values[id(node)]
 
-    def _variable(self, node: READ) -> str:
+    def _variable(self, node: HANDED_IN) -> str:
         if isinstance(node, Identifier) and node.of == "PREVIOUS":
             return self._before[node.path]
         return self._variables[node.source]
@@ -396,7 +396,7 @@ class SourceText:
     def _twice(self, node: Node) -> tuple[str, str]:
         """Source of a value where it is needed first, and where it is needed again."""
         source = self._value(node)
-        if isinstance(node, READ | Literal):
+        if isinstance(node, HANDED_IN | Literal):
             return source, source
         name = f"t{self._temporaries}"
         self._temporaries += 1

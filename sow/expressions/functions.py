@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sow.errors import BadFilter, ClientError, clipped
-from sow.expressions.aggregates import AGGREGATES
+from sow.expressions.aggregates import AGGREGATES, AggregateFunction
 from sow.expressions.array_functions import ARRAY_FUNCTIONS
 from sow.expressions.date_functions import DATE_FUNCTIONS
 from sow.expressions.function import ANY, Example, Function
@@ -91,39 +91,59 @@ FUNCTIONS: dict[str, Function] = dict(
 
 SLIPS = {
     "ABSOLUTE": "ABS(x)",
+    "APPROX_COUNT_DISTINCT": "COUNT_DISTINCT(x)",
+    "ARRAY_AGG": "GROUP_CONCAT(x, separator)",
+    "AVERAGE": "AVG(x)",
     "CEIL": "CEILING(x)",
     "CHARINDEX": "INSTR(text, part)",
     "CHR": "CHAR_VALUE(byte)",
     "CONCAT_WS": "ARRAY_TO_STRING(list, delimiter, null_text) or CONCAT",
     "CONTAINS": "INSTR(text, part) != 0",
+    "COUNTIF": "SUM(IF(condition, 1, 0))",
+    "COUNT_IF": "SUM(IF(condition, 1, 0))",
     "CURDATE": "TODAY()",
     "CURRENT_DATE": "TODAY()",
     "CURRENT_TIMESTAMP": "UNIX_TIMESTAMP()",
     "ENDSWITH": "x ENDS WITH ('text')",
+    "FIRST": "ANY(x)",
+    "FIRST_VALUE": "ANY(x)",
     "GETDATE": "UNIX_TIMESTAMP()",
     "IFNULL": "COALESCE(x, y)",
     "IIF": "IF(condition, then, otherwise)",
     "ISNULL": "x IS NULL",
+    "LAST": "the path alone, /x AS /x: the value of the record that changed last",
+    "LAST_VALUE": "the path alone, /x AS /x: the value of the record that changed last",
     "LCASE": "LOWER(text)",
     "LEN": "LENGTH(text)",
+    "LISTAGG": "GROUP_CONCAT(x, separator)",
     "LN": "LOG(x)",
     "LOCATE": "INSTR(text, part)",
+    "MEAN": "AVG(x)",
     "MID": "SUBSTR(text, position, length)",
     "NOW": "UNIX_TIMESTAMP()",
     "NVL": "COALESCE(x, y)",
     "POSITION": "INSTR(text, part)",
     "POW": "POWER(base, exponent)",
     "STARTSWITH": "x BEGINS WITH ('text')",
+    "STDDEV": "STDDEV_SAMP(x) or STDDEV_POP(x)",
+    "STDEV": "STDDEV_SAMP(x) or STDDEV_POP(x)",
+    "STRING_AGG": "GROUP_CONCAT(x, separator)",
     "STRLEN": "LENGTH(text)",
     "SUBSTRING": "SUBSTR(text, position, length)",
+    "SUMIF": "SUM(IF(condition, x, 0))",
+    "SUM_IF": "SUM(IF(condition, x, 0))",
     "UCASE": "UPPER(text)",
+    "VARIANCE": "POWER(STDDEV_SAMP(x), 2) or POWER(STDDEV_POP(x), 2)",
+    "VAR_POP": "POWER(STDDEV_POP(x), 2)",
+    "VAR_SAMP": "POWER(STDDEV_SAMP(x), 2)",
 }
 """What other languages call a function, and how it is written here."""
 
 
 def described_functions() -> list[dict[str, object]]:
-    """All functions for people to read: name, signature, description, what they give where there is
-    no value, and an example with its result."""
+    """All functions for people to read, aggregates too: name, signature, description, what they
+    give where there is no value, and an example with its result, of an aggregate a projection."""
+    table: dict[str, Function | AggregateFunction] = {**FUNCTIONS, **AGGREGATES}
     return [
         {
             "name": name,
@@ -133,7 +153,7 @@ def described_functions() -> list[dict[str, object]]:
             "example": function.examples[0].expression,
             "result": function.examples[0].result,
         }
-        for name, function in FUNCTIONS.items()
+        for name, function in sorted(table.items())
     ]
 
 

@@ -321,9 +321,9 @@ class Or(Node):
 
 Source = Path | TopicPath | Trait | Slot
 """What an expression reads of a record: a field, or something that is known beside its fields."""
-READ = Identifier | MessageTrait | Slot
+HANDED_IN = Identifier | MessageTrait | Slot
 """Kinds of nodes whose value is handed in."""
-VALUES = READ | Literal | Arithmetic | Call
+VALUES = HANDED_IN | Literal | Arithmetic | Call
 """Kinds of nodes that are values; all others are conditions."""
 
 
@@ -374,7 +374,7 @@ def below(node: Node, levels: int) -> Node | None:
             child
             for parent in layer
             for child in parent.children
-            if not isinstance(child, READ | Literal)
+            if not isinstance(child, HANDED_IN | Literal)
         ]
         if not layer:
             return None

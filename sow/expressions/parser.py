@@ -81,13 +81,22 @@ def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
     return construction
 
 
-def parse_projected(text: str, what: str) -> Construction:
+def parse_projected(text: str) -> Construction:
     """The field of a row that `text` states, or the path that stands there alone; raises what
-    `parse` does. `what` the text is called."""
-    limits = _Limits(what, FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
+    `parse` does."""
+    limits = _Limits("projection", FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
     construction = cast(Construction, _read(text, "projected", limits))
     limits.check(construction.value, of_groups=True)
     return construction
+
+
+def parse_grouped(text: str) -> Node:
+    """The value that `text` states, by which records are to be grouped; raises what `parse`
+    does."""
+    limits = _Limits("grouping", FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
+    node = cast(Node, _read(text, "start", limits))
+    limits.check(node, of_groups=True)
+    return node
 
 
 def parse_order(text: str) -> tuple[Term, ...]:

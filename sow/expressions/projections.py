@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from sow.errors import BadFilter, shown
-from sow.expressions.aggregates import AGGREGATES, LAST, SEPARATOR
+from sow.expressions.aggregates import AGGREGATES, COMMA, LAST
 from sow.expressions.builder import Construction
 from sow.expressions.codegen import SourceText
 from sow.expressions.filters import of_each, run_source
@@ -29,7 +29,7 @@ from sow.expressions.nodes import (
     Slot,
     walk,
 )
-from sow.expressions.parser import parse_projected
+from sow.expressions.parser import parse_grouped, parse_projected
 from sow.paths import Path, TopicPath, Value
 from sow.suggest import nearest
 
@@ -54,7 +54,7 @@ class Aggregate(NamedTuple):
 
     kind: str
     argument: int
-    separator: str = SEPARATOR
+    separator: str = COMMA
 
 
 class Projection:
@@ -111,7 +111,7 @@ def compile_projection(
     """
     constructions: list[Construction] = []
     for text in projected:
-        made = parse_projected(text, "projection")
+        made = parse_projected(text)
         value = _qualified(made.value, topics, "projection")
         _check_value(value)
         constructions.append(replace_value(made, value))
@@ -141,14 +141,14 @@ class _Parts:
         if isinstance(node, Call) and node.name in AGGREGATES:
             inner, *options = node.arguments
             words = [one.value for one in options if isinstance(one, Literal)]
-            separator = str(words[0]) if words else SEPARATOR
+            separator = str(words[0]) if words else COMMA
             return self._slot(node.name, inner, separator)
         if isinstance(node, Identifier):
             number = self._grouping.get(_source(node))
             return self._slot(LAST, node) if number is None else Slot(number)
         return _with_parts(node, self.outer)
 
-    def _slot(self, kind: str, argument: Node, separator: str = SEPARATOR) -> Slot:
+    def _slot(self, kind: str, argument: Node, separator: str = COMMA) -> Slot:
         for part in walk(argument):
             if isinstance(part, Identifier):
                 self.inputs.setdefault(_source(part))
@@ -294,13 +294,12 @@ def _check_targets(constructions: Sequence[Construction]) -> None:
 
 
 def _grouped(text: str, topics: Mapping[str, str]) -> TopicPath:
-    made = parse_projected(text, "grouping")
-    if not isinstance(made.value, Identifier):
+    node = parse_grouped(text)
+    if not isinstance(node, Identifier):
         raise BadFilter(
             f"grouping {shown(text)} is no field: records are grouped by fields; write for example "
             "/desk",
-            position=made.value.position,
+            position=node.position,
             expected="a path",
         )
-    node = _of_topic(made.value, topics, "grouping")
-    return _source(node)
+    return _source(_of_topic(node, topics, "grouping"))

@@ -26,6 +26,14 @@ _SLIPS = (
     (re.compile(r"CASE\b", re.I), "write IF(condition, then, otherwise)"),
 )
 
+_COUNT = re.compile(r"\bcount\s*\(\s*\Z", re.I)
+_COUNT_CHARS = 32
+"""Of what stands before: a name, a parenthesis and some blanks."""
+_COUNTED = (
+    (re.compile(r"\*"), "write COUNT(1), which counts every record"),
+    (re.compile(r"DISTINCT\b", re.I), "write COUNT_DISTINCT(/field)"),
+)
+
 _WORD = re.compile(r"[^\W\d][\w./]*")
 _SHOWN = re.compile(r"\w+|\S|\Z")
 
@@ -106,6 +114,10 @@ def syntax_error(text: str, position: int, accepted: Set[str], kind: str = "filt
 
 
 def _hint(text: str, position: int, value_wanted: bool) -> str:
+    if _COUNT.search(text, max(0, position - _COUNT_CHARS), position):
+        for pattern, advice in _COUNTED:
+            if pattern.match(text, position):
+                return advice
     for pattern, advice in _SLIPS:
         if pattern.match(text, position):
             return advice

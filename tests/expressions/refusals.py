@@ -18,7 +18,7 @@ REFUSED = {
     "an unknown function": ("/a = 1 AND XQZ9(/b) = 1", 11),
     "a misspelt function": ("/a = TRUE_VALU()", 5),
     "arguments where there are none": ("/a = TRUE_VALUE(1)", 5),
-    "a function still to come": ("/b = 1 AND SUM(/a) = 1", 11),
+    "an aggregate": ("/b = 1 AND SUM(/a) = 1", 11),
     "what is not kept of a message": ("/b = 1 AND LAST_READ() = 1", 11),
     "the time, in a long filter": (f"/b IN ({'1000000, ' * 500}UNIX_TIMESTAMP())", 4507),
     "too few arguments": ("/b = 1 AND SUBSTR(/a) = 'x'", 11),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sow.errors import BadFilter, NotAvailable, TooLarge
+from sow.errors import BadFilter, TooLarge
 from sow.expressions import Trait, compile_fields
 from sow.expressions.parser import FIELD_DEPTH_MAX
 from sow.paths import parse_path, value_at
@@ -189,8 +189,8 @@ def test_it_is_told_where_fields_go():
     assert [str(path) for path in made.targets] == ["/a/b", "/c"]
 
 
-def test_a_function_that_is_not_built_is_refused_by_name():
-    with pytest.raises(NotAvailable, match="SUM is not available yet"):
+def test_an_aggregate_is_refused_by_name():
+    with pytest.raises(BadFilter, match="SUM at position 0 has no place in this field"):
         compile_fields(["SUM(/qty) AS /t"])
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.errors import BadFilter, ClientError, NotAvailable
-from sow.expressions import compile_fields, compile_filter, parse, walk
+from sow.errors import BadFilter, ClientError
+from sow.expressions import AGGREGATES, compile_fields, compile_filter, parse, walk
 from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD
-from sow.expressions.functions import FUNCTIONS, FUNCTIONS_LATER, SLIPS
+from sow.expressions.functions import FUNCTIONS, SLIPS
 from sow.expressions.message_functions import NOT_KEPT
 
 EXAMPLES = [(name, example) for name in FUNCTIONS for example in FUNCTIONS[name].examples]
@@ -80,12 +80,6 @@ def test_no_function_raises_whatever_it_is_given(name, data):
     assert filtered.truth(values_read) in (True, False)
 
 
-@pytest.mark.parametrize("text", ["SUM(/a) = 1", "sum(/a) = 1"])
-def test_a_function_still_to_come_is_refused_by_name(text):
-    with pytest.raises(NotAvailable, match="function SUM is not available yet"):
-        compile_filter(text)
-
-
 @pytest.mark.parametrize("name", NOT_KEPT)
 def test_what_nobody_keeps_of_a_message_is_refused_with_the_reason(name):
     with pytest.raises(BadFilter, match=f"there is no {name} here: ") as error:
@@ -118,7 +112,7 @@ def test_what_other_languages_call_a_function_is_answered_with_our_form(name):
     with pytest.raises(BadFilter) as caught:
         compile_filter(f"{name}(/a, /b) = 1")
     assert caught.value.expected == SLIPS[name]
-    assert name not in FUNCTIONS.keys() | FUNCTIONS_LATER
+    assert name not in FUNCTIONS.keys() | AGGREGATES.keys()
 
 
 @pytest.mark.parametrize(
@@ -138,10 +132,6 @@ def test_what_other_languages_call_a_function_is_answered_with_our_form(name):
 def test_a_call_that_cannot_be_is_refused(text, why):
     with pytest.raises(BadFilter, match=why):
         compile_filter(text)
-
-
-def test_nothing_is_both_built_and_still_to_come():
-    assert not FUNCTIONS_LATER & FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize("levels", [50, 150])

@@ -1,6 +1,6 @@
 import pytest
 
-from sow.errors import BadFilter, NotAvailable, TooLarge
+from sow.errors import BadFilter, TooLarge
 from sow.expressions import OrderTerm, Trait, parse, parse_order_by, sort_key
 from sow.expressions.nodes import Arithmetic, Identifier
 from sow.expressions.ordering import CALCULATED_MAX, TERMS_MAX
@@ -87,8 +87,8 @@ def test_calls_with_patterns_are_bounded_over_all_terms():
     assert caught.value.position == len(call) + 2
 
 
-def test_what_is_not_built_is_refused_by_name():
-    with pytest.raises(NotAvailable):
+def test_a_topic_is_refused_by_name():
+    with pytest.raises(BadFilter, match=r"order_by: \[orders\] at position 0 has no place"):
         parse_order_by("[orders]./a")
 
 

@@ -1,7 +1,8 @@
 import pytest
 
-from sow.errors import BadFilter, NotAvailable
+from sow.errors import BadFilter
 from sow.expressions import parse
+from sow.expressions.parser import parse_projected
 
 VALUE = "a path, a literal or '('"
 
@@ -65,6 +66,16 @@ def test_a_slip_from_another_language_gets_advice(text, advice):
         parse(text)
 
 
-def test_what_is_not_built_is_refused_by_name():
-    with pytest.raises(NotAvailable, match=r"topic qualifier \[orders\].* is not available yet"):
+def test_counting_everything_gets_our_form():
+    for text, advice in [
+        ("COUNT(*) AS /n", r"write COUNT\(1\)"),
+        ("/a + count ( * ) AS /n", r"write COUNT\(1\)"),
+        ("COUNT(DISTINCT /x) AS /n", r"write COUNT_DISTINCT\(/field\)"),
+    ]:
+        with pytest.raises(BadFilter, match=advice):
+            parse_projected(text)
+
+
+def test_a_topic_has_no_place_in_a_filter():
+    with pytest.raises(BadFilter, match=r"\[orders\] at position 0 .*about one topic; write /a"):
         parse("[orders]./a = 1")

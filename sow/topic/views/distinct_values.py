@@ -1,0 +1,193 @@
+"""The different values of a group: the least, the greatest, how many, and whether there is but one.
+
+Values compare as the operators do (`sow.expressions.compare`): numbers by size, true and false as 1
+and 0, two texts as texts, a text and a number as numbers if the text spells one, and else the text
+is the greater. So what a text ranks as depends on whether there are numbers: as long as there are
+both, texts are kept by the numbers that they spell as well. Equal values are one, and what is
+written for it depends on what is there alone:
+
+    1, 2          numbers of one kind        as they are
+    1, 2.5, 2.0   of several kinds           whole ones without a fraction
+    1, '1'        numbers and texts          the number
+    '1', '1.0'    texts alone                two values
+
+NaN is counted beside the others: it compares with nothing, and makes the least and the greatest
+NaN. NULLs do not count, and a list counts by its first value.
+"""
+
+from math import nan
+
+from sow.expressions import as_number
+from sow.paths import Scalar, Value
+from sow.topic.views.value_counts import ValueCounts
+
+_EXACT = 2**53
+"""Doubles up to here are written as whole numbers where both are there: larger ones would get many
+digits."""
+
+
+class DistinctValues:
+    """The values of a group, each with how often it is there."""
+
+    __slots__ = ("_booleans", "_doubles", "_nans", "_numbers", "_spelled", "_texts", "_whole")
+
+    def __init__(self) -> None:
+        self._numbers = ValueCounts()
+        self._whole = self._doubles = self._booleans = self._nans = 0
+        self._texts = ValueCounts()
+        self._spelled: SpelledNumbers | None = None
+
+    def add(self, value: Value, _born: int = 0) -> None:
+        """A value has come."""
+        self._change(value, 1)
+
+    def remove(self, value: Value, _born: int = 0) -> None:
+        """A value that came has gone."""
+        self._change(value, -1)
+
+    def replace(self, was: Value, now: Value, _born: int = 0) -> None:
+        """A value has become another one."""
+        # First what comes: a greatest that grows is then never looked for among all.
+        self._change(now, 1)
+        self._change(was, -1)
+
+    def _change(self, value: Value, sign: int) -> None:
+        kind = value.__class__
+        if kind is float:
+            if value != value:
+                self._nans += sign
+                return
+            self._doubles += sign
+        elif kind is int:
+            self._whole += sign
+        elif kind is str:
+            if value != "":
+                self._change_text(value, sign)  # type: ignore[arg-type]
+            return
+        elif kind is bool:
+            self._booleans += sign
+        else:
+            if isinstance(value, list) and value and not isinstance(value[0], list):
+                self._change(value[0], sign)
+            return
+        if sign > 0:
+            self._numbers.add(value)
+        else:
+            self._numbers.remove(value)
+
+    def _change_text(self, text: str, sign: int) -> None:
+        change = self._texts.add if sign > 0 else self._texts.remove
+        if change(text) and self._spelled is not None:
+            self._spelled.change(text, sign)
+
+    # What they come to.
+
+    def least(self) -> Scalar:
+        """The least value; None if there is none."""
+        return nan if self._nans else self._least()
+
+    def greatest(self) -> Scalar:
+        """The greatest value; None if there is none."""
+        if self._nans:
+            return nan
+        number = self._numbers.greatest()
+        if number is None or not self._texts.counts:
+            return self._either(number, self._texts.greatest())
+        spelled = self._by_number()
+        word = spelled.words.greatest()
+        if word is not None:
+            return str(word)
+        largest = spelled.numbers.greatest()
+        return spelled.text_of(largest) if largest > number else self._written(number)
+
+    def any(self) -> Scalar:
+        """One of the values: the least that is a number or a text, NaN if nothing else is there."""
+        value = self._least()
+        return nan if value is None and self._nans else value
+
+    def unique(self) -> Scalar:
+        """The value, if there is but one; None otherwise."""
+        return self._least() if not self._nans and self.count() == 1 else None
+
+    def count(self) -> int:
+        """How many different values there are."""
+        numbers, texts = len(self._numbers.counts), len(self._texts.counts)
+        count = numbers + texts + (self._nans > 0)
+        if numbers and texts:
+            count -= self._by_number().count_of(self._numbers)
+        return count
+
+    def _least(self) -> Scalar:
+        number = self._numbers.least()
+        if number is None or not self._texts.counts:
+            return self._either(number, self._texts.least())
+        spelled = self._by_number()
+        smallest = spelled.numbers.least()
+        if smallest is not None and smallest < number:
+            return spelled.text_of(smallest)
+        return self._written(number)
+
+    def _either(self, number: int | float | None, text: str | None) -> Scalar:
+        return text if number is None else self._written(number)
+
+    def _written(self, number: int | float) -> Scalar:
+        """A number that is there, as one of the kinds that are there. Which of equal ones the
+        dictionary holds depends on which came first."""
+        if not self._whole and not self._booleans:
+            return float(number) + 0.0  # minus zero is zero
+        if not self._doubles:
+            return int(number) if self._whole else bool(number)
+        if int(number) != number if abs(number) < _EXACT else _is_double(number):
+            return float(number)
+        return int(number)
+
+    def _by_number(self) -> "SpelledNumbers":
+        """The texts by what they spell: made when numbers first meet texts, kept from then on."""
+        if self._spelled is None:
+            self._spelled = SpelledNumbers()
+            for text in self._texts.counts:
+                self._spelled.change(text, 1)
+        return self._spelled
+
+
+class SpelledNumbers:
+    """Different texts by the numbers that they spell, and those that spell none: `words`."""
+
+    __slots__ = ("_texts", "numbers", "words")
+
+    def __init__(self) -> None:
+        self.numbers = ValueCounts()
+        self.words = ValueCounts()
+        self._texts: dict[int | float, dict[str, None]] = {}
+
+    def change(self, text: str, sign: int) -> None:
+        """A text has come that was not there, or the last one of its kind has gone."""
+        number = as_number(text)
+        if number is None:
+            change = self.words.add if sign > 0 else self.words.remove
+            change(text)
+        elif sign > 0:
+            self.numbers.add(number)
+            self._texts.setdefault(number, {})[text] = None
+        else:
+            self.numbers.remove(number)
+            del self._texts[number][text]
+            if not self._texts[number]:
+                del self._texts[number]
+
+    def text_of(self, number: int | float) -> str:
+        """The first, as texts stand, of those that spell a number."""
+        return min(self._texts[number])
+
+    def count_of(self, numbers: ValueCounts) -> int:
+        """How many of the texts spell one of these numbers."""
+        if len(numbers.counts) < len(self._texts):
+            return sum(len(self._texts.get(number, ())) for number in numbers.counts)
+        return sum(len(texts) for number, texts in self._texts.items() if number in numbers.counts)
+
+
+def _is_double(number: int | float) -> bool:
+    try:
+        return float(number) == number
+    except OverflowError:
+        return False

@@ -1,0 +1,217 @@
+"""Exact sums: numbers come and go, and the sum is that of the numbers that are there.
+
+A sum of doubles that is kept running drifts: what was rounded away when a number came does not come
+back when it goes. So doubles are added as what they are, whole numbers divided by a power of two,
+in one whole number of Python's that is as long as it has to be, and rounding happens once, when the
+sum is asked for: `math.fsum` of the numbers that are there, bit for bit, whatever came and went.
+Whole numbers stay whole numbers. What has no place in a sum (NaN, the infinities, text that is no
+number) is counted beside it, and makes the sum what it is for as long as it is there.
+"""
+
+import math
+from math import inf, nan
+from typing import Any
+
+from sow.expressions import as_number
+from sow.paths import Value
+
+Number = int | float
+_SCALE_BITS_MAX = 1024
+"""Two to this power is no double any more."""
+
+
+class ExactSum:
+    """The sum of values, with how many they are; of their squares too if they are `squared`.
+
+    NULLs do not count. A list counts by its first value, text by the number that it spells.
+    """
+
+    __slots__ = (
+        "_bits",
+        "_doubles",
+        "_infinite",
+        "_minus_infinite",
+        "_scale",
+        "_scaled",
+        "_scaled_squares",
+        "_squared",
+        "_strange",
+        "_whole",
+        "_whole_squares",
+        "count",
+    )
+
+    def __init__(self, squared: bool = False) -> None:
+        self.count = 0
+        self._squared = squared
+        # Of doubles: their sum times two to the power of `_bits`; of their squares, twice as many.
+        self._scale = 1.0
+        self._bits = self._scaled = self._scaled_squares = 0
+        self._whole = self._whole_squares = 0
+        self._doubles = self._infinite = self._minus_infinite = self._strange = 0
+
+    def add(self, value: Value, _born: int = 0) -> None:
+        """A value has come."""
+        self._change(value, 1)
+
+    def remove(self, value: Value, _born: int = 0) -> None:
+        """A value that came has gone."""
+        self._change(value, -1)
+
+    def replace(self, was: Any, now: Any, _born: int = 0) -> None:
+        """A value has become another one."""
+        if was.__class__ is float and now.__class__ is float and not self._squared:
+            try:
+                one, other = now * self._scale, was * self._scale
+                whole, less = int(one), int(other)
+            except (ValueError, OverflowError):
+                pass
+            else:
+                if whole == one and less == other:
+                    self._scaled += whole - less
+                    return
+        self._change(now, 1)
+        self._change(was, -1)
+
+    def _change(self, value: Any, sign: int) -> None:
+        kind = value.__class__
+        if kind is float:
+            try:
+                # Times a power of two: exact, or not whole, or beyond all doubles.
+                scaled = value * self._scale
+                whole = int(scaled)
+            except (ValueError, OverflowError):
+                self._change_unusual(value, sign)
+                return
+            if whole != scaled:
+                self._change_unusual(value, sign)
+                return
+            self.count += sign
+            self._doubles += sign
+            self._scaled += sign * whole
+            if self._squared:
+                self._scaled_squares += sign * whole * whole
+        elif kind is int:
+            self.count += sign
+            self._whole += sign * value
+            if self._squared:
+                self._whole_squares += sign * value * value
+        elif value is not None and value != "":
+            self._change_other(value, sign)
+
+    def _change_unusual(self, value: float, sign: int) -> None:
+        """A double that has more bits than any before, a large one beside a small one, NaN, or an
+        infinity."""
+        self.count += sign
+        try:
+            numerator, denominator = value.as_integer_ratio()
+        except (ValueError, OverflowError):
+            self._change_strange(value, sign)
+            return
+        bits = denominator.bit_length() - 1
+        if bits > self._bits:
+            self._rescale(bits)
+        whole = numerator << self._bits - bits
+        self._doubles += sign
+        self._scaled += sign * whole
+        if self._squared:
+            self._scaled_squares += sign * whole * whole
+
+    def _change_other(self, value: Value, sign: int) -> None:
+        """What is neither a whole number nor a double."""
+        if isinstance(value, list):
+            first = value[0] if value else None
+            if not isinstance(first, list):
+                self._change(first, sign)
+        elif isinstance(value, bool):
+            self._change(int(value), sign)
+        else:
+            number = as_number(str(value))
+            if number is None:
+                self.count += sign
+                self._strange += sign
+            else:
+                self._change(number, sign)
+
+    def _change_strange(self, value: float, sign: int) -> None:
+        if value == inf:
+            self._infinite += sign
+        elif value == -inf:
+            self._minus_infinite += sign
+        else:
+            self._strange += sign
+
+    def _rescale(self, bits: int) -> None:
+        more = bits - self._bits
+        self._scaled <<= more
+        self._scaled_squares <<= 2 * more
+        self._bits = bits
+        self._scale = 2.0**bits if bits < _SCALE_BITS_MAX else nan
+
+    # What it comes to.
+
+    def total(self) -> Number | None:
+        """The sum; None of no values. A double if one of the values is, or has to be one."""
+        if not self.count:
+            return None
+        unusual = self._unusual()
+        if unusual is not None:
+            return unusual
+        if not self._doubles:
+            return self._whole
+        return quotient(self._scaled + (self._whole << self._bits), 1 << self._bits)
+
+    def average(self) -> float | None:
+        """The sum divided by how many they are, rounded once; None of no values."""
+        if not self.count:
+            return None
+        unusual = self._unusual()
+        if unusual is not None:
+            return unusual
+        return quotient(self._scaled + (self._whole << self._bits), self.count << self._bits)
+
+    def deviation(self, of_sample: bool) -> float | None:
+        """The standard deviation of values that were `squared`, of a sample or of all there are,
+        rounded once; None where there are too few."""
+        divisor = self.count - of_sample
+        if divisor < 1:
+            return None
+        if self._unusual() is not None:
+            return nan
+        total = self._scaled + (self._whole << self._bits)
+        squares = self._scaled_squares + (self._whole_squares << 2 * self._bits)
+        spread = self.count * squares - total * total
+        return root_of_quotient(spread, (self.count * divisor) << 2 * self._bits)
+
+    def _unusual(self) -> float | None:
+        """What the sum is because of what is no number, or an infinity; None without such."""
+        if self._strange or (self._infinite and self._minus_infinite):
+            return nan
+        if self._infinite:
+            return inf
+        return -inf if self._minus_infinite else None
+
+
+def quotient(numerator: int, denominator: int) -> float:
+    """The double nearest to a fraction; an infinity where there is none."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return inf if numerator > 0 else -inf
+
+
+def root_of_quotient(numerator: int, denominator: int) -> float:
+    """The double nearest to the square root of a fraction that is not negative."""
+    if not numerator:
+        return 0.0
+    # A root of some 110 bits: one more that says whether any are missing makes the rounding right.
+    shift = (numerator.bit_length() - denominator.bit_length() - 220) // 2
+    if shift >= 0:
+        denominator <<= 2 * shift
+    else:
+        numerator <<= -2 * shift
+    whole, rest = divmod(numerator, denominator)
+    root = math.isqrt(whole)
+    root = root << 1 | (rest != 0 or root * root != whole)
+    shift -= 1
+    return quotient(root << shift, 1) if shift >= 0 else quotient(root, 1 << -shift)

@@ -1,0 +1,146 @@
+"""Counts of values, of which the least and the greatest are known.
+
+A dictionary of each value that is there to how often, and the two extremes kept as long as they
+stay. When one leaves, the values that are there are looked through again. That is soon done for
+few, and rarely needed for many; where it is needed too often they are put on a heap besides, once:
+a value that comes is pushed, one that has gone is passed over when it comes up. Values compare with
+each other: numbers without NaN, or texts.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+FEW = 64
+"""Values that are looked through as soon as something is pushed on a heap."""
+RESCANNED_MAX = 100_000
+"""Values looked through before they are put on a heap: some 2 ms of work in all, which a heap of
+100,000 takes once."""
+
+
+class ValueCounts:
+    """How often each value is there. `counts` is only read from outside."""
+
+    __slots__ = ("_greatest", "_highest", "_least", "_lowest", "_rescanned", "counts")
+
+    def __init__(self) -> None:
+        self.counts: dict[Any, int] = {}
+        self._rescanned = 0
+        # None is "not known": it is no value.
+        self._least: Any = None
+        self._greatest: Any = None
+        self._lowest: Heap | None = None
+        self._highest: Heap | None = None
+
+    def add(self, value: Any) -> bool:
+        """One more; whether it is the first of its kind."""
+        counts = self.counts
+        count = counts.get(value)
+        if count is not None:
+            counts[value] = count + 1
+            return False
+        counts[value] = 1
+        if self._least is not None and value < self._least:
+            self._least = value
+        if self._greatest is not None and value > self._greatest:
+            self._greatest = value
+        if self._lowest is not None:
+            self._lowest.push(value, counts)
+        if self._highest is not None:
+            self._highest.push(value, counts)
+        return True
+
+    def remove(self, value: Any) -> bool:
+        """One less; whether it was the last of its kind."""
+        counts = self.counts
+        count = counts[value]
+        if count > 1:
+            counts[value] = count - 1
+            return False
+        del counts[value]
+        if value == self._least:
+            self._least = None
+        if value == self._greatest:
+            self._greatest = None
+        return True
+
+    def least(self) -> Any:
+        """The least value; None if there is none."""
+        if self._least is None and self.counts:
+            if self._lowest is None and self._looked_through():
+                self._lowest = Heap(_itself, self.counts)
+            heap = self._lowest
+            self._least = min(self.counts) if heap is None else heap.top(self.counts)
+        return self._least
+
+    def greatest(self) -> Any:
+        """The greatest value; None if there is none."""
+        if self._greatest is None and self.counts:
+            if self._highest is None and self._looked_through():
+                self._highest = Heap(_mirrored, self.counts)
+            heap = self._highest
+            self._greatest = max(self.counts) if heap is None else heap.top(self.counts)
+        return self._greatest
+
+    def _looked_through(self) -> bool:
+        """Whether all values have been looked through too often to do so again."""
+        if len(self.counts) <= FEW:
+            return False
+        self._rescanned += len(self.counts)
+        return self._rescanned > RESCANNED_MAX
+
+
+class Heap:
+    """Values, as what `turned` makes of them, of which the first is found; of those that have gone
+    too until they come up."""
+
+    __slots__ = ("_entries", "_turned")
+
+    def __init__(self, turned: Callable[[Any], Any], counts: dict[Any, int]) -> None:
+        self._turned = turned
+        self._entries: list[tuple[Any, Any]] = []
+        self._fill(counts)
+
+    def push(self, value: Any, counts: dict[Any, int]) -> None:
+        """A value has come."""
+        if len(self._entries) > 2 * len(counts) + FEW:
+            # Most of them have gone, and did not come up.
+            self._fill(counts)
+        else:
+            heappush(self._entries, (self._turned(value), value))
+
+    def top(self, counts: dict[Any, int]) -> Any:
+        """The first of the values that are there, of which there is one at least."""
+        while self._entries[0][1] not in counts:
+            heappop(self._entries)
+        return self._entries[0][1]
+
+    def _fill(self, counts: dict[Any, int]) -> None:
+        self._entries = [(self._turned(value), value) for value in counts]
+        heapify(self._entries)
+
+
+class Mirrored:
+    """A text that stands before those that it stands behind."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: "Mirrored") -> bool:
+        return self.text > other.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mirrored) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _mirrored(value: Any) -> Any:
+    return Mirrored(value) if isinstance(value, str) else -value

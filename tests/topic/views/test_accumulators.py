@@ -1,0 +1,231 @@
+"""Law: a group comes to what its rows come to, computed anew from all of them, bit for bit; however
+they came, changed and went. Faults that are planted are found."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sow.expressions import AGGREGATES, compile_projection
+from sow.topic.views.accumulators import SUMS, accumulators_of
+from sow.topic.views.appearances import Appearances
+from sow.topic.views.distinct_values import DistinctValues
+from sow.topic.views.exact_sum import ExactSum
+from sow.topic.views.newest_row import NewestRow
+from sow.topic.views.value_counts import ValueCounts
+from tests.topic.views.naive import aggregate
+
+KINDS = sorted({*AGGREGATES, "LAST"})
+PROJECTION = compile_projection(
+    [
+        *(f"{kind}(/v) AS /{kind}" for kind in KINDS if kind != "LAST"),
+        "/v AS /LAST",
+        "GROUP_CONCAT(/w, '; ') AS /others",
+        "MIN(/w) AS /least",
+    ],
+    ["/desk"],
+    {"orders": "json"},
+)
+NUMBERS = [0.1, 0.2, -0.3, 1e16, 1e-300, 5e-324, 1.7e308, -1.7e308, -0.0, 0.0, 1.0, 2.5, 2.0**60]
+STRANGE = [math.nan, math.inf, -math.inf, None, "", [], [None], ["7", 1], True, False, "abc", "Abc"]
+WHOLE = [0, 1, 2, 3, 2**53 + 1, 2**60, 10**400, -7]
+TEXTS = ["1", "1.0", "10", "9", "01", "1e999", "zz"]
+values = st.one_of(
+    st.sampled_from(NUMBERS),
+    st.sampled_from(WHOLE),
+    st.sampled_from(TEXTS),
+    st.sampled_from(STRANGE),
+    st.floats(allow_nan=False),
+)
+one_kind = st.sampled_from([NUMBERS, WHOLE, TEXTS, [True, False], NUMBERS + WHOLE]).flatmap(
+    lambda pool: st.lists(st.sampled_from(pool), min_size=1, max_size=5)
+)
+
+
+class Rows:
+    """A group, and its rows as they are."""
+
+    def __init__(self):
+        self.group = accumulators_of(PROJECTION)()
+        self.rows = {}
+        self.seq = 0
+
+    def put(self, identity, value, other, seq=None):
+        self.seq = self.seq + 1 if seq is None else seq
+        new = (value, 1, other)
+        old = self.rows.get(identity)
+        born = self.seq if old is None else old[1]
+        self.rows[identity] = (new, born, self.seq)
+        if old is None:
+            self.group.add(self.of(new), identity, born, self.seq)
+        else:
+            self.group.replace(self.of(old[0]), self.of(new), identity, born, self.seq)
+
+    def drop(self, identity):
+        found = self.rows.pop(identity, None)
+        if found is not None:
+            self.group.remove(self.of(found[0]), identity, found[1])
+
+    @staticmethod
+    def of(values):
+        value, _, other = values
+        return [{"[orders]./v": value, "[orders]./w": other}[a.text] for a in PROJECTION.arguments]
+
+    def expected(self):
+        borns = [born for _, born, _ in self.rows.values()]
+        seqs = [seq for _, _, seq in self.rows.values()]
+        found = []
+        for one in PROJECTION.aggregates:
+            text = PROJECTION.arguments[one.argument].text
+            at = 0 if text == "[orders]./v" else 2
+            column = [values[at] for values, _, _ in self.rows.values()]
+            found.append(aggregate(one.kind, column, borns, seqs, one.separator))
+        return found
+
+    def check(self):
+        kinds = [one.kind for one in PROJECTION.aggregates]
+        found = dict(zip(kinds, map(repr, self.group.results()), strict=False))
+        assert found == dict(zip(kinds, map(repr, self.expected()), strict=False))
+        assert repr(self.group.results()) == repr(self.expected())
+
+
+steps = st.one_of(
+    st.tuples(st.integers(0, 6), values, values),
+    st.tuples(st.integers(0, 6)),
+)
+
+
+@given(st.lists(steps, max_size=30))
+@settings(max_examples=150)
+def test_a_group_comes_to_what_its_rows_come_to(history):
+    replay(history)
+
+
+@given(one_kind, st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_so_it_does_where_values_are_of_one_kind(pool, randomness):
+    replay(random_history(pool, randomness, 25))
+
+
+def replay(history):
+    rows = Rows()
+    for identity, *new in history:
+        if new:
+            rows.put(identity, *new)
+        else:
+            rows.drop(identity)
+        rows.check()
+    for identity in list(rows.rows):
+        rows.drop(identity)
+    assert repr(rows.group.results()) == repr(Rows().group.results())
+
+
+def random_history(pool, randomness, size):
+    for _ in range(size):
+        identity = randomness.randrange(7)
+        if randomness.random() < 0.3:
+            yield (identity,)
+        else:
+            yield identity, randomness.choice(pool), randomness.choice(pool)
+
+
+@given(st.lists(st.tuples(values, values), max_size=8), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_rows_that_come_together_in_any_order_make_the_same(together, randomness):
+    one, other = Rows(), Rows()
+    for identity, row in enumerate(together):
+        one.put(identity, *row)
+    order = list(range(len(together)))
+    randomness.shuffle(order)
+    arguments = [[Rows.of(one.rows[at][0])[n] for at in order] for n in range(2)]
+    borns = [one.rows[at][1] for at in order]
+    other.group.add_all(arguments, order, borns, borns)
+    assert repr(other.group.results()) == repr(one.group.results())
+    assert other.group.rows == one.group.rows == len(together)
+
+
+def test_sums_are_those_of_fsum_whatever_came_and_went():
+    randomness = random.Random(3)
+    group, there = ExactSum(), []
+    for _ in range(3000):
+        if there and randomness.random() < 0.45:
+            group.remove(there.pop(randomness.randrange(len(there))))
+        else:
+            there.append(randomness.uniform(-1, 1) * 10 ** randomness.randrange(-20, 20))
+            group.add(there[-1])
+        if there:
+            assert group.total() == math.fsum(there)
+
+
+# Faults that are planted.
+
+
+class Running:
+    """A sum of doubles that is rounded whenever one comes or goes."""
+
+    exact = ExactSum._change, ExactSum.total
+
+    def __init__(self):
+        self.sums = {}
+
+    def change(self, exact, value, sign):
+        self.exact[0](exact, value, sign)
+        if isinstance(value, float) and math.isfinite(value):
+            self.sums[id(exact)] = self.sums.get(id(exact), 0.0) + sign * value
+
+    def total(self, exact):
+        found = self.exact[1](exact)
+        return self.sums[id(exact)] if isinstance(found, float) and math.isfinite(found) else found
+
+
+def planted(monkeypatch, fault):
+    match fault:
+        case "the minimum is not looked for again":
+            monkeypatch.setattr(ValueCounts, "remove", _not_looking_again)
+        case "a value that goes stays in the sum":
+            monkeypatch.setattr(ExactSum, "remove", lambda self, value, born=0: None)
+        case "a value that goes stays among the different ones":
+            monkeypatch.setattr(DistinctValues, "remove", lambda self, value, born=0: None)
+        case "the sum is a running double":
+            running = Running()
+            monkeypatch.setattr(ExactSum, "_change", lambda *given: running.change(*given))
+            monkeypatch.setitem(SUMS, "SUM", lambda exact: running.total(exact))
+        case "NaN does not go":
+            monkeypatch.setattr(ExactSum, "_change_strange", _not_going)
+        case "the newest row that goes is still told":
+            monkeypatch.setattr(NewestRow, "remove", lambda self, identity: None)
+        case "a text keeps the place of a row that has gone":
+            monkeypatch.setattr(Appearances, "remove", lambda self, value, born: None)
+
+
+def _not_looking_again(self, value):
+    self.counts[value] -= 1
+    if not self.counts[value]:
+        del self.counts[value]
+        return True
+    return False
+
+
+def _not_going(self, value, sign):
+    self._strange = 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "the minimum is not looked for again",
+        "a value that goes stays in the sum",
+        "a value that goes stays among the different ones",
+        "the sum is a running double",
+        "NaN does not go",
+        "the newest row that goes is still told",
+        "a text keeps the place of a row that has gone",
+    ],
+)
+def test_a_planted_fault_is_found(monkeypatch, fault):
+    planted(monkeypatch, fault)
+    pool = [0.1, 0.2, 0.3, 1e16, -1e16, math.nan]
+    with pytest.raises((AssertionError, KeyError)):
+        replay(random_history(pool, random.Random(5), 500))

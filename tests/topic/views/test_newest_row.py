@@ -1,0 +1,39 @@
+"""The newest row: by its number, then by when it first came."""
+
+import random
+
+from sow.topic.views import newest_row
+from sow.topic.views.newest_row import NewestRow
+
+
+def test_it_is_the_newest_of_the_rows_that_are_there():
+    randomness, newest, rows = random.Random(2), NewestRow(), {}
+    for seq in range(3000):
+        identity = randomness.randrange(40)
+        if identity in rows and randomness.random() < 0.5:
+            newest.remove(identity)
+            del rows[identity]
+        else:
+            # Some come late, and some at once.
+            number = seq - randomness.choice([0, 0, 1, 50])
+            rows[identity] = (number, rows[identity][1] if identity in rows else seq, (seq,))
+            newest.add(identity, rows[identity][2], rows[identity][1], number)
+        expected = max(rows.values(), default=(0, 0, None))[2]
+        assert newest.values() == expected
+
+
+def test_rows_of_one_change_are_told_apart_by_their_values_whichever_comes_first():
+    for order in (("a", "b", "c"), ("c", "b", "a"), ("b", "c", "a")):
+        newest = NewestRow()
+        for identity in order:
+            newest.add(identity, (identity,), 5, 7)
+        assert newest.values() == ("a",)
+
+
+def test_rows_that_have_gone_do_not_stay_on_the_heap():
+    newest = NewestRow()
+    newest.add("new", ("new",), 1, 10**6)
+    for seq in range(5000):
+        newest.add("late", (seq,), 2, seq)
+    assert newest.values() == ("new",)
+    assert len(newest._waiting) <= 2 + newest_row.GONE_MIN + 1

@@ -1,0 +1,60 @@
+"""Counts of values: the extremes are those of what is there, with a heap and without."""
+
+import random
+
+import pytest
+
+from sow.topic.views import value_counts
+from sow.topic.views.value_counts import ValueCounts
+
+
+@pytest.mark.parametrize("pool", [[*range(300)], [f"{one:03}" for one in range(300)]])
+@pytest.mark.parametrize("rescanned_max", [500, 10**9])
+def test_the_extremes_are_those_of_what_is_there(monkeypatch, pool, rescanned_max):
+    monkeypatch.setattr(value_counts, "RESCANNED_MAX", rescanned_max)
+    randomness, counts, there = random.Random(1), ValueCounts(), []
+    for _ in range(3000):
+        if there and randomness.random() < 0.48:
+            # The extremes are what goes most often.
+            gone = randomness.choice([min, max, randomness.choice])(there)
+            there.remove(gone)
+            assert counts.remove(gone) is (gone not in there)
+        else:
+            value = randomness.choice(pool)
+            assert counts.add(value) is (value not in there)
+            there.append(value)
+        assert counts.least() == min(there, default=None)
+        assert counts.greatest() == max(there, default=None)
+    assert {one: there.count(one) for one in there} == counts.counts
+
+
+def test_a_heap_does_not_grow_beyond_what_is_there(monkeypatch):
+    monkeypatch.setattr(value_counts, "RESCANNED_MAX", 0)
+    counts = ValueCounts()
+    for value in range(200):
+        counts.add(value)
+    assert counts.greatest() == 199
+    for _ in range(5000):
+        counts.add(-1)
+        counts.remove(-1)
+    assert len(counts._highest._entries) <= 2 * 200 + value_counts.FEW + 1
+
+
+def test_a_group_whose_greatest_always_goes_is_not_looked_through_each_time(monkeypatch):
+    counts = ValueCounts()
+    for value in range(2000):
+        counts.add(value)
+    counts.greatest()
+    looked = [0]
+
+    class Counting(dict):
+        def __iter__(self):
+            looked[0] += len(self)
+            return super().__iter__()
+
+    counts.counts = Counting(counts.counts)
+    for value in range(2000, 4000):
+        counts.remove(value - 1)
+        counts.add(value)
+        assert counts.greatest() == value
+    assert looked[0] < 3 * value_counts.RESCANNED_MAX
