@@ -18,7 +18,7 @@ EXAMPLE_RECORDS: list[dict[str, Any]] = [
 LAST = "LAST"
 """What a path alone is in a projection: the value of the record that changed last. It has no
 function to call."""
-COMMA = ","
+DEFAULT_SEPARATOR = ","
 """Between the values of GROUP_CONCAT, unless it is said."""
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from sow.errors import BadFilter, shown
-from sow.expressions.aggregates import AGGREGATES, COMMA, LAST
+from sow.expressions.aggregates import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.builder import Construction
 from sow.expressions.codegen import SourceText
 from sow.expressions.filters import of_each, run_source
@@ -54,7 +54,7 @@ class Aggregate(NamedTuple):
 
     kind: str
     argument: int
-    separator: str = COMMA
+    separator: str = DEFAULT_SEPARATOR
 
 
 class Projection:
@@ -141,14 +141,14 @@ class _Parts:
         if isinstance(node, Call) and node.name in AGGREGATES:
             inner, *options = node.arguments
             words = [one.value for one in options if isinstance(one, Literal)]
-            separator = str(words[0]) if words else COMMA
+            separator = str(words[0]) if words else DEFAULT_SEPARATOR
             return self._slot(node.name, inner, separator)
         if isinstance(node, Identifier):
             number = self._grouping.get(_source(node))
             return self._slot(LAST, node) if number is None else Slot(number)
         return _with_parts(node, self.outer)
 
-    def _slot(self, kind: str, argument: Node, separator: str = COMMA) -> Slot:
+    def _slot(self, kind: str, argument: Node, separator: str = DEFAULT_SEPARATOR) -> Slot:
         for part in walk(argument):
             if isinstance(part, Identifier):
                 self.inputs.setdefault(_source(part))
