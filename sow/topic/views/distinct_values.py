@@ -67,13 +67,19 @@ class DistinctValues:
         elif kind is bool:
             self._booleans += sign
         else:
-            if isinstance(value, list) and value and not isinstance(value[0], list):
-                self._change(value[0], sign)
+            self._change_other(value, sign)
             return
         if sign > 0:
             self._numbers.add(value)
         else:
             self._numbers.remove(value)
+
+    def _change_other(self, value: Value, sign: int) -> None:
+        """The first of a list, or a double that knows how it was written; NULL is passed over."""
+        if isinstance(value, float):
+            self._change(float(value), sign)
+        elif isinstance(value, list) and value and not isinstance(value[0], list):
+            self._change(value[0], sign)
 
     def _change_text(self, text: str, sign: int) -> None:
         change = self._texts.add if sign > 0 else self._texts.remove

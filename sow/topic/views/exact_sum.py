@@ -123,6 +123,8 @@ class ExactSum:
             first = value[0] if value else None
             if not isinstance(first, list):
                 self._change(first, sign)
+        elif isinstance(value, float):
+            self._change(float(value), sign)
         elif isinstance(value, bool):
             self._change(int(value), sign)
         else:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from sow.digits import Digits
 from sow.topic.views.distinct_values import DistinctValues
 
 
@@ -43,6 +44,10 @@ def test_values_compare_as_the_operators_say(values, least, greatest, count, uni
         assert repr(found.any()) == repr(least)
         assert repr(found.unique()) == repr(unique)
         assert found.count() == count
+
+
+def test_a_number_that_keeps_its_digits_counts_as_the_double():
+    assert repr(of([Digits("1.50"), Digits("1.10")]).least()) == "1.1"
 
 
 def test_nan_is_the_least_and_the_greatest_and_any_only_where_nothing_else_is():
