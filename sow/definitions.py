@@ -123,6 +123,59 @@ class ConflatedTopic(BackPressure):
     line: int = 0
 
 
+JoinType = Literal["left", "inner", "full"]
+ViewConflation = Literal["none", "inline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A `<Join>` of a view: ``[left_topic].left_field = [right_topic].right_field``.
+
+    Fields are path texts. Several joins of the same two topics hold together. `type` says what
+    becomes of records without a match: of the topic that the view names first (``left``), of none
+    (``inner``), or of both (``full``).
+    """
+
+    left_topic: str
+    left_field: str
+    right_topic: str
+    right_field: str
+    type: JoinType = "left"
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class View(BackPressure):
+    """A topic whose records are made of those of others: one for each group of them.
+
+    `underlyings` are the topics in the order in which the view names them; of several, `joins` says
+    how their records meet. `projection` holds ``expression AS /path``, with aggregates, `grouping`
+    the fields (path texts, of joined topics ``[topic]./path``) whose values make a group.
+    `null_equivalency`: NULL meets NULL in a join. `conflation` ``inline``: an update of a row that
+    waits for its turn is replaced by a newer one.
+    """
+
+    name: str
+    message_type: str
+    underlyings: tuple[str, ...]
+    projection: tuple[str, ...]
+    grouping: tuple[str, ...]
+    joins: tuple[Join, ...] = ()
+    null_equivalency: bool = False
+    filter: str | None = None
+    key_domain: str = ""
+    conflation: ViewConflation = "none"
+    hash_indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    engine: Engine = "embedded"
+    line: int = 0
+
+    @property
+    def domain(self) -> str:
+        """What SowKeys are salted with: KeyDomain, or the view's own name."""
+        return self.key_domain or self.name
+
+
 Definition = Topic | ConflatedTopic
 
 
