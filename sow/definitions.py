@@ -176,7 +176,7 @@ class View(BackPressure):
         return self.key_domain or self.name
 
 
-Definition = Topic | ConflatedTopic
+Definition = Topic | ConflatedTopic | View
 
 
 def is_persistent(definition: Definition) -> bool:

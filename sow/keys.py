@@ -44,6 +44,12 @@ def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> lis
             errors.append(error)
     if errors:
         raise min(errors, key=lambda error: error.index)
+    return joined(texts)
+
+
+def joined(texts: Sequence[list[str]]) -> list[str]:
+    """Identities from the texts of their values, a column for each field: a single text is the
+    identity itself, several are joined."""
     if len(texts) == 1:
         return texts[0]
     return list(map(KEY_SEPARATOR.join, zip(*map(_escaped, texts), strict=True)))

@@ -6,7 +6,8 @@ import os.path
 from sow.config.files import file_name
 from sow.config.message_types import message_types_of
 from sow.config.structure import Section
-from sow.definitions import Configuration, Topic
+from sow.config.underlying import underlyings
+from sow.definitions import Configuration, Topic, View
 
 
 def build(root: Section, directory: str) -> Configuration:
@@ -34,4 +35,6 @@ def _make(value: object) -> object:
         fields["line"] = value.line
     if make is Topic:
         fields["file_name"] = file_name(value)
+    if make is View:
+        fields["underlyings"] = tuple(underlyings(value))
     return make(**fields)

@@ -11,7 +11,7 @@ from sow.config.element import FLUSH_INTERVAL, Element, foreign, later, unused
 from sow.config.kinds import Kind
 from sow.config.pipeline_elements import PIPELINES
 from sow.config.security_elements import ACCESS_OF_AMPS, SECURITY
-from sow.config.topic_elements import SOW
+from sow.config.sow_elements import SOW
 from sow.definitions import (
     Configuration,
     JournalSettings,

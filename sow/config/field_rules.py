@@ -51,7 +51,7 @@ def _can_be_written(
     section: Section, fields: Fields, kind: MessageType, findings: Findings
 ) -> None:
     for target in fields.targets if kind.partial else ():
-        if not _has_place(kind, target):
+        if not has_place(kind, target):
             findings.error(
                 section.line,
                 section.tag,
@@ -62,7 +62,7 @@ def _can_be_written(
             )
 
 
-def _has_place(kind: MessageType, target: Path) -> bool:
+def has_place(kind: MessageType, target: Path) -> bool:
     """Whether a text or a number may stand there: fields of some types are of one kind."""
     return any(_is_taken(kind, nested(target, value)) for value in ("x", 1))
 

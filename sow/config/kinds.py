@@ -109,7 +109,7 @@ def _filter(text: str) -> str:
     try:
         check_deterministic(compile_filter(text), "the filter of a topic")
     except ClientError as error:
-        raise _mistake(error) from None
+        raise mistake(error) from None
     return text
 
 
@@ -117,7 +117,7 @@ def _fields_filter(text: str) -> str:
     try:
         check_fields_alone(compile_filter(text), "the filter of a pipeline")
     except ClientError as error:
-        raise _mistake(error) from None
+        raise mistake(error) from None
     return text
 
 
@@ -128,13 +128,13 @@ def field(*states: str) -> Kind:
         try:
             compile_fields([text], states)
         except ClientError as error:
-            raise _mistake(error) from None
+            raise mistake(error) from None
         return text
 
     return Kind("expression `AS` path", read)
 
 
-def _mistake(error: ClientError) -> MistakeError:
+def mistake(error: ClientError) -> MistakeError:
     """What is wrong with an expression, its position included."""
     wrong, instead = halves(error.detail)
     if "position" not in wrong:

@@ -47,7 +47,8 @@ def _literal(entry: Section, topic: Section, findings: Findings) -> None:
     name, line = entry.text("name"), entry.line_of("Name")
     own, other = entry.text("message_type"), topic.text("message_type")
     if topic.element.name != "Topic":
-        message = "the log of a conflated topic is not available yet"
+        what = "view" if topic.element.name == "View" else "conflated topic"
+        message = f"the log of a {what} is not available yet"
         findings.error(line, "Name", message, f"remove the entry {name!r}")
     elif topic.text("durability") == "transient":
         message = "the log of a transient topic is not available yet"

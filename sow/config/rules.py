@@ -17,6 +17,7 @@ from sow.config.message_types import check_message_types
 from sow.config.pipeline_rules import check_pipelines
 from sow.config.structure import Section
 from sow.config.underlying import check_underlying_topics
+from sow.config.view_rules import check_views
 from sow.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
 from sow.errors import ClientError, ConfigError
 from sow.messages import MessageType, message_type
@@ -42,6 +43,7 @@ def check(root: Section, findings: Findings) -> None:
     check_conflation(root, findings)
     check_copy_names(root, findings)
     check_underlying_topics(root, findings)
+    check_views(root, kinds, findings)
     check_files(root, findings)
     check_logged_topics(root, findings)
     check_pipelines(root, findings)

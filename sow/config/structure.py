@@ -23,6 +23,7 @@ class Section:
     A repeated element's values are a list; a section that makes an object of its own is a
     `Section` here. `lines` and `tags` know every element that is there, also one whose value could
     not be read: what is wrong with it has been said, and it must not be called missing besides.
+    `every_line` has all lines of elements that are repeated.
     `refused` are its elements that are not available yet.
     """
 
@@ -32,6 +33,7 @@ class Section:
     values: dict[str, object] = field(default_factory=dict)
     lines: dict[str, FileLine] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    every_line: dict[str, list[FileLine]] = field(default_factory=dict)
     refused: list[XmlElement] = field(default_factory=list)
 
     def text(self, name: str) -> str:
@@ -50,6 +52,10 @@ class Section:
         """The line of the element `name`, or of the section where it is absent."""
         return self.lines.get(name, self.line)
 
+    def line_at(self, name: str, number: int) -> FileLine:
+        """The line of an element that is repeated, counted from 0."""
+        return self.every_line[name][number]
+
     def place(self, name: str) -> tuple[FileLine, str]:
         """The line of the element `name` and what it is called there; the section's if absent."""
         return self.line_of(name), self.tags.get(name, self.tag)
@@ -57,6 +63,7 @@ class Section:
     def note(self, element: Element, node: XmlElement) -> None:
         """Remember that `element` is there; of a repeated one, where the first stands."""
         self.lines.setdefault(element.name, node.line)
+        self.every_line.setdefault(element.name, []).append(node.line)
         self.tags.setdefault(element.name, node.tag)
 
     def put(self, element: Element, value: object) -> None:
@@ -144,7 +151,8 @@ class _SectionReader:
                 message = f"{node.tag} is not available yet"
                 self._findings.error(node.line, node.tag, message, element.about)
             case "no effect":
-                message = "has no effect here, since the server sizes its storage by itself"
+                why = element.about or "since the server sizes its storage by itself"
+                message = f"has no effect here, {why}"
                 self._findings.warning(node.line, node.tag, message, "it can be removed")
             case "foreign":
                 message = "is an element of AMPS that this server does not have, and is ignored"

@@ -1,4 +1,4 @@
-"""The part of the table of elements that stands inside `<SOW>`: topics and conflated topics."""
+"""The part of the table of elements about topics and conflated topics, inside `<SOW>`."""
 
 from dataclasses import replace
 
@@ -372,16 +372,5 @@ CONFLATED_TOPIC = Element(
             "`/price * /qty AS /value`",
         ),
         *BACK_PRESSURE_ELEMENTS,
-    ),
-)
-
-SOW = Element(
-    name="SOW",
-    about="The topics, in order: a conflated topic stands after what it copies.",
-    children=(
-        TOPIC,
-        CONFLATED_TOPIC,
-        *later("View", "ViewDefinition", "Queue", "QueueDefinition"),
-        *later("LocalQueue", "GroupLocalQueue"),
     ),
 )

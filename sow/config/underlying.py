@@ -1,4 +1,7 @@
-"""The rules of UnderlyingTopic: it exists, stands above its conflated topic, and agrees with it."""
+"""The rules of UnderlyingTopic: it exists, stands above what is made of it, and a conflated topic
+agrees with it."""
+
+from collections.abc import Iterator, Mapping
 
 from sow.config.findings import Findings, at
 from sow.config.structure import Section
@@ -9,17 +12,24 @@ from sow.suggest import nearest
 
 def check_underlying_topics(root: Section, findings: Findings) -> None:
     """Check each conflated topic against what is defined above it."""
-    lines = _lines_by_name(root)
-    refused = _refused_names(root)
-    above: dict[str, Section] = {}
-    for topic in root.sections("topics"):
+    for topic, above in names_above(root):
         name = topic.text("underlying")
+        if topic.element.name != "ConflatedTopic":
+            continue
         if name in above:
             _agree(topic, above[name], findings)
             if topic.text("engine") == "spark":
                 _run_by_spark(topic, above[name], findings)
-        elif name and name not in refused:
-            _not_above(topic, name, lines, findings)
+        elif name:
+            line = topic.line_of("UnderlyingTopic")
+            report_missing(root, topic, name, (line, "UnderlyingTopic"), findings)
+
+
+def names_above(root: Section) -> Iterator[tuple[Section, Mapping[str, Section]]]:
+    """Each topic, and those that stand above it by name."""
+    above: dict[str, Section] = {}
+    for topic in root.sections("topics"):
+        yield topic, above
         if topic.text("name"):
             above.setdefault(topic.text("name"), topic)
 
@@ -29,7 +39,7 @@ def _lines_by_name(root: Section) -> dict[str, int]:
 
 
 def _refused_names(root: Section) -> set[str]:
-    """Names of views and queues: they are reported as not available, and not as undefined."""
+    """Names of queues: they are reported as not available, and not as undefined."""
     return {
         child.text.strip()
         for node in root.refused
@@ -38,19 +48,51 @@ def _refused_names(root: Section) -> set[str]:
     }
 
 
-def _not_above(topic: Section, name: str, lines: dict[str, int], findings: Findings) -> None:
-    line = topic.line_of("UnderlyingTopic")
+def report_missing(
+    root: Section, topic: Section, name: str, place: tuple[int, str], findings: Findings
+) -> None:
+    """Say at a place of `topic` that no topic `name` stands above it."""
+    if name in _refused_names(root):
+        return
+    lines, (line, element) = _lines_by_name(root), place
+    copies = topic.element.name == "ConflatedTopic"
     if name == topic.text("name"):
-        message = f"the topic {name!r} would conflate itself"
+        message = f"the topic {name!r} would {'conflate' if copies else 'be made of'} itself"
         instead = "name the topic that it copies, and give the copy another Name"
+        if not copies:
+            instead = "name the topic that its rows are made of"
     elif name in lines:
         message = f"the topic {name!r} is defined later, in {at(lines[name], line)}"
         instead = f"move {name!r} above {topic.text('name')!r}"
+        if topic.text("name") in _made_of(root, name):
+            message += f", and is itself made of {topic.text('name')!r}"
+            instead = "take one of them out of the circle"
     else:
         meant = nearest(name, [other for other in lines if other != topic.text("name")])
         message = f"no topic {name!r} is defined"
         instead = f"did you mean {meant!r}?" if meant else "define it above, or correct the name"
-    findings.error(line, "UnderlyingTopic", message, instead)
+    findings.error(line, element, message, instead)
+
+
+def underlyings(topic: Section) -> list[str]:
+    """The topics that a topic is made of, in the order in which it names them."""
+    names = [topic.text("underlying"), topic.text("underlyings")]
+    for join in topic.sections("joins"):
+        names += [join.text("left_topic"), join.text("right_topic")]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _made_of(root: Section, name: str) -> set[str]:
+    """All topics that a topic is made of, directly or not."""
+    of = {topic.text("name"): underlyings(topic) for topic in root.sections("topics")}
+    found: set[str] = set()
+    waiting = list(of.get(name, ()))
+    while waiting:
+        other = waiting.pop()
+        if other not in found:
+            found.add(other)
+            waiting += of.get(other, ())
+    return found
 
 
 def _agree(topic: Section, underlying: Section, findings: Findings) -> None:

@@ -9,7 +9,8 @@ What is done to a topic's records is the engine's business. So is looking after 
 come into being: whatever makes some returns them.
 """
 
-from collections.abc import Callable, Collection, Iterator
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
@@ -20,11 +21,12 @@ from sow.definitions import (
     Definition,
     MessageTypeOptions,
     Topic,
+    View,
 )
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
 from sow.errors import (
     ClientError,
@@ -35,7 +37,7 @@ from sow.errors import (
     clipped,
     shown,
 )
-from sow.expressions import Filter
+from sow.expressions import Filter, Projection, compile_projection
 from sow.expressions.patterns import Search
 from sow.messages import message_type
 from sow.steps import Steps
@@ -45,6 +47,8 @@ from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.merging import make_merger
 from sow.topic.records import Records
+from sow.topic.views.single_rows import SingleRows
+from sow.topic.views.view import MaterializedView
 from sow.topic_patterns import topic_search
 
 NAME_LENGTH_MAX = 255
@@ -62,13 +66,15 @@ BELONGS = "\x1e"
 
 
 class Catalog:
-    """All topics of one configuration; what is published to them is written into `ledger`."""
+    """All topics of one configuration; what is published to them is written into `ledger`. `wake`
+    is called with a view that has something to release, and had nothing."""
 
     def __init__(
         self,
         configuration: Configuration,
         compile_filter: Callable[[str], Filter],
         ledger: Ledger,
+        wake: Callable[[MaterializedView], None] = lambda _view: None,
     ) -> None:
         self.configuration = configuration
         self.usage = Usage()
@@ -78,9 +84,12 @@ class Catalog:
         """Who follows topics by patterns of names."""
         self.patterns: dict[str, PatternTopic] = {}
         self._coming: set[str] = set()
-        """Definitions of conflated topics of which not all copies are there yet."""
+        """Definitions of views that are not there yet, and of conflated topics of which not all
+        copies are."""
         self._compile_filter = compile_filter
         self._ledger = ledger
+        self._wake = wake
+        self._view_numbers = itertools.count()
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
         for definition in configuration.topics:
             self.add(definition)
@@ -188,13 +197,17 @@ class Catalog:
                 self.patterns[definition.name] = pattern
                 return []
             return [self._enter(self._source(definition, definition.name))]
+        if isinstance(definition, View):
+            return [self.enter_view(self.view(definition))]
         self.expect(definition)
         return [self.enter_copy(copy) for copy in self.coming(definition)]
 
-    def expect(self, definition: ConflatedTopic) -> None:
-        """Keep the names of a conflated topic, or of those over a pattern, for its copies, which
+    def expect(self, definition: ConflatedTopic | View) -> None:
+        """Keep the name of a view, of a conflated topic, or those of copies over a pattern, which
         `coming` gives; topics of the pattern that come into being from now on have theirs."""
         self._coming.add(definition.name)
+        if isinstance(definition, View):
+            return
         underlying = self.patterns.get(definition.underlying)
         if underlying is not None:
             pattern = self.patterns[definition.name] = PatternTopic(definition, None, underlying)
@@ -211,6 +224,68 @@ class Catalog:
                 if copy_name(definition, name) not in self.topics:
                     yield self._follower(pattern, name)
         self._coming.discard(definition.name)
+
+    def view(self, definition: View) -> ViewTopic:
+        """A view of topics that are there, which hears nothing yet and is empty."""
+        projection = self.projection(definition)
+        kind = message_type(definition.message_type, self._kinds())
+        records = Records(
+            definition, kind, tuple(map(str, projection.keys)), definition.domain, self.usage,
+            instance=self.configuration.name, makes_keys=True,
+        )  # fmt: skip
+        view = self.materialized(definition, records)
+        return ViewTopic(definition, view, definition.underlyings, self.followers)
+
+    def projection(self, definition: View) -> Projection:
+        """What the rows of a view are made of; raises BadFilter."""
+        types = {name: self.topics[name].definition.message_type for name in definition.underlyings}
+        return compile_projection(definition.projection, definition.grouping, types)
+
+    def materialized(self, definition: View, records: Records) -> MaterializedView:
+        """What makes `records` the rows of a view, and hears nothing yet."""
+        projection = self.projection(definition)
+        condition = None if definition.filter is None else self._compile_filter(definition.filter)
+        (name,) = definition.underlyings
+        paths = [source.path for source in projection.inputs]
+        producer = SingleRows(self.topics[name].records, paths, condition)
+        above, sources = self._made_of(definition.underlyings)
+        rank = above, next(self._view_numbers)
+        return MaterializedView(records, producer, projection, rank, sources, self._wake)
+
+    def _made_of(self, names: Iterable[str]) -> tuple[int, frozenset[str]]:
+        """How many views stand above each other in what is made of these topics, and the names of
+        all that it is made of."""
+        above, sources = 0, set(names)
+        for name in names:
+            topic = self.topics[name]
+            if isinstance(topic, ViewTopic):
+                above = max(above, topic.view.rank[0] + 1)
+                sources |= topic.view.sources
+        return above, frozenset(sources)
+
+    def enter_view(self, topic: ViewTopic) -> LiveTopic:
+        """Let a view be there, filled or not, and hear; returns it."""
+        self.follow(topic.view, topic.underlyings)
+        self._coming.discard(topic.name)
+        return self._enter(topic)
+
+    def follow(self, view: MaterializedView, names: Iterable[str]) -> None:
+        """Let a view hear of the topics that it is made of."""
+        for name in names:
+            router = self.topics[name].router
+            if view not in router.listeners:
+                router.follow(view)
+
+    def unfollow_views(self, view: MaterializedView, names: Iterable[str]) -> None:
+        """Let a view hear no more of topics, some of which may have gone already."""
+        for name in names:
+            if name in self.topics:
+                self.topics[name].router.leave(view)
+
+    def replace(self, topic: ViewTopic, view: MaterializedView, definition: View) -> None:
+        """Go on with another view, which hears already, in the place of that of a topic."""
+        self.unfollow_views(topic.view, topic.underlyings)
+        topic.succeed(view, definition)
 
     def enter_copy(self, topic: CopyTopic) -> LiveTopic:
         """Let a copy be there, filled or not; returns it."""
@@ -275,7 +350,9 @@ class Catalog:
                     f"{clipped(name)} was not made (Limits/PatternTopics)"
                 )
             if name in self._coming:
-                raise InvalidTopic(f"{clipped(name)} is a conflated topic that is being filled")
+                raise InvalidTopic(
+                    f"{clipped(name)} is a conflated topic or a view that is being filled"
+                )
             self._check_is_no_copy(name)
             for taken in pattern.copies_of(name):
                 if taken in self.topics or taken in self.patterns:
@@ -316,8 +393,9 @@ class Catalog:
         underlying = self.topics[source].records
         keys = tuple(map(str, underlying.keys))
         records = Records(
-            definition, kind, keys, underlying.domain, self.usage, name, self.configuration.name
-        )
+            definition, kind, keys, underlying.domain, self.usage, name, self.configuration.name,
+            underlying.makes_keys,
+        )  # fmt: skip
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
         of_pattern = None if pattern is None else pattern.name
@@ -333,6 +411,9 @@ class Catalog:
         if isinstance(topic, CopyTopic):
             if not topic.is_shared:
                 self.topics[topic.underlying].router.unfile(topic.copy)
+            topic.give_up()
+        elif isinstance(topic, ViewTopic):
+            self.unfollow_views(topic.view, topic.underlyings)
             topic.give_up()
         else:
             topic.records.table.forget()
@@ -366,9 +447,11 @@ class Catalog:
                 found |= dict.fromkeys(*pattern.over(limit))
         patterns = dict(self.patterns)
         for definition in new.topics:
-            if not isinstance(definition, ConflatedTopic) or definition.name in patterns:
+            if isinstance(definition, Topic) or definition.name in patterns:
                 continue
-            underlying = patterns.get(definition.underlying)
+            underlying = None
+            if isinstance(definition, ConflatedTopic):
+                underlying = patterns.get(definition.underlying)
             if underlying is None:
                 names = [definition.name] if definition.name in self.topics else []
             else:
@@ -376,7 +459,11 @@ class Catalog:
                 names = copies.held_among(self.topics)
             for topic in map(self.topics.__getitem__, names):
                 if isinstance(topic, SourceTopic) and self.pattern_of(topic) is not None:
-                    found[topic] = f"{topic.name} is the name of a copy of {definition.name} now"
+                    found[topic] = f"{topic.name} is the name of {definition.name} now"
+                    if isinstance(definition, ConflatedTopic):
+                        found[topic] = (
+                            f"{topic.name} is the name of a copy of {definition.name} now"
+                        )
         return found
 
     def check_definition(
@@ -396,6 +483,10 @@ class Catalog:
             if is_new:
                 gone = {name for topic in leaving for name in self.with_copies(topic)}
                 self._check_names(definition, self.topics.keys() - gone)
+        elif isinstance(definition, View):
+            taken = self.topics.keys() - {topic.name for topic in leaving} if is_new else ()
+            if definition.name in taken:
+                raise ConfigError(f"{definition.name}: there is a topic of this name already")
 
     def _check_names(self, definition: ConflatedTopic, names: Collection[str]) -> None:
         """Raise ConfigError if a conflated topic that is new would take one of these names."""
@@ -485,6 +576,11 @@ def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
         raise InvalidTopic(
             f"{topic.name} is a conflated topic, a copy of {topic.underlying}; {deed} "
             f"{topic.underlying}"
+        )
+    if isinstance(topic, ViewTopic):
+        made_of = " and ".join(topic.underlyings)
+        raise InvalidTopic(
+            f"{topic.name} is a view, made of {made_of}; {deed} {' or '.join(topic.underlyings)}"
         )
     return topic
 

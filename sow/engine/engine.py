@@ -9,11 +9,11 @@ because of them may leave before its group is durable: what a client has seen is
 Whoever drives the engine stores each group's entries in order, then calls `release`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from conflated_topics import Removal
-from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic
+from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, View
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
@@ -25,13 +25,14 @@ from sow.engine.filters import Filters
 from sow.engine.homeless import Homeless
 from sow.engine.known_columns import KnownColumns
 from sow.engine.ledger import Group, Ledger
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.progress import Progress
 from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.engine.undivided import Undivided
+from sow.engine.views import Views
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter, Trait
 from sow.query import Query, QueryAnswer, answering
@@ -42,6 +43,7 @@ from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
+from sow.topic.views.view import MaterializedView
 
 LEAVING_AT_ONCE = 25
 """Topics that go in one step, with what follows them: some twenty microseconds each."""
@@ -78,7 +80,14 @@ class Engine:
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = Filters(lambda: self.configuration.limits, known)
-        self.catalog = Catalog(configuration, self.filter, self.ledger)
+        self.views = Views(
+            self._view,
+            self._route,
+            self._is_long,
+            lambda names: not self.undivided.concerns(names),
+            lambda: self.ledger.now_us,
+        )
+        self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
         self.undivided = Undivided(lambda: self.seq, self._go_on_after)
         self.removals = Removals(
@@ -138,6 +147,15 @@ class Engine:
                 self.timers.add(topic.copy, self._act_of_copy)
         elif topic.falls_due:
             self.timers.add(topic, self._act)
+
+    def _view(self, name: str) -> ViewTopic:
+        topic = self.topics[name]
+        assert isinstance(topic, ViewTopic)
+        return topic
+
+    def _is_long(self, names: Collection[str]) -> bool:
+        """Whether a publish or a removal in slices is under way in one of these topics."""
+        return self.publications.concerns(names) or self.removals.concerns(names)
 
     def publishable(self, name: str) -> SourceTopic:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.
@@ -396,12 +414,47 @@ class Engine:
             yield from self.undivided.apart(topic.underlying, self._fill(topic))
             self.catalog.enter_copy(topic)
             self.look_after_topic(topic)
-            # Who follows topics by a pattern has followed this one from its beginning.
-            topic.router.meet()
-            batch = topic.introduced() if any(topic.router.feeds()) else None
-            if batch is not None:
-                self._route(topic, batch)
-            self.tell_of_work()
+            self._introduce(topic)
+
+    def add_view(self, definition: View) -> Steps[None]:
+        """A view more, expected by the catalog, filled before anybody can ask it."""
+        topic = self.catalog.view(definition)
+        yield from self._filling(topic.view, definition, topic.view.fill_beside(lambda: self.seq))
+        self.catalog.enter_view(topic)
+        self.look_after_topic(topic)
+        self._introduce(topic)
+
+    def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:
+        """Make the rows of a view otherwise, beside those that there are, which serve until then;
+        who follows it is told what differs."""
+        view = self.catalog.materialized(definition, topic.records)
+        yield from self._filling(view, definition, view.fill_groups())
+        self.views.forget(topic.view)
+        self.catalog.replace(topic, view, definition)
+        view.succeed(self.seq, self.now_us)
+        self.tell_of_work()
+
+    def _filling(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
+        """Take steps in which a view is filled; it hears of all that changes meanwhile."""
+        for name in definition.underlyings:
+            steps = self.undivided.apart(name, steps)
+        self.catalog.follow(view, definition.underlyings)
+        is_full = False
+        try:
+            yield from steps
+            is_full = True
+        finally:
+            if not is_full:
+                self.catalog.unfollow_views(view, definition.underlyings)
+                view.stop()
+
+    def _introduce(self, topic: LiveTopic) -> None:
+        """Tell who has followed a topic by a pattern from its beginning what it begins with."""
+        topic.router.meet()
+        batch = topic.introduced() if any(topic.router.feeds()) else None
+        if batch is not None:
+            self._route(topic, batch)
+        self.tell_of_work()
 
     def part(self, topic: CopyTopic) -> None:
         """Let a conflated topic have its copy to itself, to go on otherwise than those alike."""
@@ -443,7 +496,7 @@ class Engine:
                 topic.give_up()
 
     def remove_copies(self, name: str, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
-        """The conflated topic `name` less, or all those of a pattern, some in each step.
+        """The view or conflated topic `name` less, or all those of a pattern, some in each step.
 
         `end_topic` is called with each when its last lines have been said.
         """
@@ -467,6 +520,8 @@ class Engine:
             self.timers.remove(topic)
         elif not topic.is_shared:
             self.timers.remove(topic.copy)
+        if isinstance(topic, ViewTopic):
+            self.views.forget(topic.view)
         self._untidy.pop(topic, None)
 
     def _discharge(self, topic: LiveTopic, identities: Sequence[str]) -> None:
@@ -584,7 +639,8 @@ class Engine:
     def has_work(self) -> bool:
         """A flush would hand something over."""
         group = self.ledger.open
-        return bool(self._waiting or group.entries or group.sessions)
+        handed = self._waiting or group.entries or group.sessions
+        return bool(handed) or self.views.has_work
 
     def flush_strand(self, strand: Strand) -> None:
         """Hand out what `strand` has gathered; to be done whenever its members change."""
@@ -603,6 +659,8 @@ class Engine:
 
         Entries of groups have to be stored in the order of their numbers; then `release` is called.
         """
+        if self.views.has_work:
+            at_once(self.views.releasing())
         for strand in self._waiting:
             self.flush_strand(strand)
         self._waiting.clear()
@@ -628,6 +686,7 @@ class Engine:
         self.undivided.check()
         self.catalog.check()
         self.publications.check()
+        self.views.check()
 
     # Restart.
 

@@ -89,8 +89,8 @@ class KnownColumns:
     def _begin(self, records: Records) -> ColumnTypes:
         """Hear of what is put from now on, knowing what is known from before."""
         name = records.name
-        # Names of copies are in no history of definitions.
-        since_seq = 0 if isinstance(records.definition, ConflatedTopic) else records.since_seq
+        # Names of copies and views are in no history of definitions.
+        since_seq = records.since_seq if isinstance(records.definition, Topic) else 0
         # What was noted up to there has been given up with the records that were there.
         kept = {
             field: held
@@ -146,7 +146,7 @@ class KnownColumns:
 
     def declared(self, topic: LiveTopic) -> DeclaredFields | None:
         """The declared fields of a topic; of a copy, those of what it copies, but for fields that
-        it makes itself."""
+        it makes itself; of a view none."""
         made: set[str] = set()
         definition = topic.definition
         while isinstance(topic, CopyTopic):
@@ -154,7 +154,8 @@ class KnownColumns:
             made |= {parse_field(text).target.steps[0] for text in definition.enrichment}
             topic = self._catalog.topics[topic.underlying]
             definition = topic.definition
-        assert isinstance(definition, Topic)
+        if not isinstance(definition, Topic):
+            return None  # a view makes its rows itself
         declared = tuple(
             one for one in definition.schema if parse_path(one.path).steps[0] not in made
         )

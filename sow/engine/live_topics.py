@@ -1,16 +1,17 @@
 """Live topics: a topic at work, with everything that hangs on it.
 
-There are two kinds. A *source* is what clients publish to: its changes are numbered and logged, and
-its records may expire. A *copy* is a conflated topic: it changes as its conflation releases what it
-has heard of another topic. Each knows when it next has something to do by itself (`due_us`) and
-does it (`work`). Both answer with batches; who is told of them is the engine's business.
+There are three kinds. A *source* is what clients publish to: its changes are numbered and logged,
+and its records may expire. A *copy* is a conflated topic: it changes as its conflation releases
+what it has heard of another topic. A *view* changes as turns end (`sow.engine.views`). Sources and
+copies know when they next have something to do by themselves (`due_us`) and do it (`work`). All
+answer with batches; who is told of them is the engine's business.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from conflated_topics import Removal
 from sow.changes import Reason
-from sow.definitions import ConflatedTopic, Definition, Topic, is_persistent
+from sow.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.router import Heard, Router
 from sow.engine.ledger import Ledger
@@ -22,13 +23,14 @@ from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
 from sow.topic.expirations import Expirations
 from sow.topic.records import CheckedMessages, Records
+from sow.topic.views.view import MaterializedView
 
 LIFETIME_S_MAX = 1e9
 """Some thirty years; a client that means for ever gives no lifetime."""
 
 
 class LiveTopicBase:
-    """What sources and copies have in common.
+    """What all kinds have in common.
 
     `pattern` is the name of the pattern that the topic belongs to, if any: `definition` is then
     that of the pattern, for all its topics. What is asked at every publish is looked up once, here.
@@ -99,6 +101,11 @@ class LiveTopicBase:
         """Assert what is always true of a topic; reads all records."""
         self.records.check()
         self.router.check()
+
+    def introduced(self) -> Batch | None:
+        """All records as changes from nothing, for who follows from the beginning; None if there
+        are none."""
+        return self.records.introduced()
 
     def close(self, is_closed: bool = True) -> None:
         """Let clients change it no more, since it is going, or change it again."""
@@ -344,11 +351,6 @@ class CopyTopic(LiveTopicBase):
         self.copy.take_name(self.records)
         self.records.table.forget()
 
-    def introduced(self) -> Batch | None:
-        """All records as changes from nothing, for who follows from the beginning; None if there
-        are none."""
-        return self.records.introduced()
-
     def accept(
         self,
         updates: Sequence[tuple[str, CopyUpdate]],
@@ -363,4 +365,47 @@ class CopyTopic(LiveTopicBase):
         self.copy.conflation.check()
 
 
-LiveTopic = SourceTopic | CopyTopic
+class ViewTopic(LiveTopicBase):
+    """A view; `view` is what makes its rows. Its changes are not logged: it is made anew from its
+    underlying topics."""
+
+    __slots__ = ("underlyings", "view")
+
+    definition: View
+    kind = "view"
+    """What the outside calls topics of this kind."""
+
+    def __init__(
+        self,
+        definition: View,
+        view: MaterializedView,
+        underlyings: tuple[str, ...],
+        followers: PatternFollowers[Router],
+    ) -> None:
+        super().__init__(view.rows, definition, None, False, followers)
+        self.view = view
+        self.underlyings = underlyings
+        """The names of the topics that it is made of."""
+
+    def due_us(self) -> int | None:
+        """Nothing falls due: turns end."""
+        return None
+
+    def succeed(self, view: MaterializedView, definition: View) -> None:
+        """Go on with another view, under a definition of its own."""
+        self.view.stop()
+        self.view, self.underlyings = view, definition.underlyings
+        self.redefine(definition)
+
+    def give_up(self) -> None:
+        """The topic goes: nobody need count its records, nor read fields for it."""
+        self.view.stop()
+        self.records.table.forget()
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        super().check()
+        self.view.check()
+
+
+LiveTopic = SourceTopic | CopyTopic | ViewTopic

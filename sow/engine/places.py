@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sow.definitions import Topic
 from sow.engine.catalog import Catalog
 from sow.engine.homeless import Homeless
-from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.engine.ownership import CountedFrom, Ownership
 from sow.errors import ClientError
 from sow.messages import message_type
@@ -188,6 +188,8 @@ def _misplaced(topic: LiveTopic | None, kept: StoredDefinition, name: str) -> st
         return f"Pattern of {kept.name} does not match {name} any more"
     if isinstance(topic, CopyTopic):
         return f"{name} is the name of a conflated topic now"
+    if isinstance(topic, ViewTopic):
+        return f"{name} is the name of a view now"
     if topic.stored_as != kept.name:
         return f"{name} belongs to {topic.stored_as} now, and belonged to {kept.name}"
     return ""

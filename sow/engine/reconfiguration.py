@@ -9,6 +9,7 @@ conflated topic, which nobody can ask before it is full. Settings count from the
 so do the names that new topics will have, so that what was found possible stays so.
 
     conflated topics    added, removed; another interval, schedule or filter
+    views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
     topics              other Preprocessing and Enrichment, for what comes
     Sessions, Limits    for sessions that begin from now on
@@ -19,10 +20,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic
+from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.errors import ConfigError
+from sow.expressions import compile_projection
+from sow.paths import Path
 from sow.steps import Steps
 
 INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
@@ -31,9 +34,13 @@ PACE_FIELDS = frozenset({"interval_us", "schedule"})
 FILTER_FIELDS = frozenset({"filter"})
 ROOM_FIELDS = frozenset({"records_max"})
 MADE_FIELDS = frozenset({"preprocessing", "enrichment"})
+ROW_FIELDS = frozenset(
+    {"underlyings", "joins", "null_equivalency", "projection", "filter", "conflation"}
+)
 CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
 CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
+CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 REFUSALS_MAX = 5
 """So many topics that would lose records are named."""
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
@@ -71,7 +78,7 @@ class Reconfiguration:
         self._new = new
         self._end_topic = end_topic
         self._refused: list[str] = []
-        self._added: list[ConflatedTopic] = []
+        self._added: list[ConflatedTopic | View] = []
 
     def apply(self, now_us: int) -> Steps[list[str]]:
         """Take every step, or none: raises ConfigError with all that cannot be changed.
@@ -187,36 +194,41 @@ class Reconfiguration:
             )
 
     def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
-        if not isinstance(definition, ConflatedTopic):
+        if isinstance(definition, Topic):
             self._refused.append(f"topic {definition.name} cannot be removed")
             return
         yield ReconfigurationStep(
-            f"conflated topic {definition.name} removed",
+            f"{_what(definition)} {definition.name} removed",
             lambda: self._remove(definition.name),
         )
 
     def _remove(self, name: str) -> Steps[None]:
-        """A conflated topic less, or all those of a pattern."""
+        """A view or a conflated topic less, or all those of a pattern."""
         engine = self._engine
         yield from engine.undivided.let_all_by()
         yield from engine.remove_copies(name, self._end_topic)
 
     def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
-        if not isinstance(definition, ConflatedTopic):
+        if isinstance(definition, Topic):
             self._refused.append(f"topic {definition.name} cannot be added")
             return
         if definition.engine == "spark":
             self._refused.append(
-                f"conflated topic {definition.name}, run by Spark, cannot be added"
+                f"{_what(definition)} {definition.name}, run by Spark, cannot be added"
             )
             return
         if not self._refused:
             self._engine.catalog.check_definition(definition, leaving=self._leaving)
         self._added.append(definition)
         yield ReconfigurationStep(
-            f"conflated topic {definition.name} added",
-            lambda: self._engine.add_copies(definition),
+            f"{_what(definition)} {definition.name} added", lambda: self._add(definition)
         )
+
+    def _add(self, definition: ConflatedTopic | View) -> Steps[None]:
+        engine = self._engine
+        if isinstance(definition, View):
+            return engine.add_view(definition)
+        return engine.add_copies(definition)
 
     def _change(self, old: Definition, new: Definition) -> Iterator[ReconfigurationStep]:
         fields = {
@@ -228,15 +240,23 @@ class Reconfiguration:
         allowed = CHANGEABLE_IN_SOURCES if isinstance(new, Topic) else CHANGEABLE
         if isinstance(new, ConflatedTopic) and new.engine == "embedded":
             allowed = CHANGEABLE_IN_COPIES
+        if isinstance(new, View):
+            allowed = CHANGEABLE_IN_VIEWS
         for name in sorted(fields - allowed):
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
+        if isinstance(new, View) and isinstance(old, View):
+            self._check_keys(old, new)
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
             self._engine.catalog.check_definition(new, is_new=False)
         for part, what, apply in (
             (INDEX_FIELDS, "indexes", self._reindex),
             (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),
             (PACE_FIELDS, "interval", self._retime),
-            (FILTER_FIELDS, "filter", self._refocus),
+            (
+                (ROW_FIELDS, "rows", self._regroup)
+                if isinstance(new, View)
+                else (FILTER_FIELDS, "filter", self._refocus)
+            ),
             (ROOM_FIELDS, "MaxRecords", self._resize),
             (MADE_FIELDS, "fields", self._remake),
         ):
@@ -245,6 +265,15 @@ class Reconfiguration:
                     f"{what} of {new.name} changed",
                     lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
                 )
+
+    def _check_keys(self, old: View, new: View) -> None:
+        """Rows are found by the fields that hold what they are grouped by."""
+        before = _keys(old, self._engine.configuration)
+        if before != _keys(new, self._new):
+            self._refused.append(
+                f"where view {new.name} projects what it groups by "
+                f"({', '.join(map(str, before)) or 'not all of it'}) cannot be changed"
+            )
 
     def _each(
         self,
@@ -289,7 +318,22 @@ class Reconfiguration:
         assert isinstance(definition, ConflatedTopic)
         self._engine.retime(topic, definition)
 
+    def _regroup(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
+        assert isinstance(topic, ViewTopic)
+        assert isinstance(definition, View)
+        return self._engine.change_view(topic, definition)
+
     def _refocus(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
         return self._engine.refocus(topic, definition)
+
+
+def _what(definition: ConflatedTopic | View) -> str:
+    return "view" if isinstance(definition, View) else "conflated topic"
+
+
+def _keys(view: View, configuration: Configuration) -> tuple[Path, ...]:
+    types = {topic.name: topic.message_type for topic in configuration.topics}
+    topics = {name: types[name] for name in view.underlyings}
+    return compile_projection(view.projection, view.grouping, topics).keys

@@ -2,10 +2,10 @@
 
 The log is read once: whatever comes after a topic's checkpoint is applied to it
 (`sow.engine.restoration` says where it belongs), and the newest time that is found is where time
-goes on from. Then indexes, expiries and copies are made of the records. The server's own accounts
-are kept beside the log and come last. It is done in steps, since there may be millions of records,
-and given up between two of them without a trace: nobody is told of any of this, and nothing is
-written.
+goes on from. Then indexes, expiries, copies and views are made of the records. The server's own
+accounts are kept beside the log and come last. It is done in steps, since there may be millions of
+records, and given up between two of them without a trace: nobody is told of any of this, and
+nothing is written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from sow.engine.catalog import Catalog
 from sow.engine.homeless import Homeless
 from sow.engine.ledger import Ledger
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.progress import Progress
 from sow.engine.restoration import Restoration
 from sow.steps import Steps, at_once
@@ -61,6 +61,8 @@ def _settle(topic: LiveTopic, last_seq: int) -> Steps[int]:
     newest_us = int(topic.records.table.ts_us.max(initial=0))
     if isinstance(topic, CopyTopic):
         yield from topic.fill(lambda: last_seq)
+    elif isinstance(topic, ViewTopic):
+        yield from topic.view.fill(last_seq)
     else:
         yield from topic.restore_expirations()
     return newest_us

@@ -51,7 +51,7 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.ordering import OrderTerm, Rank, parse_order_by, sort_key
-from sow.expressions.parser import STATES, make_parser, parse
+from sow.expressions.parser import STATES, make_parser, parse, parse_projected
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
 from sow.expressions.text_cache import TextCache
@@ -118,6 +118,7 @@ __all__ = [
     "nested",
     "parse",
     "parse_order_by",
+    "parse_projected",
     "paths_in",
     "seconds",
     "sort_key",

@@ -63,6 +63,7 @@ class Projection:
     `inputs` are the fields to read of each record, those that make the groups first, in the order
     in which they are given: so many are `grouping`. `targets` are the fields of a row. `texts` are
     what it was read from, the grouping last: equal texts over equal topics are equal projections.
+    `keys` are the fields of a row that hold the grouping, in its order; none if one is left out.
     """
 
     def __init__(
@@ -81,6 +82,9 @@ class Projection:
         )
         self.aggregates: tuple[Aggregate, ...] = tuple(parts.aggregates)
         self.targets: tuple[Path, ...] = tuple(one.target for one in made)
+        shown = {one.value: one.target for one in reversed(made)}
+        keys = [shown.get(Slot(number)) for number in range(len(self.grouping))]
+        self.keys: tuple[Path, ...] = tuple([key for key in keys if key]) if all(keys) else ()
         slots = len(self.grouping) + len(self.aggregates)
         self._cells = [_cell(one, len(self.grouping), slots) for one in made]
 

@@ -66,8 +66,8 @@ def _by_rankings(
     if _are_few(foremost, rankings):
         foremost = table.ordered(foremost)
         return foremost[np.lexsort([ranking(foremost) for ranking in reversed(rankings)])]
-    # Records that are born later stand last among equals; slots that are used again have changed.
-    rankings = [*rankings, lambda slots: table.born[slots].astype(np.float64)]
+    # Equals stand in the order of all; slots that are used again have changed.
+    rankings = [*rankings, lambda slots: table.order[slots].astype(np.float64)]
     return ready.arranged(found, rankings)
 
 

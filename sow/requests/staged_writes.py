@@ -195,6 +195,7 @@ class StagedWrites:
             self.check_room(topic, steps)
             if isinstance(topic, CopyTopic):
                 return (yield from self._release(writer, epoch, topic, steps, now_us))
+            assert isinstance(topic, SourceTopic)  # nothing else takes rows
             plan = Plan(self._engine, topic, steps, now_us, replaces)
             return (yield from self._store(writer, epoch, topic, plan, now_us))
 

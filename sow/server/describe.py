@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sow.definitions import ConflatedTopic
+from sow.definitions import ConflatedTopic, Topic
 from sow.delivery.sessions import Session
-from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
 
 
@@ -41,7 +41,27 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
             "executions": conflation.releases,
             "conflation_ratio": round(conflation.ratio, 3),
         }
+    if isinstance(topic, ViewTopic):
+        described |= _of_view(topic)
     return described
+
+
+def _of_view(topic: ViewTopic) -> dict[str, Any]:
+    definition, view = topic.definition, topic.view
+    return {
+        "underlying": definition.underlyings[0] if len(definition.underlyings) == 1 else None,
+        "underlyings": list(definition.underlyings),
+        "projection": list(definition.projection),
+        "grouping": list(definition.grouping),
+        "filter": definition.filter,
+        "engine": definition.engine,
+        "filled_bookmark": str(view.filled_seq),
+        "pending": view.groups.dirty_count,
+        "left_out": view.groups.left_out,
+        "updates_in": view.updates_in,
+        "updates_out": view.updates_out,
+        "conflation_ratio": round(view.updates_in / (view.updates_out or 1), 3),
+    }
 
 
 def _indexes(hashed: Sequence[Sequence[str]], keys: Sequence[object]) -> list[list[str]]:
@@ -68,6 +88,7 @@ def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
             "interval_ms": definition.interval_us / 1000,
             "filter": definition.filter,
         }
+    assert isinstance(definition, Topic)
     return described | {"keys": list(definition.keys), "pattern": definition.pattern}
 
 

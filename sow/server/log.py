@@ -16,7 +16,7 @@ from aiohttp import web
 
 from sow.encodings import timestamp
 from sow.engine.engine import Engine
-from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError, InvalidTopic, StoreError, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
@@ -177,6 +177,8 @@ class LogDoor:
                 instead = ""
                 if isinstance(topic, CopyTopic):
                     instead = f"; read the log of {topic.underlying}"
+                elif isinstance(topic, ViewTopic):
+                    instead = f"; read the log of {' or '.join(topic.underlyings)}"
                 raise InvalidTopic(f"topic {topic.name} has no log{instead}")
         return logged
 

@@ -74,6 +74,7 @@ class Table:
         "_keyed_to",
         "_make_sow_keys",
         "_numbers",
+        "_places",
         "_usage",
         "bodies",
         "bytes",
@@ -102,6 +103,8 @@ class Table:
         """Slots below it are in `_by_sow_key`; the others follow when somebody asks by SowKey."""
         self._free = NONE_FREE
         self._in_order = True
+        self._places: NDArray[np.int64] | None = None
+        """By slot its place in the order, where that was given (`arrange`)."""
         self._by_arrival = by_arrival
         self._arrivals = 0
         self.bytes = 0
@@ -123,6 +126,11 @@ class Table:
         """By slot, the number of the first publication."""
         column: NDArray[np.int64] = self._numbers[BORN]
         return column
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """By slot, the place of the record in the order of all."""
+        return self.born if self._places is None else self._places
 
     @property
     def _sow_keys(self) -> NDArray[np.uint64]:
@@ -245,8 +253,19 @@ class Table:
             return
         size = max(count, size + size // GROWTH_PART)
         self._numbers = _grown(self._numbers, size)
+        if self._places is not None:
+            self._places = _grown(self._places, size)
         if self.expires_us is not None:
             self.expires_us = _grown(self.expires_us, size)
+
+    def arrange(self, identities: Iterable[str], places: Sequence[int]) -> None:
+        """Give these records, all of them there, their places in the order of all, instead of that
+        in which they came; a table of which one is given its place has all given."""
+        if self._places is None:
+            self._places = np.zeros(self._numbers.shape[1], np.int64)
+            self._in_order = False
+        if places:
+            self._places[list(map(self.slots.__getitem__, identities))] = places
 
     def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
         """Remove the records that are there; returns their identities, slots and bodies."""
@@ -328,7 +347,7 @@ class Table:
         return stop - start
 
     def live(self) -> Slots:
-        """Slots of all records, in order of first publication."""
+        """Slots of all records, in order of first publication, or in the one that was given."""
         occupied = np.ones(len(self.bodies), np.bool_)
         occupied[self._free] = False
         slots = np.flatnonzero(occupied)
@@ -342,7 +361,10 @@ class Table:
             marked = np.zeros(len(self.bodies), np.bool_)
             marked[slots] = True
             return np.flatnonzero(marked)
-        ordered: Slots = slots[np.argsort(self.born[slots], kind="stable")]
+        if self._places is None:
+            ordered: Slots = slots[np.argsort(self.born[slots], kind="stable")]
+        else:  # joined rows may share a place
+            ordered = slots[np.lexsort((self._sow_keys[slots], self._places[slots]))]
         return ordered
 
     def slice(self, start: int, count: int) -> Slice:
@@ -432,6 +454,7 @@ class Table:
         slots = np.fromiter(self.slots.values(), np.int64, len(self.slots))
         self._in_order = (
             not self._free
+            and self._places is None
             and bool(np.all(born[:-1] < born[1:]))
             and bool(np.all(slots[:-1] < slots[1:]))
         )
@@ -444,8 +467,9 @@ class Table:
         assert all(self.bodies[slot] is None for slot in self._free)
         assert all(self.identities[slot] == identity for identity, slot in self.slots.items())
         assert self.bytes == sum(len(self.bodies[slot] or b"") for slot in self.slots.values())
-        born = self.born[self.live()]
-        assert bool(np.all(born[:-1] < born[1:]))
+        order = self.order[self.live()]
+        assert bool(np.all(order[:-1] < order[1:])) or self._places is not None
+        assert bool(np.all(order[:-1] <= order[1:]))
 
 
 def _any(expires_us: int | Sequence[int]) -> bool:

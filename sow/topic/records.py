@@ -48,9 +48,10 @@ class Records:
     """A topic's records with everything needed to read, index and render them.
 
     `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
-    its underlying topic's SowKeys (docs/semantics.md, Rule 5). What its records take is counted in
-    `usage`. `name` is the topic's, where the definition is that of a pattern, which all its topics
-    share.
+    its underlying topic's SowKeys (docs/semantics.md, Rule 5). `makes_keys`: SowKeys are made of
+    identities, rather than sent by publishers; None: where there are key fields. What its records
+    take is counted in `usage`. `name` is the topic's, where the definition is that of a pattern,
+    which all its topics share.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class Records:
         "is_changing",
         "is_logged",
         "keys",
+        "makes_keys",
         "message_type",
         "name",
         "renderer",
@@ -86,6 +88,7 @@ class Records:
         usage: Usage | None = None,
         name: str | None = None,
         instance: str = "",
+        makes_keys: bool | None = None,
     ) -> None:
         self.definition = definition
         self.name = definition.name if name is None else name
@@ -93,6 +96,7 @@ class Records:
         """The name of the server that has it."""
         self.message_type = message_type
         self.keys = _paths(tuple(keys))
+        self.makes_keys = bool(keys) if makes_keys is None else makes_keys
         self.domain = domain
         self.renderer = Renderer(self.name, message_type, self.keys)
         self.folding = queue_policy(definition, message_type)
@@ -113,7 +117,7 @@ class Records:
         self.types: ColumnTypes | None = None
         """What its columns are, once somebody has asked for columns."""
         self.table = Table(
-            sow_keys if self.keys else None,
+            sow_keys if self.makes_keys else None,
             domain,
             by_arrival=not isinstance(definition, Topic) or definition.system,
             usage=usage,
@@ -442,7 +446,7 @@ class Records:
         self.indexes.check()
         self.watched.check(self.indexes.watched)
         assert self.retains or not len(self.table)
-        for identity, slot in self.table.slots.items() if self.keys else ():
+        for identity, slot in self.table.slots.items() if self.makes_keys else ():
             assert self.table.sow_key(slot) == str(sow_key(self.domain, identity))
 
     # SowKeys.
@@ -455,7 +459,7 @@ class Records:
 
     def sow_key_of(self, identity: str) -> str:
         """The SowKey of an identity, whether there is such a record or not."""
-        if not self.keys:
+        if not self.makes_keys:
             return identity
         slot = self.table.slots.get(identity)
         return str(sow_key(self.domain, identity)) if slot is None else self.table.sow_key(slot)

@@ -39,7 +39,10 @@ class RowChanges:
     may come several times: what it was is then what it became before.
     `borns` say when the rows first appeared: the order of the rows that are there, and the same for
     a row as long as it is. `seqs` and `ts_us` are the newest change and its time of what each row
-    is made of; of one that leaves, of the change that made it leave.
+    is made of; of one that leaves, of the change that made it leave. Where records meet, a row may
+    come because another one has gone: `newest_seqs` are then of the records that each row is made
+    of alone, by which is known which of the rows that are there changed last; None: they are
+    `seqs`.
     `reason` says why the rows leave that do; ``match`` where a filter does not let in what they are
     now, or where another row stands in their place.
     """
@@ -53,9 +56,14 @@ class RowChanges:
     seqs: Sequence[int]
     ts_us: Sequence[int]
     reason: Reason = "match"
+    newest_seqs: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.identities)
+
+
+Take = Callable[[RowChanges], None]
+"""Takes row changes that somebody else drives out of a producer."""
 
 
 class RowProducer(Protocol):
@@ -85,7 +93,7 @@ class RowProducer(Protocol):
         """
         ...
 
-    def filling(self, take: Callable[[RowChanges], None]) -> Steps[None]:
+    def filling(self, take: Take) -> Steps[None]:
         """Give `take` all rows that there are, some in each step, while records change: after the
         last step it has been given what makes all rows as they then are. `hear` may be called
         between two steps; it gives nothing of what the filling will see anyway.

@@ -1,0 +1,260 @@
+"""The rules of views: what they are made of is there, above them, and has what they ask for.
+
+What fields a record can have is known of three kinds of topics: of a view, whose rows hold what it
+projects and nothing else; of a type whose messages have configured fields (records and
+composites); and of what copies either. Of all others a field that is never there is NULL, and
+cannot be told from one that is still to come.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sow.config.field_rules import has_place
+from sow.config.findings import Findings, halves
+from sow.config.structure import Section
+from sow.config.underlying import is_many, names_above, report_missing, underlyings
+from sow.definitions import MessageTypeOptions
+from sow.errors import ClientError, ConfigError, shown
+from sow.expressions import UNSTEADY, Projection, compile_filter, compile_projection
+from sow.messages import MessageType, message_type
+from sow.messages.composite import missing
+from sow.paths import Path, parse_path
+from sow.suggest import nearest
+
+
+def check_views(
+    root: Section, kinds: Mapping[str, MessageTypeOptions | None], findings: Findings
+) -> None:
+    """Check each view against what is defined above it."""
+    variants = {name: options for name, options in kinds.items() if options is not None}
+    for view, above in names_above(root):
+        if view.element.name == "View":
+            _View(root, view, above, variants, findings).check()
+
+
+@dataclass
+class _View:
+    """A view while it is checked, with the topics `above` it by name."""
+
+    root: Section
+    view: Section
+    above: Mapping[str, Section]
+    variants: Mapping[str, MessageTypeOptions]
+    findings: Findings
+
+    def check(self) -> None:
+        """Report all that is wrong."""
+        view = self.view
+        self._underlying()
+        self._engine()
+        if "Join" not in view.lines and "JoinNullEquivalency" in view.lines:
+            self._error("JoinNullEquivalency", "has no effect without a Join", "remove it")
+        self._filter()
+        if "Join" in view.lines and "Filter" in view.lines:
+            self._error(
+                "Filter",
+                "a view of several topics has no Filter, which would be of neither",
+                "make a view or a ConflatedTopic of each topic with its own Filter, and join these",
+            )
+        kind = self._kind(view)
+        if kind is not None and not (kind.structured and kind.partial):
+            self._error(
+                "MessageType",
+                f"a message of the type {kind.name} cannot be made field by field",
+                "choose a type with fields, such as json",
+            )
+            kind = None
+        topics = {name: self.above[name] for name in underlyings(view) if name in self.above}
+        if topics and len(topics) == len(underlyings(view)):
+            projection = self._projection(topics)
+            if projection is not None:
+                self._fields(projection, topics)
+                self._rows(projection, kind)
+
+    def _error(self, element: str, message: str, instead: str) -> None:
+        line, tag = self.view.place(element)
+        self.findings.error(line, tag if element in self.view.lines else element, message, instead)
+
+    # What it is made of.
+
+    def _underlying(self) -> None:
+        view = self.view
+        if "Topic" in view.lines and "Join" in view.lines:
+            self._error(
+                "Topic",
+                "UnderlyingTopic names one topic and joins several",
+                "leave out the name; the first Join begins with the topic that is preserved",
+            )
+        if not {"Topic", "Join"} & view.lines.keys() and "UnderlyingTopic" in view.lines:
+            self._error("UnderlyingTopic", "names no topic", "write its name, or a Join")
+        for name, line, element in self._named():
+            topic = self.above.get(name)
+            if topic is None:
+                report_missing(self.root, view, name, (line, element), self.findings)
+            else:
+                self._can_underlie(name, topic, line, element)
+
+    def _named(self) -> Iterator[tuple[str, int, str]]:
+        """Each topic that it is made of, once, and where it is named."""
+        view, seen = self.view, set()
+        if name := view.text("underlyings"):
+            seen.add(name)
+            yield name, view.line_of("UnderlyingTopic"), "UnderlyingTopic"
+        for join in view.sections("joins"):
+            for name in (join.text("left_topic"), join.text("right_topic")):
+                if name and name not in seen:
+                    seen.add(name)
+                    yield name, join.line, join.tag
+
+    def _can_underlie(self, name: str, topic: Section, line: int, element: str) -> None:
+        message, instead = "", ""
+        kind = self._kind(topic)
+        if is_many(topic):
+            message = f"{name!r} is a pattern of topics, and a view is made of single ones"
+            instead = "name a topic that is defined by itself"
+        elif not topic.values.get("retain", True):
+            message = f"{name!r} has Retain false, so there are no records to make rows of"
+            instead = "remove Retain there"
+        elif kind is not None and not kind.structured:
+            message = f"messages of {name!r} have no fields ({kind.name}) to group by"
+            instead = "choose a type with fields for it, such as json"
+        if message:
+            self.findings.error(line, element, message, instead)
+
+    def _filter(self) -> None:
+        """What a record was before has to say whether it passed."""
+        text = self.view.text("filter")
+        for trait in sorted(UNSTEADY.intersection(compile_filter(text).traits)) if text else ():
+            self._error(
+                "Filter",
+                f"asks for {trait}(), which is another one at each change of a record",
+                "ask for a field of it",
+            )
+
+    def _engine(self) -> None:
+        if self.view.text("engine") == "spark":
+            self._error("Engine", "a view run by spark is not available yet", "write embedded")
+
+    # What its rows hold.
+
+    def _projection(self, topics: Mapping[str, Section]) -> Projection | None:
+        projected, grouped = self._texts("projection"), self._texts("grouping")
+        if not projected or not grouped or not self._all_read():
+            return None
+        types = {name: topic.text("message_type") for name, topic in topics.items()}
+        for element, texts in (("Projection", projected), ("Grouping", grouped)):
+            section = self._section(element)
+            for at in range(len(texts)):
+                # Each alone first, so that the finding is about one.
+                one = texts[at : at + 1]
+                is_row = element == "Projection"
+                line = section.line_at("Field", at)
+                try:
+                    compile_projection(one if is_row else (), () if is_row else one, types)
+                except ClientError as error:
+                    self.findings.error(line, element, *halves(error.detail))
+                    return None
+        try:
+            return compile_projection(projected, grouped, types)
+        except ClientError as error:
+            section = self._section("Projection")
+            self.findings.error(section.line_of("Field"), "Projection", *halves(error.detail))
+            return None
+
+    def _all_read(self) -> bool:
+        """Whether every field could be read by itself."""
+        return all(
+            len(self._texts(one.lower())) == len(self._section(one).every_line["Field"])
+            for one in ("Projection", "Grouping")
+        )
+
+    def _section(self, element: str) -> Section:
+        section = self.view.values[element.lower()]
+        assert isinstance(section, Section)
+        return section
+
+    def _texts(self, field: str) -> list[str]:
+        section = self.view.values.get(field)
+        return section.texts("fields") if isinstance(section, Section) else []
+
+    def _fields(self, projection: Projection, topics: Mapping[str, Section]) -> None:
+        """Fields that no record of the underlying topics can have."""
+        for source in projection.inputs:
+            if why := self._never(topics[source.topic], source.path):
+                element = "Grouping" if source in projection.grouping else "Projection"
+                section = self._section(element)
+                self.findings.error(section.line_of("Field"), element, *halves(why))
+
+    def _never(self, topic: Section, path: Path) -> str:
+        """Why no record of a topic can have a value there; "" if one can."""
+        name = topic.text("name")
+        if topic.element.name == "View":
+            targets = _targets(topic)
+            if any(_meet(path, target) for target in targets):
+                return ""
+            near = nearest(str(path), map(str, targets))
+            return (
+                f"no row of the view {name!r} has {path}: it projects "
+                f"{shown(', '.join(map(str, targets)))}; "
+                + (f"did you mean {near}?" if near else "project it there")
+            )
+        if topic.element.name == "ConflatedTopic":
+            below = self.above.get(topic.text("underlying"))
+            made = topic.values.get("enrichment")
+            return "" if below is None or made is not None else self._never(below, path)
+        kind = self._kind(topic)
+        return "" if kind is None or "Enrichment" in topic.lines else missing(kind, path)
+
+    def _rows(self, projection: Projection, kind: MessageType | None) -> None:
+        """What the message type of the view cannot hold, and indexes of what no row has."""
+        section = self._section("Projection")
+        for target in projection.targets:
+            if kind is not None and not has_place(kind, target):
+                self.findings.error(
+                    section.line_of("Field"),
+                    "Projection",
+                    f"a message of the type {kind.name} has no place for {target}",
+                    "write a path of one name, without the characters that separate fields"
+                    if len(target.steps) > 1
+                    else "write another name",
+                )
+        for element, texts, place in self._indexed():
+            for text in filter(None, texts):
+                if not any(_meet(parse_path(text), target) for target in projection.targets):
+                    self.findings.warning(
+                        place.line_of(element),
+                        element,
+                        f"no row has {text}, so the index finds nothing",
+                        "name a field as it is projected: "
+                        + shown(", ".join(map(str, projection.targets))),
+                    )
+
+    def _indexed(self) -> Iterator[tuple[str, list[str], Section]]:
+        yield "Index", self.view.texts("indexes"), self.view
+        for index in self.view.sections("hash_indexes"):
+            yield "Key", index.texts("keys"), index
+
+    def _kind(self, topic: Section) -> MessageType | None:
+        name = topic.text("message_type")
+        try:
+            return message_type(name, self.variants) if name else None
+        except (ClientError, ConfigError):
+            return None  # reported with the topic
+
+
+def _targets(view: Section) -> list[Path]:
+    section = view.values.get("projection")
+    if not isinstance(section, Section):
+        return []
+    found: list[Path] = []
+    for text in section.texts("fields"):
+        try:
+            found += compile_projection([text], (), dict.fromkeys(underlyings(view), "")).targets
+        except ClientError:
+            continue  # reported with that view
+    return found
+
+
+def _meet(path: Path, target: Path) -> bool:
+    """Whether one leads to the other, or to something in it."""
+    return all(one == other for one, other in zip(path.steps, target.steps, strict=False))

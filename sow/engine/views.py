@@ -1,0 +1,84 @@
+"""Views: the end of a turn, at which what has changed in them is told.
+
+Views take changes in as they come, and say nothing until the turn ends. Then each that has changed
+is released, those first that others are made of: so a view of a topic and of another view of the
+same topic never shows one without the other, and a row changes at most once in a turn.
+
+A turn ends when the engine is flushed; a publish, a removal or a commit that is carried out in
+slices is one turn. Others go on meanwhile and should be seen: a publish or a removal is waited for
+no longer than `HELD_US_MAX`. Of a commit nobody is to see half, so it is waited for to its end.
+"""
+
+from collections.abc import Callable, Collection
+
+from sow.engine.live_topics import ViewTopic
+from sow.steps import Steps
+from sow.topic.batch import Batch
+from sow.topic.views.view import MaterializedView
+
+HELD_US_MAX = 1_000_000
+"""A load that takes minutes does not keep its views from being current within a second."""
+
+
+class Views:
+    """The views of one engine.
+
+    `find` gives the topic of a view, `route` tells of its changes. `is_long` says whether a publish
+    or a removal in slices is under way in one of some topics, `is_whole` whether nothing is that
+    nobody is to see half of. `now_us` gives the time.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], ViewTopic],
+        route: Callable[[ViewTopic, Batch], None],
+        is_long: Callable[[Collection[str]], bool],
+        is_whole: Callable[[Collection[str]], bool],
+        now_us: Callable[[], int],
+    ) -> None:
+        self._find = find
+        self._route = route
+        self._is_long = is_long
+        self._is_whole = is_whole
+        self._now_us = now_us
+        self._dirty: dict[MaterializedView, int] = {}
+        """Views that have something to release, and since when."""
+
+    @property
+    def has_work(self) -> bool:
+        """A view would be released now."""
+        return any(not self._is_held(view) for view in self._dirty)
+
+    def wake(self, view: MaterializedView) -> None:
+        """`view` has something to release at the end of the turn."""
+        self._dirty.setdefault(view, self._now_us())
+
+    def forget(self, view: MaterializedView) -> None:
+        """`view` goes, with what it has not told."""
+        self._dirty.pop(view, None)
+
+    def releasing(self) -> Steps[None]:
+        """The turn has ended: release all views that need not wait, some rows in each step."""
+        held: set[MaterializedView] = set()
+        while waiting := [view for view in self._dirty if view not in held]:
+            view = min(waiting, key=lambda one: one.rank)
+            if self._is_held(view):
+                held.add(view)
+                continue
+            topic = self._find(view.name)
+            for batch in view.release():
+                self._route(topic, batch)
+            if not view.groups.dirty_count:
+                del self._dirty[view]
+            yield
+
+    def _is_held(self, view: MaterializedView) -> bool:
+        if not self._is_whole(view.sources):
+            return True
+        is_new = self._now_us() < self._dirty[view] + HELD_US_MAX
+        return is_new and self._is_long(view.sources)
+
+    def check(self) -> None:
+        """Assert what is always true of views between two steps."""
+        for view in self._dirty:
+            assert self._find(view.name).view is view, f"{view.name} has gone, and waits to be told"

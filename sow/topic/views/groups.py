@@ -1,0 +1,348 @@
+"""Groups: which input rows of a view are in which group, and what each group comes to.
+
+Row changes are taken as they come: values go in and out of the accumulators of the groups that
+they concern, and those groups are *dirty* until somebody asks what has become of them. A group is
+a function of the rows that are in it, whatever came and went: its row, its place in the order of
+all rows (that of the row in it that first appeared), and which spelling it shows of a value that
+several rows spell differently. A group without rows is forgotten, with all that was kept of it.
+
+Values make the same group that are the same text in a key (`sow.keys`); NULL, missing and empty
+are one value, and so is what is no single value.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import NamedTuple
+
+from sow.changes import Reason
+from sow.digits import Digits
+from sow.expressions import Projection
+from sow.keys import joined, key_text
+from sow.paths import Value
+from sow.topic.views.accumulators import Accumulators
+from sow.topic.views.row_changes import RowChanges
+
+KEY_LENGTH_MAX = 16 * 1024
+"""Characters of the values that make a group: they are held as its key and as its fields. What has
+more is left out of the view, and counted."""
+PLAIN = frozenset({str, type(None)})
+
+Spelling = tuple[tuple[str, str], ...]
+"""How a row writes the values that it is grouped by: the type and the text of each."""
+
+
+class GroupedRows(NamedTuple):
+    """Rows before or after their changes, as columns of equal length.
+
+    `keys` say which groups they are in, None for one that is too long; `texts` has a column for
+    each field that they are grouped by, and `spelled` its values, where they are not the texts
+    themselves. `values` are what each row has for the arguments.
+    """
+
+    keys: Sequence[str | None]
+    texts: Sequence[Sequence[str]]
+    spelled: Sequence[tuple[Value, ...] | None]
+    values: Sequence[tuple[Value, ...]]
+
+
+class RowGroup:
+    """The rows of one group, of which `count` are there; changed last by the change `seq`."""
+
+    __slots__ = (
+        "_gone", "_order", "accumulators", "count", "grouped", "reason", "seq", "spellings",
+        "ts_us",
+    )  # fmt: skip
+
+    def __init__(self, accumulators: Accumulators, grouped: tuple[Value, ...]) -> None:
+        self.accumulators = accumulators
+        self.grouped = grouped
+        """The values that all rows have in common, as texts."""
+        self.count = 0
+        self.seq = self.ts_us = 0
+        self.reason: Reason = "match"
+        """Why the last row left that has left."""
+        self.spellings: dict[Spelling, list[int | tuple[Value, ...]]] | None = None
+        self._order: list[int] = []
+        """A heap of the births of its rows, and of those in `_gone`."""
+        self._gone: dict[int, int] | None = None
+
+    def touch(self, seq: int, ts_us: int) -> None:
+        """A change concerns the group."""
+        if seq > self.seq:
+            self.seq, self.ts_us = seq, ts_us
+
+    def enter(self, born: int) -> None:
+        """A row more."""
+        self.count += 1
+        gone = self._gone
+        if gone and born in gone:
+            _take_one(gone, born)
+        else:
+            heappush(self._order, born)
+
+    def enter_all(self, borns: Iterable[int]) -> None:
+        """Rows more, of a group from which none has gone yet."""
+        before = len(self._order)
+        self._order += borns
+        self.count += len(self._order) - before
+        heapify(self._order)
+
+    def leave(self, born: int) -> None:
+        """A row less."""
+        self.count -= 1
+        if not self.count:
+            self._order.clear()
+            self._gone = None
+            return
+        if self._gone is None:
+            self._gone = {}
+        self._gone[born] = self._gone.get(born, 0) + 1
+        order, gone = self._order, self._gone
+        while order[0] in gone:
+            _take_one(gone, heappop(order))
+        if len(order) > 2 * self.count:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Forget births of rows that have gone, which would gather below the top of the heap."""
+        gone, kept = self._gone or {}, []
+        for born in self._order:
+            if born in gone:
+                _take_one(gone, born)
+            else:
+                kept.append(born)
+        heapify(kept)
+        self._order = kept
+
+    @property
+    def born(self) -> int:
+        """When the row first appeared that appeared first of those that are there."""
+        return self._order[0]
+
+    def spell(self, values: tuple[Value, ...] | None, times: int) -> None:
+        """Rows more or less, by `times`, that write the values they are grouped by in this way."""
+        if values is None:
+            return
+        if self.spellings is None:
+            self.spellings = {}
+        spelling = tuple([_spelling(value) for value in values])
+        found = self.spellings.setdefault(spelling, [0, values])
+        found[0] += times  # type: ignore[operator]
+        if not found[0]:
+            del self.spellings[spelling]
+
+    def values(self) -> Sequence[Value]:
+        """The values of the fields that it is grouped by: a number before a text that spells it."""
+        if not self.spellings:
+            return self.grouped
+        values = self.spellings[min(self.spellings)][1]
+        assert isinstance(values, tuple)
+        return values
+
+
+class RowGroups:
+    """All groups of a view with this projection; `make` makes the accumulators of one."""
+
+    def __init__(self, projection: Projection, make: Callable[[], Accumulators]) -> None:
+        self.projection = projection
+        self.left_out = 0
+        """Rows that are in no group, since their key is too long."""
+        self._make = make
+        self._groups: dict[str, RowGroup] = {}
+        self._dirty: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, key: str) -> RowGroup:
+        return self._groups[key]
+
+    @property
+    def dirty_count(self) -> int:
+        """How many groups have changed since they were taken."""
+        return len(self._dirty)
+
+    def take_dirty(self, limit: int) -> list[tuple[str, RowGroup]]:
+        """Some groups that have changed, in the order in which they did; those without rows are
+        forgotten by it."""
+        some = [*islice(self._dirty, limit)]
+        found = []
+        for key in some:
+            del self._dirty[key]
+            group = self._groups[key]
+            found.append((key, group))
+            if not group.count:
+                del self._groups[key]
+        return found
+
+    def let_go(self, key: str, seq: int, ts_us: int) -> None:
+        """A row of this key is there, made by other groups, and there is no such group: it goes."""
+        if key not in self._groups:
+            group = self._groups[key] = RowGroup(self._make(), ())
+            group.touch(seq, ts_us)
+            self._dirty[key] = None
+
+    # Taking row changes.
+
+    def take(self, changes: RowChanges) -> None:
+        """Let rows enter, change, move and leave."""
+        before = self._side(changes.olds, len(changes))
+        after = self._side(changes.news, len(changes))
+        if before is None and after is not None:
+            self._take_new(changes, after)
+        elif before is not None:
+            self._take_changed(changes, before, after)
+
+    def _side(self, columns: Sequence[Sequence[Value]] | None, count: int) -> GroupedRows | None:
+        if columns is None:
+            return None
+        projection = self.projection
+        grouped = columns[: len(projection.grouping)]
+        texts = list(map(_texts, grouped))
+        arguments = [one.values(columns, count) for one in projection.arguments]
+        values = list(zip(*arguments, strict=True)) if arguments else [()] * count
+        return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), values)
+
+    def _take_changed(
+        self, changes: RowChanges, before: GroupedRows, after: GroupedRows | None
+    ) -> None:
+        groups, dirty = self._groups, self._dirty
+        nones = [None] * len(changes)
+        nothing = after or GroupedRows(nones, (), nones, [()] * len(changes))
+        columns = zip(
+            changes.identities, changes.was_in, changes.is_in, before.keys, nothing.keys,
+            before.values, nothing.values, changes.borns, changes.newest_seqs or changes.seqs,
+            changes.seqs, changes.ts_us, range(len(changes)), strict=True,
+        )  # fmt: skip
+        for identity, was, now, old_key, key, olds, news, born, newest, seq, ts_us, at in columns:
+            if was and now and key == old_key and key is not None:
+                group = groups[key]
+                group.accumulators.replace(olds, news, identity, born, newest)
+                if before.spelled[at] is not None or nothing.spelled[at] is not None:
+                    group.spell(before.spelled[at], -1)
+                    group.spell(nothing.spelled[at], 1)
+                group.touch(seq, ts_us)
+                dirty[key] = None
+                continue
+            if was:
+                self._leave(changes, before, at, "match" if now else changes.reason)
+            if now:
+                self._enter(changes, nothing, at)
+
+    def _take_new(self, changes: RowChanges, after: GroupedRows) -> None:
+        """Rows that were not there: those of one group at once."""
+        places: dict[str, list[int]] = {}
+        for at, (key, now) in enumerate(zip(after.keys, changes.is_in, strict=True)):
+            if now and key is not None:
+                places.setdefault(key, []).append(at)
+            elif now:
+                self.left_out += 1
+        for key, some in places.items():
+            if len(some) == 1 or key in self._groups:
+                for at in some:
+                    self._enter(changes, after, at)
+            else:
+                self._begin(key, changes, after, some)
+
+    def _begin(self, key: str, changes: RowChanges, after: GroupedRows, places: list[int]) -> None:
+        """A group that is new, of several rows."""
+        group = self._group(key, after, places[0])
+        newest = changes.newest_seqs or changes.seqs
+        borns = [changes.borns[at] for at in places]
+        group.accumulators.add_all(
+            list(zip(*[after.values[at] for at in places], strict=True)),
+            [changes.identities[at] for at in places],
+            borns,
+            [newest[at] for at in places],
+        )
+        group.enter_all(borns)
+        for at in places:
+            group.spell(after.spelled[at], 1)
+            group.touch(changes.seqs[at], changes.ts_us[at])
+        self._dirty[key] = None
+
+    def _enter(self, changes: RowChanges, after: GroupedRows, at: int) -> None:
+        key = after.keys[at]
+        if key is None:
+            self.left_out += 1
+            return
+        group = self._groups.get(key) or self._group(key, after, at)
+        newest, born = changes.newest_seqs or changes.seqs, changes.borns[at]
+        group.accumulators.add(after.values[at], changes.identities[at], born, newest[at])
+        group.enter(born)
+        group.spell(after.spelled[at], 1)
+        group.touch(changes.seqs[at], changes.ts_us[at])
+        self._dirty[key] = None
+
+    def _leave(self, changes: RowChanges, before: GroupedRows, at: int, reason: Reason) -> None:
+        key = before.keys[at]
+        if key is None:
+            self.left_out -= 1
+            return
+        group, born = self._groups[key], changes.borns[at]
+        group.accumulators.remove(before.values[at], changes.identities[at], born)
+        group.leave(born)
+        group.spell(before.spelled[at], -1)
+        group.touch(changes.seqs[at], changes.ts_us[at])
+        group.reason = reason
+        self._dirty[key] = None
+
+    def _group(self, key: str, side: GroupedRows, at: int) -> RowGroup:
+        group = RowGroup(self._make(), tuple([texts[at] or None for texts in side.texts]))
+        self._groups[key] = group
+        return group
+
+    def check(self, keys: Iterable[str]) -> None:
+        """Assert what is always true of groups between two releases; `keys` are those of the rows
+        that were made of them."""
+        held = set(keys)
+        assert self._dirty.keys() <= self._groups.keys()
+        assert held <= self._groups.keys(), "a row of a group that is forgotten"
+        clean = self._groups.keys() - self._dirty.keys()
+        assert clean <= held, "a group without a row that waits for nothing"
+        for key, group in self._groups.items():
+            assert group.count or key in self._dirty, "an empty group that nobody forgets"
+            assert group.count >= 0
+
+
+def _texts(column: Sequence[Value]) -> list[str]:
+    """The texts of values in a key, "" for none."""
+    kinds = set(map(type, column))
+    if kinds == {str}:
+        return list(column)  # type: ignore[arg-type]  # just checked
+    if kinds == {int}:
+        return list(map(str, column))
+    return [value if type(value) is str else key_text(value) or "" for value in column]
+
+
+def _keys(texts: Sequence[list[str]], count: int) -> Sequence[str | None]:
+    keys = joined(texts) if texts else [""] * count
+    if max(map(len, keys), default=0) > KEY_LENGTH_MAX:
+        return [key if len(key) <= KEY_LENGTH_MAX else None for key in keys]
+    return keys
+
+
+def _spelled(columns: Sequence[Sequence[Value]], count: int) -> Sequence[tuple[Value, ...] | None]:
+    """By row the values, None for those that are texts or nothing."""
+    if all(set(map(type, column)) <= PLAIN for column in columns):
+        return [None] * count
+    rows = zip(*[map(_single, column) for column in columns], strict=True)
+    return [None if {type(value) for value in row} <= PLAIN else row for row in rows]
+
+
+def _single(value: Value) -> Value:
+    """A value that may be shown as that of a group."""
+    return None if value == "" or isinstance(value, list) else value
+
+
+def _spelling(value: Value) -> tuple[str, str]:
+    text = value.text if isinstance(value, Digits) else repr(value)
+    return type(value).__name__, text
+
+
+def _take_one(counts: dict[int, int], born: int) -> None:
+    if counts[born] == 1:
+        del counts[born]
+    else:
+        counts[born] -= 1

@@ -1,0 +1,221 @@
+"""A view at work: the rows that are made of other topics' records, one for each group of them.
+
+It hears of every batch of changes of its underlying topics and lets its groups take it in at once;
+what its records say changes at the end of the turn, when whoever looks after it has them released:
+of each group that has changed, what it is by then, once. The rows are records like any
+(`sow.topic.records`), so to everyone else the view is an ordinary topic.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from typing import Any
+
+from sow.changes import Reason
+from sow.errors import BadMessage
+from sow.expressions import Projection, nested
+from sow.messages.base import MessageType
+from sow.paths import Path
+from sow.steps import Steps
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+from sow.topic.views.accumulators import accumulators_of
+from sow.topic.views.groups import RowGroup, RowGroups
+from sow.topic.views.row_changes import RowProducer
+
+BIRTH_BITS = 63
+"""Births are numbers of 64 bits with a sign, and none is negative; joined rows have those of all
+their records, one behind the other."""
+RELEASED_AT_ONCE = 250
+"""Rows that are made in one step, some two milliseconds of work."""
+LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
+
+
+class MaterializedView:
+    """Ties what a view is made of to its rows.
+
+    `rows` are its records, `producer` says what becomes of what it groups. `rank` says when it is
+    released among others: after those that it is made of, which are among `sources`, the names of
+    all topics that it is made of, directly or not. `wake` is called when it has something to
+    release, and had nothing.
+    """
+
+    def __init__(
+        self,
+        rows: Records,
+        producer: RowProducer,
+        projection: Projection,
+        rank: tuple[int, int],
+        sources: frozenset[str],
+        wake: Callable[["MaterializedView"], None],
+    ) -> None:
+        self.rows = rows
+        self.producer = producer
+        self.groups = RowGroups(projection, accumulators_of(projection))
+        self.filled_seq = 0
+        """As of which change the view was filled: no row says that it is older."""
+        self.rank = rank
+        self.sources = sources
+        self.updates_in = self.updates_out = 0
+        """Changes of its underlying topics that it has heard of, and of its rows."""
+        self._is_filling = False
+        self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
+        """A joined row is born with the record of its first topic."""
+        self._wake = wake
+        self._body = RowWriter(rows.message_type, projection)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.rows.name
+
+    # Hearing.
+
+    def hear(self, batch: Batch, _now_us: int) -> bool:
+        """Take in changes of an underlying topic. Never due by itself: a turn has an end."""
+        self.updates_in += len(batch)
+        was_clean = not self.groups.dirty_count
+        for changes in self.producer.hear(batch):
+            self.groups.take(changes)
+        if was_clean and self.groups.dirty_count and not self._is_filling:
+            self._wake(self)
+        return False
+
+    def due_us(self) -> int | None:
+        """Nothing falls due: it is released when a turn ends."""
+        return None
+
+    # Filling.
+
+    def fill(self, seq: int) -> Steps[None]:
+        """Make all rows, some in each step, while nothing changes; as of the change `seq`."""
+        self.filled_seq = seq
+        for changes in self.producer.rows():
+            self.groups.take(changes)
+            yield
+        while self.groups.dirty_count:
+            self.release()
+            yield
+
+    def fill_beside(self, seq: Callable[[], int]) -> Steps[None]:
+        """Make all rows, some in each step, while records change. In the last step they are as the
+        underlying topics then are, at the change `seq` gives."""
+        yield from self.fill_groups()
+        while self.groups.dirty_count > RELEASED_AT_ONCE:
+            self.release()
+            yield
+        self.release()
+        self.filled_seq = seq()
+        self._is_filling = False
+
+    def fill_groups(self) -> Steps[None]:
+        """The same but for the rows: those that are there are another view's (`succeed`)."""
+        self._is_filling = True
+        yield from self.producer.filling(self.groups.take)
+
+    def succeed(self, seq: int, ts_us: int) -> None:
+        """Go on with the rows of the view that was there before, as of the change `seq` and its
+        time: what this one makes of them is released like any change."""
+        for key in self.rows.table.slots:
+            self.groups.let_go(key, seq, ts_us)
+        self.filled_seq = seq
+        self._is_filling = False
+        if self.groups.dirty_count:
+            self._wake(self)
+
+    # Releasing.
+
+    def release(self) -> list[Batch]:
+        """Let the records say what has become of groups that have changed, of some at a time;
+        returns what that changes. There are more while `groups` has dirty ones."""
+        there: list[tuple[str, RowGroup, bytes]] = []
+        gone: dict[Reason, list[tuple[str, RowGroup]]] = {}
+        table = self.rows.table
+        for key, group in self.groups.take_dirty(RELEASED_AT_ONCE):
+            if group.count:
+                there.append((key, group, self._body(group)))
+            elif key in table:
+                gone.setdefault(group.reason, []).append((key, group))
+        batches = self._put(there)
+        self.updates_out += sum(map(len, batches)) + sum(map(len, gone.values()))
+        for reason in LEAVING_REASONS:
+            if reason in gone:
+                batches += self._drop(gone[reason], reason)
+        return batches
+
+    def _put(self, there: Sequence[tuple[str, RowGroup, bytes]]) -> list[Batch]:
+        table, find = self.rows.table, self.rows.table.slots.get
+        changed = []
+        for row in there:
+            slot = find(row[0])
+            if slot is None or table.bodies[slot] != row[2]:
+                changed.append(row)
+        batches = []
+        if changed:
+            floor = self.filled_seq
+            batches.append(
+                self.rows.put(
+                    [key for key, _, _ in changed],
+                    [body for _, _, body in changed],
+                    {},
+                    [max(group.seq, floor) for _, group, _ in changed],
+                    [group.ts_us for _, group, _ in changed],
+                )
+            )
+        places = [group.born >> self._place_shift for _, group, _ in there]
+        table.arrange([key for key, _, _ in there], places)
+        return batches
+
+    def _drop(self, gone: Iterable[tuple[str, RowGroup]], reason: Reason) -> list[Batch]:
+        stamps = {key: (group.seq, group.ts_us) for key, group in gone}
+        seqs = [max(seq, self.filled_seq) for seq, _ in stamps.values()]
+        batch = self.rows.drop(
+            stamps, reason, lambda _: (seqs, [ts_us for _, ts_us in stamps.values()])
+        )
+        return [] if batch is None else [batch]
+
+    def stop(self) -> None:
+        """The view goes: its underlying topics need not read its fields any more."""
+        self.producer.stop()
+
+    def check(self) -> None:
+        """Assert what is always true of a view between two releases."""
+        self.groups.check(self.rows.table.slots)
+
+
+class RowWriter:
+    """Writes the rows of a projection as messages of a type."""
+
+    def __init__(self, message_type: MessageType, projection: Projection) -> None:
+        self._type = message_type
+        self._projection = projection
+
+    def __call__(self, group: RowGroup) -> bytes:
+        """The row of a group. What the type cannot hold, such as a separator in the value of a FIX
+        field, is NULL, and so is what is no finite number."""
+        document = self._projection.document(group.values(), group.accumulators.results())
+        _make_finite(document)
+        try:
+            return self._type.encode(document)
+        except BadMessage:
+            for target in self._projection.targets:
+                self._let_go(document, target)
+            return self._type.encode(document)
+
+    def _let_go(self, document: dict[str, Any], target: Path) -> None:
+        """Make a field NULL that cannot be written."""
+        *outer, name = target.steps
+        inner = document
+        for step in outer:
+            inner = inner[step]
+        try:
+            self._type.encode(nested(target, inner.get(name)))
+        except BadMessage:
+            inner[name] = None
+
+
+def _make_finite(document: dict[str, Any]) -> None:
+    for name, value in document.items():
+        if type(value) is dict:
+            _make_finite(value)
+        elif isinstance(value, float) and not isfinite(value):
+            document[name] = None

@@ -1,0 +1,115 @@
+"""What a view needs of the topics above it, and what is said where it is not so."""
+
+import pytest
+
+ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>\n"
+TRADES = (
+    "<MessageTypes><MessageType><Name>trade</Name><Module>record</Module>"
+    "<Field>id</Field><Field>desk</Field></MessageType></MessageTypes>"
+)
+
+
+def view(name="desks", of="orders", fields=("/desk", "SUM(/qty) AS /qty"), by="/desk", more=""):
+    projected = "".join(f"<Field>{field}</Field>" for field in fields)
+    return (
+        f"<View><Name>{name}</Name><MessageType>json</MessageType>"
+        f"<UnderlyingTopic>{of}</UnderlyingTopic>\n<Projection>{projected}</Projection>\n"
+        f"<Grouping><Field>{by}</Field></Grouping>{more}</View>\n"
+    )
+
+
+def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
+    copy = (
+        "<ConflatedTopic><Name>slow</Name><MessageType>json</MessageType>"
+        "<UnderlyingTopic>desks</UnderlyingTopic></ConflatedTopic>"
+    )
+    loaded = sow(ORDERS + view() + copy + view("all", "slow", ("SUM(/qty) AS /all",), "/desk"))
+    assert [topic.name for topic in loaded.configuration.topics][1:] == ["desks", "slow", "all"]
+
+
+@pytest.mark.parametrize(
+    ("xml", "said"),
+    [
+        (ORDERS + view(of="order"), "2: UnderlyingTopic: no topic 'order' is defined; did you"),
+        (view() + ORDERS, "1: UnderlyingTopic: the topic 'orders' is defined later, in line 4"),
+        (view(of="desks"), "the topic 'desks' would be made of itself"),
+        (
+            view("a", "b", ("COUNT(1) AS /n",)) + view("b", "a", ("/desk",)),
+            "'b' is defined later, in line 4, and is itself made of 'a'; take one of them out",
+        ),
+        (
+            ORDERS.replace("</Topic>", "<Pattern>^/my/</Pattern></Topic>") + view(),
+            "'orders' is a pattern of topics, and a view is made of single ones",
+        ),
+        (
+            ORDERS.replace("</Topic>", "<Retain>false</Retain></Topic>") + view(),
+            "'orders' has Retain false, so there are no records",
+        ),
+        (
+            ORDERS.replace("json</MessageType><Key>/id</Key>", "binary</MessageType>") + view(),
+            "messages of 'orders' have no fields (binary) to group by",
+        ),
+        (
+            ORDERS + view().replace("json</MessageType><Und", "string</MessageType><Und"),
+            "a message of the type string cannot be made field by field",
+        ),
+        (ORDERS + view(more="<Engine>spark</Engine>"), "a view run by spark is not available yet"),
+        (
+            ORDERS + view().replace("<Grouping><Field>/desk</Field></Grouping>", ""),
+            "2: View: has no Grouping; add <Grouping>",
+        ),
+        (ORDERS + view(fields=("/a", "/b AS /a")), "/a is projected twice"),
+        (ORDERS + view(fields=("SUM(SUM(/a)) AS /b",)), "SUM at position 4 stands inside SUM"),
+        (
+            ORDERS + view() + view("all", "desks", ("COUNT(/n) AS /n",)),
+            "6: Projection: no row of the view 'desks' has /n: it projects '/desk, /qty'",
+        ),
+        (
+            ORDERS + view() + view("all", "desks", ("COUNT(1) AS /n",), "/desks"),
+            "7: Grouping: no row of the view 'desks' has /desks: it projects '/desk, /qty'; did "
+            "you mean /desk?",
+        ),
+        (
+            ORDERS + view(more="<JoinNullEquivalency>enabled</JoinNullEquivalency>"),
+            "JoinNullEquivalency: has no effect without a Join",
+        ),
+        (
+            ORDERS + view(more="<Filter>LAST_UPDATED() > 5</Filter>"),
+            "asks for LAST_UPDATED(), which is another one at each change",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_where_it_stands(sow, xml, said):
+    loaded = sow(xml)
+    assert loaded.configuration is None
+    assert any(said in str(error) for error in loaded.errors), [*map(str, loaded.errors)]
+
+
+def test_a_view_of_several_topics_has_no_filter_and_names_no_topic_besides(sow):
+    quotes = ORDERS.replace("orders", "quotes")
+    join = "<Join>[orders]./s = [quotes]./s</Join>"
+    xml = view(of=join, fields=("COUNT([orders]./id) AS /n",), by="[orders]./desk")
+    loaded = sow(ORDERS + quotes + xml.replace("</View>", "<Filter>/a = 1</Filter></View>"))
+    assert "a view of several topics has no Filter" in str(loaded.errors[0])
+    loaded = sow(ORDERS + quotes + xml.replace("<Join>", "<Topic>orders</Topic><Join>"))
+    assert "names one topic and joins several" in str(loaded.errors[0])
+    loaded = sow(ORDERS + quotes + xml.replace("[orders]./desk", "/desk"))
+    assert "/desk at position 0 of the grouping is of which topic?" in str(loaded.errors[0])
+
+
+def test_fields_that_a_record_type_does_not_have(instance):
+    trades = ORDERS.replace("orders", "trades").replace("json", "trade")
+    xml = view(of="trades", fields=("/desk", "SUM(/qty) AS /qty"))
+    (error,) = instance(f"<SOW>{trades}{xml}</SOW>{TRADES}").errors
+    assert "messages of type trade have no field '/qty'; their fields are 'id, desk'" in str(error)
+
+
+def test_an_index_of_what_no_row_has_is_warned_about(sow, only):
+    text = only(sow(ORDERS + view(more="<Index>/name</Index>")))
+    assert "no row has /name, so the index finds nothing; name a field as it is projected" in text
+
+
+def test_a_view_is_not_logged(instance):
+    log = "<TransactionLog><Topic><Name>desks</Name></Topic></TransactionLog>"
+    loaded = instance(f"<SOW>{ORDERS}{view()}</SOW>{log}")
+    assert "the log of a view is not available yet" in str(loaded.errors[0])

@@ -1,0 +1,150 @@
+"""The law of views: whatever has happened, the rows are what a recomputation gives, bit for bit,
+and who has followed from the beginning holds them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from sow.definitions import ConflatedTopic, Topic, View
+from tests.core.harness import SECOND, World
+from tests.topic.views.recomputation import Field, recomputed, shown
+
+T = Topic("t", "json", keys=("/id",), expires=True, delta_null="remove")
+FIELDS = (
+    Field("desk", None, "/desk"),
+    Field("n", "COUNT", "1"),
+    Field("qty", "SUM", "/qty"),
+    Field("avg", "AVG", "/qty"),
+    Field("low", "MIN", "/px"),
+    Field("high", "MAX", "/px"),
+    Field("books", "GROUP_CONCAT", "/book"),
+    Field("book", "UNIQUE", "/book"),
+    Field("last", None, "/book"),
+)
+COUNTED = (
+    Field("all", "SUM", "/n"), Field("qty", "SUM", "/qty"), Field("desks", "COUNT", "/n"),
+)  # fmt: skip
+
+
+def view(name, of, fields, by=("/desk",), **more):
+    return View(name, "json", (of,), tuple(map(str, fields)), by, **more)
+
+
+DESKS = view("desks", "t", FIELDS)
+BIG = view("big", "t", FIELDS, filter="/qty > 2")
+TOTAL = view("total", "desks", COUNTED, ("/nothing",))
+SLOW = ConflatedTopic("t-C", "json", "t", interval_us=SECOND)
+SLOWLY = view("slowly", "t-C", FIELDS)
+TOPICS = (T, DESKS, BIG, TOTAL, SLOW, SLOWLY)
+
+DESK = st.sampled_from(["a", "b", "", None, 5, "5", 2.5])
+QTY = st.one_of(
+    st.integers(-3, 9), st.floats(-1e6, 1e6, allow_nan=False), st.sampled_from([0.1, 1e16, "x"])
+)
+DOCUMENT = st.fixed_dictionaries(
+    {"id": st.integers(0, 6)},
+    optional={
+        "desk": DESK,
+        "qty": QTY,
+        "px": st.one_of(st.none(), st.integers(0, 9)),
+        "book": st.sampled_from(["x", "y", "z"]),
+    },
+)
+
+
+class Views(RuleBasedStateMachine):
+    """A topic, its views, and a client that follows each of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(*TOPICS)
+        self.topics = TOPICS
+        self.follow()
+
+    def follow(self):
+        self.held = {one.name: {} for one in self.topics if isinstance(one, View)}
+        self.clients = {name: self.world.client() for name in self.held}
+        for name, client in self.clients.items():
+            self.apply(name, client.say(c="sow_and_subscribe", t=name, opts="oof"))
+
+    def apply(self, name, lines):
+        held = self.held[name]
+        for line in lines:
+            if line["c"] in ("sow", "p"):
+                held[line["k"]] = line["d"]
+            elif line["c"] == "oof":
+                del held[line["k"]]
+
+    @rule(documents=st.lists(DOCUMENT, min_size=1, max_size=5))
+    def publish(self, documents):
+        self.world.publish("t", *documents)
+
+    @rule(document=DOCUMENT, lost=st.sampled_from(["qty", "desk", "px"]))
+    def merge(self, document, lost):
+        self.world.publish("t", document | {lost: None}, delta=True)
+
+    @rule(document=DOCUMENT)
+    def expiring(self, document):
+        self.world.publish("t", document, expires_s=0.5)
+
+    @rule(condition=st.sampled_from(["/qty < 3", "/desk = 'a'", "/id > 2", "1 = 1"]))
+    def delete(self, condition):
+        self.world.delete("t", condition)
+
+    @rule(by_us=st.sampled_from([SECOND // 4, SECOND]))
+    def wait(self, by_us):
+        self.world.advance(by_us)
+
+    @rule()
+    def restart(self):
+        self.world = self.world.restart(*self.topics)
+        self.follow()
+
+    @rule(topics=st.sampled_from([
+        TOPICS,
+        (T, replace(DESKS, filter="/qty > 0"), TOTAL),
+        (T, DESKS, view("more", "desks", COUNTED, ("/book",)), SLOW, SLOWLY),
+    ]))  # fmt: skip
+    def reload(self, topics):
+        configuration = replace(self.world.configuration, topics=topics)
+        self.world.executor.reconfigure(configuration, self.world.now)
+        self.world.configuration, self.topics = configuration, topics
+        self.world.settle()
+        for name in [*self.held]:
+            if name not in self.world.engine.topics:
+                del self.held[name]
+
+    @invariant()
+    def the_rows_are_a_recomputation(self):
+        for one in self.topics:
+            if not isinstance(one, View):
+                continue
+            fields = COUNTED if one.name in ("total", "more") else FIELDS
+            (of,) = one.underlyings
+            topics = self.world.engine.topics
+            wanted = recomputed(topics[of], fields, one.grouping, one.filter)
+            rows = shown(topics[one.name])
+            assert json.dumps(rows) == json.dumps(wanted), one.name
+            assert len(topics[one.name].view.groups) == len(rows)
+
+    @invariant()
+    def who_follows_holds_the_rows(self):
+        for name, held in self.held.items():
+            self.apply(name, self.clients[name].lines())
+            topic = self.world.engine.topics[name]
+            rows = {topic.records.sow_key_of(key): row for key, row in shown(topic).items()}
+            assert held == rows, name
+
+    @invariant()
+    def every_part_is_whole(self):
+        self.world.check()
+
+
+Views.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=15, deadline=None, phases=[Phase.generate]
+)
+test_the_law_of_views = pytest.mark.filterwarnings("ignore")(Views.TestCase)

@@ -1,0 +1,184 @@
+"""The end of a turn: what is told of views, in which order, and what is waited for."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from sow.definitions import ConflatedTopic, Topic, View
+from sow.engine.views import HELD_US_MAX
+from sow.errors import ConfigError, InvalidTopic
+from sow.steps import at_once
+from tests.core.harness import SECOND, World, short
+
+T = Topic("t", "json", keys=("/id",))
+DESKS = View("desks", "json", ("t",), ("/desk", "SUM(/qty) AS /qty"), ("/desk",))
+TOTAL = View("total", "json", ("desks",), ("SUM(/qty) AS /qty",), ("/none",))
+SLOW = ConflatedTopic("desks-C", "json", "desks", interval_us=SECOND)
+
+
+@pytest.fixture
+def world():
+    return World(T, DESKS, TOTAL, SLOW)
+
+
+@pytest.fixture
+def follow(world):
+    """Follows a topic; returns what has been said since the last call."""
+
+    def begin(topic, **more):
+        client = world.client()
+        client.say(c="sow_and_subscribe", t=topic, opts="oof", **more)
+        return lambda: short(client.lines())
+
+    return begin
+
+
+def test_one_request_is_one_turn(world, follow):
+    told = follow("desks")
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "a", "qty": 2})
+    assert told() == [("p", {"desk": "a", "qty": 3})]
+
+
+def test_a_view_of_a_view_comes_after_it_in_the_same_turn(world, follow):
+    told = follow("^(desks|total)$")
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 2})
+    assert [row for _, row in told()] == [
+        {"desk": "a", "qty": 1}, {"desk": "b", "qty": 2}, {"qty": 3}
+    ]  # fmt: skip
+
+
+def test_a_view_can_be_conflated_queried_and_followed_by_deltas(world, follow):
+    told, delta = follow("desks-C"), world.client()
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1})
+    delta.say(c="sow_and_delta_subscribe", t="desks", opts="oof,send_keys")
+    world.publish("t", {"id": 2, "desk": "a", "qty": 2})
+    assert short(delta.lines()) == [("p", {"desk": "a", "qty": 3})]
+    world.advance(2 * SECOND)
+    assert told() == [("p", {"desk": "a", "qty": 3})]
+    (row,) = [line["d"] for line in world.client().say(c="sow", t="desks", filter="/desk = 'a'")
+              if line["c"] == "sow"]  # fmt: skip
+    assert row == {"desk": "a", "qty": 3}
+
+
+def test_nothing_is_published_to_a_view(world):
+    for call in (
+        lambda: world.engine.publish("desks", [b"{}"], world.now),
+        lambda: at_once(world.engine.removal("desks", [], world.now)),
+    ):
+        with pytest.raises(InvalidTopic, match=r"desks is a view, made of t; .* t"):
+            call()
+
+
+def large(world, count=600):
+    """A publish of several slices, and the steps that it takes."""
+    topic = world.engine.publishable("t")
+    bodies = [json.dumps({"id": at, "desk": "a", "qty": 1}).encode() for at in range(count)]
+    read = [world.engine.read(topic, bodies[at : at + 250]) for at in range(0, count, 250)]
+    return world.engine.publications.carry_out("t", read, world.now)
+
+
+def test_a_publish_in_slices_is_one_turn(world, follow):
+    told = follow("desks")
+    for _ in large(world):
+        world.settle()
+        assert told() == []
+    world.settle()
+    assert told() == [("p", {"desk": "a", "qty": 600})]
+
+
+def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
+    told, steps = follow("desks"), large(world)
+    while not world.engine.publications.concerns(["t"]):
+        next(steps)
+    world.settle()
+    world.clock.advance(HELD_US_MAX)
+    world.engine.reach(world.now)
+    world.settle()
+    ((_, row),) = told()
+    assert 0 < row["qty"] < 600
+    at_once(steps)
+    world.settle()
+    assert told() == [("p", {"desk": "a", "qty": 600})]
+
+
+def test_a_row_keeps_its_place_and_never_goes_back_over_a_restart(world):
+    world.publish("t", {"id": 1, "desk": "b", "qty": 1}, {"id": 2, "desk": "a", "qty": 0.1})
+    world.publish("t", {"id": 3, "desk": "a", "qty": 0.2})
+    world.delete("t", "/id = 3")
+    before = world.records("desks"), world.engine.topics["desks"].records.table.seqs.tolist()
+    again = world.restart()
+    again.check()
+    assert again.records("desks") == before[0] == [
+        {"desk": "b", "qty": 1}, {"desk": "a", "qty": 0.1}
+    ]  # fmt: skip
+    after = again.engine.topics["desks"].records.table.seqs.tolist()
+    assert all(new >= old for old, new in zip(before[1], after, strict=False))
+    assert again.records("total") == [{"qty": 1.1}]
+
+
+def test_deleting_everything_leaves_nothing(world):
+    world.publish("t", *[{"id": at, "desk": str(at), "qty": at} for at in range(40)])
+    world.delete("t", "1 = 1")
+    for name in ("desks", "total"):
+        assert len(world.engine.topics[name].view.groups) == 0
+        assert not world.records(name)
+    world.check()
+
+
+def reconfigure(world, *topics):
+    configuration = replace(world.configuration, topics=topics)
+    changes = world.executor.reconfigure(configuration, world.now)
+    world.configuration = configuration
+    world.settle()
+    world.check()
+    return changes
+
+
+BOOKS = View("books", "json", ("t",), ("/book", "COUNT(1) AS /n"), ("/book",))
+
+
+def test_a_view_that_is_added_begins_full_and_goes_on(world, follow):
+    world.publish("t", {"id": 1, "book": "x"})
+    told = follow("^(total|books)$")
+    told()
+    assert reconfigure(world, T, DESKS, TOTAL, SLOW, BOOKS) == ["view books added"]
+    assert told() == [("p", {"book": "x", "n": 1})]
+    world.publish("t", {"id": 2, "book": "x"})
+    assert ("p", {"book": "x", "n": 2}) in told()
+
+
+def test_a_view_that_is_removed_takes_its_rows_along(world, follow):
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1})
+    told = follow("total")
+    assert reconfigure(world, T, DESKS) == [
+        "conflated topic desks-C removed", "view total removed"
+    ]  # fmt: skip
+    assert told()[0] == ("deleted", {"qty": 1})
+    world.publish("t", {"id": 2, "desk": "a", "qty": 1})
+    assert world.records("desks") == [{"desk": "a", "qty": 2}]
+
+
+def test_a_view_that_is_changed_tells_what_differs(world, follow):
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
+    told = follow("desks")
+    told()
+    more = replace(DESKS, filter="/qty > 2", projection=(*DESKS.projection, "MAX(/qty) AS /max"))
+    assert reconfigure(world, T, more, TOTAL, SLOW) == ["rows of desks changed"]
+    assert told() == [
+        ("p", {"desk": "b", "qty": 5, "max": 5}), ("match", {"desk": "a", "qty": 1})
+    ]  # fmt: skip
+    assert world.records("total") == [{"qty": 5}]
+
+
+def test_what_a_reload_cannot_change_is_refused_by_name(world):
+    for other, said in (
+        (replace(DESKS, key_domain="d"), "key_domain of topic desks cannot be changed"),
+        (replace(DESKS, grouping=("/book",)), "grouping of topic desks cannot be changed"),
+        (
+            replace(DESKS, projection=("SUM(/qty) AS /qty",)),
+            "where view desks projects what it groups by .* cannot be changed",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            reconfigure(world, T, other, TOTAL, SLOW)

@@ -1,0 +1,97 @@
+"""What the rows of a view are, worked out anew from the records that there are: the plain way.
+
+Written without a line of what is tested but the reading of expressions: columns and increments play
+no part here. The laws of views compare with it.
+"""
+
+import json
+from fractions import Fraction
+
+from sow.expressions import compile_filter
+from sow.keys import key_text
+from sow.paths import parse_path, value_at
+
+
+class Field:
+    """One aggregate over a path, or a bare path (`kind` None), at a name of the row."""
+
+    def __init__(self, name, kind, path):
+        self.name, self.kind, self.path = name, kind, path
+
+    def __str__(self):
+        text = self.path if self.kind is None else f"{self.kind}({self.path})"
+        return f"{text} AS /{self.name}"
+
+
+def rows(records, fields, grouping, condition=None):
+    """By key, in order: the row of each group of `records`, (born, seq, document) each."""
+    test = compile_filter(condition) if condition else None
+    groups = {}
+    for born, seq, document in sorted(records, key=lambda one: one[0]):
+        if test is None or test.holds([value_at(document, path) for path in test.paths]):
+            texts = [key_text(value_at(document, parse_path(path))) or "" for path in grouping]
+            groups.setdefault("\x1f".join(texts), []).append((born, seq, document))
+    return {key: row(members, fields, grouping) for key, members in groups.items()}
+
+
+def row(members, fields, grouping):
+    found = {}
+    for field in fields:
+        if field.kind is None and field.path in grouping:
+            value = grouped(members, field.path)
+            if value is not None:
+                found[field.name] = value
+        else:
+            found[field.name] = aggregate(field, members)
+    return found
+
+
+def grouped(members, path):
+    values = [value_at(document, parse_path(path)) for _, _, document in members]
+    values = [value for value in values if value not in (None, "") and not isinstance(value, list)]
+    # A number before a text that spells it.
+    return min(values, key=lambda value: (isinstance(value, str), repr(value)), default=None)
+
+
+def aggregate(field, members):
+    if field.kind is None:
+        newest = max(members, key=lambda one: one[1])
+        return value_at(newest[2], parse_path(field.path))
+    path = None if field.path == "1" else parse_path(field.path)
+    values = [1 if path is None else value_at(document, path) for _, _, document in members]
+    values = [value for value in values if value is not None and value != ""]
+    if field.kind == "COUNT":
+        return len(values)
+    if field.kind == "GROUP_CONCAT":
+        texts = dict.fromkeys(key_text(value) for value in values)
+        return ",".join(texts) if texts else None
+    if field.kind == "UNIQUE":
+        return values[0] if len({key_text(value) for value in values}) == 1 else None
+    if field.kind == "COUNT_DISTINCT":
+        return len({key_text(value) for value in values})
+    if not values:
+        return None
+    if field.kind in ("MIN", "MAX"):
+        return (min if field.kind == "MIN" else max)(values)
+    if any(isinstance(value, str) for value in values):
+        return None  # NaN
+    total = sum(map(Fraction, values))
+    if field.kind == "SUM":
+        return int(total) if all(isinstance(value, int) for value in values) else float(total)
+    return float(total / len(values))
+
+
+def recomputed(topic, fields, grouping, condition=None):
+    """The rows of a view of a live topic as they should be now."""
+    table = topic.records.table
+    held = [
+        (int(table.born[slot]), int(table.seqs[slot]), json.loads(table.bodies[slot]))
+        for slot in table.slots.values()
+    ]
+    return rows(held, fields, grouping, condition)
+
+
+def shown(topic):
+    """The rows of a view as they are, in their order."""
+    table = topic.records.table
+    return {table.identities[slot]: json.loads(table.bodies[slot]) for slot in table.live()}

@@ -1,0 +1,121 @@
+"""Groups: rows enter, change, move and leave; a group is a function of those that are in it."""
+
+from sow.expressions import compile_projection
+from sow.topic.views.accumulators import accumulators_of
+from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroups
+from sow.topic.views.row_changes import RowChanges
+
+PROJECTION = compile_projection(("/k", "SUM(/n) AS /n", "/n AS /last"), ("/k",), {"t": "json"})
+
+
+def groups(projection=PROJECTION):
+    return RowGroups(projection, accumulators_of(projection))
+
+
+def came(*rows, born=1, seq=1):
+    """Rows (identity, k, n) as having come."""
+    names, keys, numbers = zip(*rows, strict=True)
+    count = len(rows)
+    return RowChanges(
+        names, None, [list(keys), list(numbers)], [False] * count, [True] * count,
+        range(born, born + count), range(seq, seq + count), [7] * count,
+    )  # fmt: skip
+
+
+def changed(name, old, new, born, seq=9, reason="match"):
+    """A row (k, n) that was one and is another; None: it was not in, or is not."""
+    olds = None if old is None else [[value] for value in old]
+    news = None if new is None else [[value] for value in new]
+    return RowChanges(
+        [name], olds, news, [old is not None], [new is not None], [born], [seq], [9], reason
+    )
+
+
+def summed(found):
+    return {key: group.accumulators.results() for key, group in found.take_dirty(99)}
+
+
+def test_rows_are_grouped_by_the_text_of_their_values():
+    found = groups()
+    found.take(came(("a", "x", 1), ("b", 5, 2), ("c", "5", 3), ("d", None, 4), ("e", "", 5)))
+    assert summed(found) == {"x": [1, 1], "5": [5, 3], "": [9, 5]}
+    assert found["5"].values() == (5,), "a number before the text that spells it"
+    assert found["x"].values() == ("x",)
+    assert found[""].values() == (None,)
+
+
+def test_a_group_is_dirty_once_until_it_is_taken():
+    found = groups()
+    found.take(came(("a", "x", 1), ("b", "y", 2)))
+    found.take(came(("c", "x", 3), born=3, seq=3))
+    assert found.dirty_count == 2
+    assert [key for key, _ in found.take_dirty(1)] == ["x"]
+    assert [key for key, _ in found.take_dirty(9)] == ["y"]
+    found.check(["x", "y"])
+
+
+def test_a_row_that_moves_leaves_what_it_was_in():
+    found = groups()
+    found.take(came(("a", "x", 1), ("b", "x", 2)))
+    found.take(changed("a", ("x", 1), ("y", 10), born=1))
+    assert summed(found) == {"x": [2, 2], "y": [10, 10]}
+    assert (found["x"].born, found["y"].born) == (2, 1)
+    assert found["x"].reason == "match"
+    assert found["x"].seq == found["y"].seq == 9
+
+
+def test_a_group_without_rows_is_forgotten_once_that_was_told():
+    found = groups()
+    found.take(came(("a", "x", 1)))
+    found.take_dirty(9)
+    found.take(changed("a", ("x", 1), None, born=1, reason="expired"))
+    ((key, group),) = found.take_dirty(9)
+    assert (key, group.count, group.reason) == ("x", 0, "expired")
+    assert len(found) == 0
+
+
+def test_the_order_of_a_group_is_that_of_its_oldest_row_whatever_came_and_went():
+    found = groups()
+    found.take(came(*[(str(at), "x", at) for at in range(20)]))
+    for at in range(1, 19):
+        found.take(changed(str(at), ("x", at), None, born=at + 1))
+    assert found["x"].born == 1
+    found.take(changed("0", ("x", 0), None, born=1))
+    assert found["x"].born == 20
+    found.take(changed("4", None, ("x", 4), born=5))
+    found.take(changed("4", ("x", 4), None, born=5))
+    found.take(changed("4", None, ("x", 4), born=5))
+    assert found["x"].born == 5
+    assert len(found["x"]._order) <= 2 * found["x"].count + 1, "births of the gone are forgotten"
+
+
+def test_a_spelling_goes_with_the_last_row_that_has_it():
+    found = groups()
+    found.take(came(("a", 5, 1), ("b", "5", 2)))
+    found.take(changed("a", (5, 1), None, born=1))
+    assert found["5"].values() == ("5",)
+
+
+def test_several_fields_make_a_key_that_cannot_be_mistaken():
+    projection = compile_projection(("COUNT(1) AS /n",), ("/k", "/n"), {"t": "json"})
+    found = groups(projection)
+    found.take(came(("a", "x\x1f", "y"), ("b", "x", "\x1fy"), ("c", None, "y")))
+    made = [group.values() for _, group in found.take_dirty(9)]
+    assert made == [("x\x1f", "y"), ("x", "\x1fy"), (None, "y")]
+
+
+def test_what_has_too_long_a_key_is_left_out_and_counted():
+    found = groups()
+    long = "x" * (KEY_LENGTH_MAX + 1)
+    found.take(came(("a", long, 1), ("b", "x", 2)))
+    assert (found.left_out, len(found)) == (1, 1)
+    found.take(changed("a", (long, 1), ("x", 1), born=1))
+    assert (found.left_out, summed(found)) == (0, {"x": [3, 1]})
+
+
+def test_a_row_of_other_groups_is_let_go():
+    found = groups()
+    found.take(came(("a", "x", 1)))
+    found.let_go("x", 5, 5)
+    found.let_go("old", 5, 5)
+    assert {key: group.count for key, group in found.take_dirty(9)} == {"x": 1, "old": 0}

@@ -1,0 +1,130 @@
+"""A view at work: rows that are records, released once for all that has happened."""
+
+import json
+
+from sow.definitions import View
+from sow.expressions import compile_projection
+from sow.messages import message_type
+from sow.steps import at_once
+from sow.topic.records import Records
+from sow.topic.views.single_rows import SingleRows
+from sow.topic.views.view import MaterializedView
+from tests.topic.making import held, put, records
+
+FIELDS = ("/desk", "SUM(/qty) AS /qty", "AVG(/qty) AS /avg")
+
+
+def made(topic, fields=FIELDS, kind="json", woken=None):
+    definition = View("desks", kind, ("orders",), fields, ("/desk",))
+    projection = compile_projection(fields, ("/desk",), {"orders": "json"})
+    keys = tuple(map(str, projection.keys))
+    rows = Records(definition, message_type(kind), keys, "desks", makes_keys=True)
+    producer = SingleRows(topic, [source.path for source in projection.inputs], None)
+    wake = (lambda _view: None) if woken is None else woken.append
+    return MaterializedView(rows, producer, projection, (0, 0), frozenset({"orders"}), wake)
+
+
+def said(batches):
+    """(kind or reason, row, number) of what a release changes."""
+    return [
+        (batch.changes.reason or "p", json.loads(batch.parting(at)), batch.changes.seqs[at])
+        for batch in batches
+        for at in range(len(batch))
+    ]
+
+
+def test_a_row_is_told_once_as_it_is_by_then():
+    topic, woken = records(), []
+    view = made(topic, woken=woken)
+    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
+    view.hear(put(topic, {"id": 2, "desk": "a", "qty": 2}, seq=2), 0)
+    assert woken == [view], "once, until it is released"
+    assert said(view.release()) == [("p", {"desk": "a", "qty": 3, "avg": 1.5}, 2)]
+    assert (view.updates_in, view.updates_out) == (2, 1)
+    view.check()
+
+
+def test_a_row_that_is_as_it_was_is_not_told():
+    topic = records()
+    view = made(topic)
+    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
+    view.release()
+    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1, "note": "x"}, seq=2), 0)
+    assert view.release() == []
+    view.hear(put(topic, {"id": 2, "desk": "b", "qty": 1}, seq=3), 0)
+    view.hear(topic.drop(["2"], "deleted", lambda _: ([4], [4])), 0)
+    assert view.release() == [], "it came and went in one turn"
+    view.check()
+
+
+def test_a_group_that_vanishes_says_why():
+    topic = records()
+    view = made(topic)
+    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 1}), 0)
+    view.release()
+    view.hear(topic.drop(["1"], "expired", lambda _: ([7], [4])), 0)
+    view.hear(put(topic, {"id": 2, "desk": "c", "qty": 1}, seq=8), 0)
+    assert said(view.release()) == [
+        ("p", {"desk": "c", "qty": 1, "avg": 1.0}, 8),
+        ("match", {"desk": "b", "qty": 1, "avg": 1.0}, 8),
+        ("expired", {"desk": "a", "qty": 1, "avg": 1.0}, 7),
+    ]
+    assert len(view.groups) == 1
+
+
+def test_what_cannot_be_written_is_null():
+    topic = records()
+    view = made(topic)
+    view.hear(put(topic, {"id": 1, "desk": "a", "qty": "many"}), 0)
+    assert said(view.release())[0][1] == {"desk": "a", "qty": None, "avg": None}
+    topic = records()
+    view = made(topic, ("/desk", "MAX(/sym) AS /sym", "COUNT(1) AS /n"), "nvfix")
+    view.hear(put(topic, {"id": 1, "desk": "a", "sym": "b\x01c"}, seq=2), 0)
+    view.release()
+    assert view.rows.table.bodies == [b"desk=a\x01n=1\x01"]
+
+
+def test_rows_stand_in_the_order_of_their_oldest_records():
+    topic = records()
+    view = made(topic)
+    view.hear(put(topic, {"id": 1, "desk": "b"}, {"id": 2, "desk": "a"}), 0)
+    view.hear(put(topic, {"id": 3, "desk": "b"}, seq=3), 0)
+    view.release()
+    assert [row["desk"] for row in held(view.rows)] == ["b", "a"]
+    view.hear(topic.drop(["1"], "deleted", lambda _: ([4], [4])), 0)
+    view.release()
+    assert [row["desk"] for row in held(view.rows)] == ["a", "b"]
+    view.rows.check()
+
+
+def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
+    topic = records()
+    put(topic, *[{"id": at, "desk": str(at % 3), "qty": 0.1 * at} for at in range(600)])
+    heard, filled, beside = made(topic), made(topic), made(topic)
+    heard.hear(topic.introduced(), 0)
+    while heard.groups.dirty_count:
+        heard.release()
+    at_once(filled.fill(1000))
+    at_once(beside.fill_beside(lambda: 1000))
+    assert held(heard.rows) == held(filled.rows) == held(beside.rows)
+    assert set(filled.rows.table.seqs[:3].tolist()) == {1000}
+    assert not filled.groups.dirty_count
+
+
+def test_a_view_that_succeeds_another_tells_what_differs():
+    topic, woken = records(), []
+    put(topic, {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
+    view = made(topic)
+    at_once(view.fill(2))
+    other = made(topic, FIELDS, woken=woken)
+    other.rows = view.rows
+    other.producer = SingleRows(topic, other.producer._paths, None)
+    put(topic, {"id": 2, "desk": "c", "qty": 5}, seq=3)
+    at_once(other.fill_groups())
+    assert woken == []
+    other.succeed(9, 9)
+    assert woken == [other]
+    assert said(other.release()) == [
+        ("p", {"desk": "c", "qty": 5, "avg": 5.0}, 9),
+        ("match", {"desk": "b", "qty": 5, "avg": 5.0}, 9),
+    ]
