@@ -70,7 +70,7 @@ class RowProducer(Protocol):
     """Makes row changes of what becomes of the records of one topic or several.
 
     Made from what its view wants of each topic, in the order in which columns are to have it. It
-    has the topics watch the fields that it reads (`Records.watch`) until it is stopped.
+    has the topics watch the fields that it reads (`Records.watched`) until it is stopped.
     """
 
     @property

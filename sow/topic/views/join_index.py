@@ -1,0 +1,94 @@
+"""The index of one side of a join: which records have which values in the fields that it joins by.
+
+Values meet as texts, spelled as in keys: 1 and 1.0 are one, and '01' another. Of an array it is the
+first, as everywhere but in functions of arrays. NULL, the empty text and a field that is not there
+are one, NULL, and meet nothing; or, where a view says so, each other.
+
+Beside `sow.indexes.hash`, which serves queries, for three reasons: that one finds what is *equal*,
+so that 1 meets '01'; it links what has moved when the server is idle, and a join asks at every
+change; and its records are in slots, which are used again while a join still knows who was there.
+A value of one record costs its text and a place in a dictionary; of many, a place each in another.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sow.expressions.values import first
+from sow.keys import key_text
+from sow.messages.base import Column
+from sow.paths import Value
+
+JoinKey = str | tuple[str, ...]
+"""The texts of one field or several; NULL is the empty text."""
+NOBODY: tuple[str, ...] = ()
+
+
+def join_keys(columns: Sequence[Column], joins_nulls: bool) -> list[JoinKey | None]:
+    """What records join by that have these values in the fields of a join; None: nothing."""
+    texts = list(map(_texts, columns))
+    keys: list[JoinKey | None]
+    if len(texts) == 1:
+        keys = list(texts[0]) if joins_nulls else [text or None for text in texts[0]]
+        return keys
+    rows = list(zip(*texts, strict=True))
+    keys = list(rows) if joins_nulls else [None if "" in row else row for row in rows]
+    return keys
+
+
+def _texts(column: Column) -> Sequence[str]:
+    if set(map(type, column)) == {str}:
+        return column  # type: ignore[return-value]  # just checked, in the quickest way
+    return [value if type(value) is str else _text(value) for value in column]
+
+
+def _text(value: Value) -> str:
+    return key_text(first(value)) or ""
+
+
+class JoinIndex:
+    """Identities of records by what they join by."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[JoinKey, str | dict[str, None]] = {}
+        """One identity, or several in the order in which they came."""
+
+    def __contains__(self, key: JoinKey) -> bool:
+        return key in self._held
+
+    def get(self, key: JoinKey) -> Iterable[str]:
+        """The records with this key; valid until the next change of the index."""
+        held = self._held.get(key)
+        if held is None:
+            return NOBODY
+        return (held,) if held.__class__ is str else held
+
+    def add(self, key: JoinKey | None, identity: str) -> None:
+        """A record that is not here has this key; with None it is not taken in."""
+        if key is None:
+            return
+        held = self._held.get(key)
+        if held is None:
+            self._held[key] = identity
+        elif isinstance(held, str):
+            self._held[key] = {held: None, identity: None}
+        else:
+            held[identity] = None
+
+    def discard(self, key: JoinKey | None, identity: str) -> None:
+        """A record that was added with this key has it no more."""
+        if key is None:
+            return
+        held = self._held[key]
+        if isinstance(held, str):
+            del self._held[key]
+            return
+        del held[identity]
+        if len(held) == 1:
+            self._held[key] = next(iter(held))
+
+    def check(self, keys: dict[str, JoinKey | None]) -> None:
+        """Assert that just these records are here, each under its key; reads all of them."""
+        found = {(key, name) for key, held in self._held.items() for name in self.get(key)}
+        assert all(self._held.values()), "a key is kept for nobody"
+        assert found == {(key, name) for name, key in keys.items() if key is not None}

@@ -1,0 +1,138 @@
+"""The rows of a join as columns: which values they have, and which numbers.
+
+A row is born with its records: rows stand in the order of the records of the topic named first,
+then of those of the second, and so on; one that is not there comes after all that are. Its number
+is that of the newest change among its records. So both are functions of the records that are there,
+and of nothing that has been.
+
+Which rows there are is not known here (`sow.topic.views.join_flow`).
+"""
+
+from collections.abc import Sequence
+
+from sow.changes import Reason
+from sow.messages.base import Column
+from sow.topic.views.join_flow import LEAVES, STAYS, Flowing, JoinedRow
+from sow.topic.views.joined_topic import JoinedTopic, RecordChange, RecordState
+from sow.topic.views.row_changes import RowChanges
+
+BIRTH_BITS = 63
+"""Births are numbers of 64 bits with a sign, and none is negative."""
+NOT_THERE = 2**BIRTH_BITS - 1
+"""The birth of no record."""
+States = list[RecordState]
+"""Of one topic, the record of each row."""
+
+
+class JoinedRows:
+    """Some rows that concern a few changes of the topic at `at`, with the change that each comes
+    of. All that leave do so for one reason."""
+
+    __slots__ = ("at", "causes", "changes", "kinds", "reason", "rows")
+
+    def __init__(self, at: int, changes: dict[str, RecordChange]) -> None:
+        self.at = at
+        self.changes = changes
+        self.kinds: list[int] = []
+        self.rows: list[JoinedRow] = []
+        self.causes: list[RecordChange] = []
+        self.reason: Reason | None = None
+
+    def add(self, one: Flowing, cause: RecordChange) -> bool:
+        """Take a row in; False: it leaves for another reason than those that are here."""
+        kind, row = one
+        if kind < STAYS:
+            reason: Reason = cause.reason or "match" if kind == LEAVES else "match"
+            if self.reason is not None and self.reason != reason:
+                return False
+            self.reason = reason
+        self.kinds.append(kind)
+        self.rows.append(row)
+        self.causes.append(cause)
+        return True
+
+    def as_columns(
+        self, topics: Sequence[JoinedTopic], columns: Sequence[tuple[int, int]]
+    ) -> RowChanges:
+        """The rows with their values: for each column, the topic and the place among what is read
+        of its records."""
+        kinds = self.kinds
+        was_in, is_in = [kind <= STAYS for kind in kinds], [kind >= STAYS for kind in kinds]
+        befores = [self._states(at, topic, True) for at, topic in enumerate(topics)]
+        afters = list(befores)
+        afters[self.at] = self._states(self.at, topics[self.at], False)
+        olds = [[state.values[place] for state in befores[at]] for at, place in columns]
+        news = [
+            old if at != self.at else [state.values[place] for state in afters[at]]
+            for old, (at, place) in zip(olds, columns, strict=True)
+        ]
+        shown = list(afters)
+        if not all(is_in):
+            pairs = zip(befores[self.at], afters[self.at], is_in, strict=True)
+            shown[self.at] = [after if there else before for before, after, there in pairs]
+        newest = self._newest(shown)
+        seqs, ts_us = self._stamps(newest)
+        return RowChanges(
+            self.rows,
+            _of_those(olds, was_in),
+            _of_those(news, is_in),
+            was_in,
+            is_in,
+            _births(shown),
+            seqs,
+            ts_us,
+            self.reason or "match",
+            [state.seq for state in newest],
+        )
+
+    def _states(self, at: int, topic: JoinedTopic, before: bool) -> States:
+        """The records of a topic in the rows, before or after the change."""
+        nobody = RecordState((None,) * len(topic.paths), NOT_THERE, 0, 0)
+        names = [row[at] for row in self.rows]
+        if at != self.at:
+            found = topic.states([name for name in dict.fromkeys(names) if name is not None])
+            return [nobody if name is None else found[name] for name in names]
+        changes = self.changes
+        if before:
+            return [nobody if name is None else changes[name].old or nobody for name in names]
+        return [nobody if name is None else changes[name].new or nobody for name in names]
+
+    @staticmethod
+    def _newest(states: Sequence[States]) -> States:
+        """Of each row, the record that changed last."""
+        newest = states[0]
+        for more in states[1:]:
+            pairs = zip(newest, more, strict=True)
+            newest = [one if one.seq >= other.seq else other for one, other in pairs]
+        return newest
+
+    def _stamps(self, newest: States) -> tuple[list[int], list[int]]:
+        """The newest change that made each row what it is, or made it leave."""
+        seqs: list[int] = []
+        ts_us: list[int] = []
+        for state, cause in zip(newest, self.causes, strict=True):
+            last = cause if cause.seq >= state.seq else state
+            seqs.append(last.seq)
+            ts_us.append(last.ts_us)
+        return seqs, ts_us
+
+
+def _of_those(columns: list[Column], there: Sequence[bool]) -> list[Column] | None:
+    """Columns with the values of rows that are there, None if none is."""
+    if all(there):
+        return columns
+    if not any(there):
+        return None
+    return [
+        [value if is_there else None for value, is_there in zip(column, there, strict=True)]
+        for column in columns
+    ]
+
+
+def _births(states: Sequence[States]) -> list[int]:
+    """Numbers in the order of the rows: the births of their records, one behind the other."""
+    births = [state.born for state in states[0]]
+    for more in states[1:]:
+        pairs = zip(births, more, strict=True)
+        births = [birth << BIRTH_BITS | state.born for birth, state in pairs]
+    return births

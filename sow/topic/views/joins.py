@@ -1,0 +1,162 @@
+"""Joins: what goes into the grouping of a view over several topics.
+
+Changes of all topics are noted as they are heard of. When a turn has ended, `work` carries them out
+in steps and says what has become of the rows that the records make together. What is heard between
+two steps is left to the next time, so that after the last one the rows are those of one moment.
+
+    batches ──> joined_topic   what has changed, and was before
+                join_flow      which rows that concerns
+                joined_rows    which values these have ──> RowChanges
+
+One record may be part of very many rows. That takes as many steps as it takes; but more rows of one
+change than `fan_out_max` are a mistake, such as a field that says 'N/A' on both sides, which makes
+the square of what there is. Nobody should wait for that, nor hold it in memory.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from sow.errors import TooLarge, shown
+from sow.join_tree import JoinLevel
+from sow.paths import Path
+from sow.steps import Steps
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+from sow.topic.views.join_flow import DROPPED, NEXT, JoinFlow, fields_of
+from sow.topic.views.joined_rows import JoinedRows
+from sow.topic.views.joined_topic import Fields, JoinedTopic, RecordChange
+from sow.topic.views.row_changes import RowChanges
+
+ROWS_AT_ONCE = 250
+"""Rows of one step: a millisecond or so, reading the records included."""
+
+
+class Joins:
+    """The rows that the records of `topics` make, which meet as `levels` say: one for each.
+
+    `wanted` are the fields of a row, each with the name of its topic. `joins_nulls`: NULL meets
+    NULL; a record that is not there has no fields, and meets nothing all the same. `fan_out_max`
+    gives how many rows a change of one record may concern.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[Records],
+        levels: Sequence[JoinLevel],
+        wanted: Sequence[tuple[str, Path]],
+        joins_nulls: bool,
+        fan_out_max: Callable[[], int],
+    ) -> None:
+        self.underlyings = tuple(topics)
+        self._fan_out_max = fan_out_max
+        self._topics = [
+            JoinedTopic(
+                records,
+                [path for name, path in wanted if name == level.topic],
+                _looked_up(at, levels),
+                joins_nulls,
+            )
+            for at, (records, level) in enumerate(zip(topics, levels, strict=True))
+        ]
+        self._flow = JoinFlow(self._topics, levels)
+        self._by_name = {level.topic: at for at, level in enumerate(levels)}
+        self._columns = [
+            (self._by_name[name], self._topics[self._by_name[name]].place(path))
+            for name, path in wanted
+        ]
+        """Of each field of a row, its topic and its place among what is read of a record."""
+
+    def stop(self) -> None:
+        """The view goes: the topics need not read its fields any more."""
+        for topic in self._topics:
+            topic.stop()
+
+    def hear(self, batch: Batch) -> None:
+        """Note a batch of changes of one of the topics; `work` says what it means."""
+        self._topics[self._by_name[batch.changes.topic]].hear(batch)
+
+    @property
+    def is_behind(self) -> bool:
+        """Something was heard of that `work` has not told."""
+        return any(topic.is_behind for topic in self._topics)
+
+    def work(self) -> Iterator[RowChanges]:
+        """What has become of rows by all that was heard until now, some of them at a time.
+
+        To be taken to the end. Raises TooLarge where a change concerns more rows than it may: there
+        is no going on after it.
+        """
+        for topic in self._topics:
+            topic.take()
+        for at, topic in enumerate(self._topics):
+            while changes := topic.next_taken(ROWS_AT_ONCE):
+                yield from self._carry_out(at, changes)
+
+    def rows(self) -> Iterator[RowChanges]:
+        """All rows that there are, as having come, some at a time, for a join that knows of none.
+
+        Changes that are heard meanwhile are left to `work`. Raises what that does.
+        """
+        held = [list(topic.records.table.slots) for topic in self._topics]
+        # What stands first comes last: so hardly any row comes before what it meets.
+        for at in reversed(range(len(self._topics))):
+            names = iter(held[at])
+            while some := list(islice(names, ROWS_AT_ONCE)):
+                yield from self._carry_out(at, self._topics[at].arrivals(some))
+
+    def filling(self, take: Callable[[RowChanges], None]) -> Steps[None]:
+        """Give `take` all rows that there are, some in each step, while records change. What is
+        heard in the last steps may be left to `work`."""
+        for changes in self.rows():
+            take(changes)
+            yield
+        for changes in self.work():
+            take(changes)
+            yield
+
+    def check(self) -> None:
+        """Assert what is always true of joins between two calls; reads all records."""
+        self._flow.check()
+
+    def _carry_out(self, at: int, changes: dict[str, RecordChange]) -> Iterator[RowChanges]:
+        """What comes of changes of the topic at `at`, each time of so many rows that were looked at
+        or changed, and that leave for one reason."""
+        causes, most, name = iter(changes.items()), self._fan_out_max(), ""
+        some, looked, concerned = JoinedRows(at, changes), 0, 0
+        for one in self._flow.of(at, changes):
+            if looked == ROWS_AT_ONCE:
+                yield self._as_columns(some)
+                some, looked = JoinedRows(at, changes), 0
+            looked += 1
+            if one is NEXT:
+                name, cause = next(causes)
+                concerned = 0
+                continue
+            concerned += 1
+            if concerned > most:
+                raise self._too_many(at, name, most)
+            if one is not DROPPED and not some.add(one, cause):
+                yield self._as_columns(some)
+                some, looked = JoinedRows(at, changes), 1
+                some.add(one, cause)
+        yield self._as_columns(some)
+
+    def _as_columns(self, some: JoinedRows) -> RowChanges:
+        return some.as_columns(self._topics, self._columns)
+
+    def _too_many(self, at: int, name: str, most: int) -> TooLarge:
+        return TooLarge(
+            f"a change of the record {shown(name)} of {self.underlyings[at].name} concerns more "
+            f"than {most:,} joined rows (Limits/JoinFanOut); join by a field that fewer records "
+            "share, or raise the limit"
+        )
+
+
+def _looked_up(at: int, levels: Sequence[JoinLevel]) -> list[Fields]:
+    """By which fields records of the topic at `at` are looked up: from above, and from below."""
+    own = [] if at == 0 else [levels[at].fields]
+    return list(
+        dict.fromkeys(
+            map(fields_of, [*own, *(one.parent_fields for one in levels if one.parent == at)])
+        )
+    )

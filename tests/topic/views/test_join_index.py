@@ -1,0 +1,69 @@
+"""The index of one side of a join: values meet as texts, each key has its records."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sow.digits import Digits
+from sow.topic.views.join_index import JoinIndex, join_keys
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("x", "x"),
+        (1, "1"),
+        (1.0, "1"),
+        (1.5, "1.5"),
+        (True, "true"),
+        ("01", "01"),
+        (Digits("12345678901234567890"), "12345678901234567890"),
+        (["a", "b"], "a"),
+        (None, None),
+        ("", None),
+        ([], None),
+        ([None, "b"], None),
+    ],
+)
+def test_a_value_joins_by_its_text(value, key):
+    assert join_keys([[value, "plain"]], joins_nulls=False) == [key, "plain"]
+    assert join_keys([[value]], joins_nulls=True) == [key or ""]
+
+
+def test_several_fields_are_one_key_and_none_if_one_is_null():
+    columns = [["x", "x", None], [1, None, ""]]
+    assert join_keys(columns, joins_nulls=False) == [("x", "1"), None, None]
+    assert join_keys(columns, joins_nulls=True) == [("x", "1"), ("x", ""), ("", "")]
+
+
+def test_columns_of_texts_are_not_changed():
+    column = ["x", "y"]
+    assert join_keys([column], joins_nulls=True) == column
+    assert join_keys([column], joins_nulls=True) is not column
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("xyz"), st.sampled_from("abcd"))))
+def test_an_index_is_a_set_for_each_key(steps):
+    index, model = JoinIndex(), {}
+    for comes, key, name in steps:
+        held = model.setdefault(key, set())
+        if comes and name not in held:
+            index.add(key, name)
+            held.add(name)
+        elif not comes and name in held:
+            index.discard(key, name)
+            held.discard(name)
+        assert sorted(index.get(key)) == sorted(held)
+        assert (key in index) == bool(held)
+    assert list(index.get("nobody")) == []
+
+
+def test_what_joins_by_nothing_is_not_there():
+    index = JoinIndex()
+    index.add(None, "a")
+    index.discard(None, "a")
+    index.check({"a": None})
+    index.add("x", "a")
+    with pytest.raises(AssertionError):
+        index.check({"a": "y"})

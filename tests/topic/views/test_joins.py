@@ -1,0 +1,127 @@
+"""Joins: after any history, the rows that were told of are those that nested loops find.
+
+Histories are random: puts, several of one record in a batch, moves from one key to another, NULLs,
+deletes; and what is heard while the work of before goes on, in the smallest steps, is not seen.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sow.errors import TooLarge
+from sow.topic.views import join_flow, joins
+from tests.topic.views.joining import SHAPES, Joined
+
+KEYS = st.sampled_from([None, "", 1, 1.0, "1", "x", True, ["x", "1"], [], "01"])
+DOCUMENTS = st.builds(
+    lambda number, a, b, v: {"id": number, "a": a, "b": b, "v": v},
+    st.integers(0, 4),
+    KEYS,
+    KEYS,
+    st.integers(0, 2),
+)
+CHANGES = st.one_of(
+    st.tuples(st.just("put"), st.integers(0, 3), st.lists(DOCUMENTS, min_size=1, max_size=4)),
+    st.tuples(st.just("put"), st.integers(0, 3), st.lists(DOCUMENTS, min_size=1, max_size=4)),
+    st.tuples(st.just("delete"), st.integers(0, 3), st.lists(st.integers(0, 4), min_size=1)),
+)
+HISTORIES = st.lists(st.one_of(CHANGES, st.tuples(st.just("work"), st.integers(0, 9))), max_size=24)
+TYPES = st.lists(st.sampled_from(["left", "inner", "full"]), min_size=3, max_size=3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_steps():
+    """So small that everything is cut somewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "ROWS_AT_ONCE", 3)
+        patch.setattr(join_flow, "FETCHED_AT_ONCE", 2)
+        yield
+
+
+def change(joined, what, at, with_what):
+    name = joined.topics[at % len(joined.topics)].name
+    if what == "put":
+        joined.put(name, *with_what)
+    else:
+        joined.delete(name, *with_what)
+
+
+def run(joined, history):
+    """Play a history; where it says so, work is begun, and the rest of it goes on meanwhile."""
+    working, left = None, 0
+    expected = None
+    for step in history:
+        if step[0] != "work":
+            change(joined, *step)
+        if working is None and step[0] == "work":
+            expected = {row: what[:2] for row, what in joined.expected().items()}
+            working, left = joined.joins.work(), step[1]
+        if working is not None:
+            for changes in working:
+                joined.take(changes)
+                left -= 1
+                if left < 0:
+                    break
+            else:
+                assert {row: what[:2] for row, what in joined.told.items()} == expected
+                working = None
+            left = 2
+    for changes in working or ():
+        joined.take(changes)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(sorted(SHAPES)), TYPES, st.booleans(), HISTORIES)
+def test_rows_are_those_of_nested_loops(shape, types, joins_nulls, history):
+    joined = Joined(SHAPES[shape], types, joins_nulls)
+    run(joined, history)
+    joined.work()
+    joined.check()
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(SHAPES)), TYPES, st.booleans(), HISTORIES, HISTORIES)
+def test_a_join_that_is_filled_while_records_change_is_no_other(
+    shape, types, joins_nulls, before, meanwhile
+):
+    joined = Joined(SHAPES[shape], types, joins_nulls)
+    hear, joined.joins.hear = joined.joins.hear, lambda _batch: None
+    run(joined, [step for step in before if step[0] != "work"])
+    joined.joins.hear = hear
+    filling = joined.joins.filling(joined.take)
+    for step in meanwhile:
+        next(filling, None)
+        if step[0] != "work":
+            change(joined, *step)
+    for _ in filling:
+        pass
+    joined.work()
+    joined.check()
+
+
+def test_a_change_may_concern_so_many_rows_and_no_more():
+    joined = Joined(SHAPES["pair"], ["left"], fan_out_max=3)
+    joined.put("T0", *[{"id": number, "a": "N/A"} for number in range(4)])
+    joined.work()
+    joined.put("T1", {"id": "b", "a": "N/A"})
+    with pytest.raises(TooLarge, match=r"record 'b' of T1 concerns more than 3 .*JoinFanOut"):
+        joined.work()
+
+
+def test_a_change_of_many_rows_comes_in_parts():
+    joined = Joined(SHAPES["pair"], ["left"])
+    joined.put("T0", *[{"id": number, "a": "x"} for number in range(20)])
+    joined.put("T1", {"id": "b", "a": "x"})
+    joined.work()
+    joined.put("T1", {"id": "b", "a": "x", "v": 1})
+    assert joined.joins.is_behind
+    parts = [len(part) for part in joined.joins.work()]
+    assert max(parts) <= joins.ROWS_AT_ONCE
+    assert sum(parts) == 20
+    assert not joined.joins.is_behind
+
+
+def test_a_join_that_is_stopped_has_nothing_read():
+    joined = Joined(SHAPES["pair"], ["left"])
+    joined.joins.stop()
+    assert joined.topics[0].read([b'{"id":1,"v":2}']).columns.keys() == {joined.topics[0].keys[0]}
