@@ -1,6 +1,7 @@
 """One Spark session for the whole run, and one server for each module; skipped without Spark."""
 
 import os
+import sys
 import warnings
 from pathlib import Path
 
@@ -19,6 +20,14 @@ FEWER_PROCESSES = {
 forty for each batch of a stream, a third of its time. These ask less often, and write no checksum
 beside each file. What is shown of checkpoints by `make crash-spark` and `make cluster` is shown
 with Spark's own settings."""
+
+
+def ended_workers():
+    """Where lines are counted (`make coverage`) Spark's Pythons end with their tasks and say what
+    they ran; those that are used again are killed with the session, and take it along."""
+    coverage = sys.modules.get("coverage")
+    is_counted = coverage is not None and coverage.Coverage.current() is not None
+    return {"spark.python.worker.reuse": "false"} if is_counted else {}
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +53,7 @@ def spark(tmp_path_factory):
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.python.filterPushdown.enabled": "true",
                 **FEWER_PROCESSES,
+                **ended_workers(),
             },
         )
     yield found
