@@ -209,14 +209,18 @@ class Outbox(Queue):
         self.bury(always=True)
         self.folded += before - self.line_count
 
-    def to_give_up(self) -> dict[Membership, bool]:
-        """Memberships with a topic that says that under back-pressure it is given up; and whether
-        the session is a member still."""
-        return {
-            entry.membership: self._memberships.get(entry.membership.name) is entry.membership
+    def to_give_up(self) -> list[Membership]:
+        """Memberships with a topic that says that under back-pressure it is given up.
+
+        What waits of one that has ended stays: it may have been replaced, and what is told under
+        its name since then counts on all that was told before.
+        """
+        found = dict.fromkeys(
+            entry.membership
             for entry in self.entries
             if isinstance(entry, Foldable) and entry.policy == "unsubscribe"
-        }
+        )
+        return [one for one in found if self._memberships.get(one.name) is one]
 
     def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""

@@ -282,9 +282,8 @@ class Session:
     def conflate(self, now_us: int) -> None:
         """Give up what may be given up, and fold the whole queue if the session allows it."""
         given_up = self.outbox.to_give_up()
-        for membership, lasts in given_up.items():
-            if lasts:
-                self._give_up(self, membership.name)
+        for membership in given_up:
+            self._give_up(self, membership.name)
         if given_up:
             # After their end, which hands out what has gathered: nothing is told beyond a gap.
             self.dropped += self.outbox.drop(given_up)

@@ -174,6 +174,22 @@ def test_unsubscribe_gives_the_subscription_up_and_says_so():
     assert client.data() == [("p", {"id": 1})]
 
 
+def test_what_waits_of_a_replaced_subscription_is_told_though_the_new_one_is_given_up():
+    """What is told in its place counts on it: seed 2124 of the simulation."""
+    world = world_of(topic(conflation_policy="unsubscribe"))
+    client = world.client()
+    name = client.say(c="subscribe", t="t", opts="oof", cid="1")[0]["s"]
+    world.publish("t", {"id": 1, "px": 1})
+    replace = {"c": "subscribe", "t": "t", "s": name, "opts": "oof,replace", "filter": "/px > 1"}
+    client.execute(json.dumps(replace).encode())
+    for px in range(2, 14):
+        world.publish("t", {"id": 2, "px": px})
+    lines = client.lines()
+    assert short(lines) == [("p", {"id": 1, "px": 1}), ("match", {"id": 1, "px": 1})]
+    assert [line["reason"] for line in lines if line["c"] == "unsubscribed"] == ["BACK_PRESSURE"]
+    world.check()
+
+
 def test_always_keeps_one_update_of_each_record_however_empty_the_queue():
     world = world_of(topic(conflation_policy="always"))
     client = slow(world)

@@ -222,6 +222,12 @@ MUTATIONS = (
         "                pass\n",
     ),
     Mutation(
+        "what waits of a replaced subscription is given up",
+        "sow/delivery/outbox.py",
+        "[one for one in found if self._memberships.get(one.name) is one]",
+        "[*found]",
+    ),
+    Mutation(
         "a deleted record comes back with a delta publish",
         "sow/topic/records.py",
         "        slot = self.table.slots.get(identity)\n        if slot is None:\n",
