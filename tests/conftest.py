@@ -1,6 +1,6 @@
 """What tests of several folders share, and how they are dealt out to the cores of a machine.
 
-A run over several cores (`make unit`: ``-n auto --dist loadscope``) hands out groups. A group is a
+A run over all cores (`make unit`: ``-n auto --dist loadscope``) hands out groups. A group is a
 file, so that a server made for a file is made once; of the folders in `ONE_PROCESS` it is the
 folder. Longest first, so that no core is left with a long group when the others have nothing left.
 """
@@ -53,6 +53,14 @@ def rank_of(path: Path) -> int:
     """How early a test file is handed out."""
     folder = path.relative_to(TESTS).parts[0]
     return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: while one waits, for Java, a server or the disk, another one
+    works. Each reads all test files, so that two more would cost what they bring."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
+    return len(cores) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
