@@ -42,11 +42,11 @@ def test_only_what_passes_the_filter_is_in():
 
 def test_fields_are_read_as_records_come_and_no_longer_when_it_stops():
     topic = records()
-    before = topic._read_paths
+    before = topic.watched.paths
     rows = rows_of(topic, "/sym = 'A'")
-    assert {str(path) for path in topic._read_paths} >= {"/desk", "/qty", "/sym"}
+    assert {str(path) for path in topic.watched.paths} >= {"/desk", "/qty", "/sym"}
     rows.stop()
-    assert set(topic._read_paths) == set(before)
+    assert set(topic.watched.paths) == set(before)
 
 
 def held(changes):
