@@ -13,6 +13,7 @@
         TooLarge             over a configured limit
       Busy                   others hold what this request needs; it may be sent again
         Replaying            the server has just been started, and has not all records yet
+      Stopped                a view that would take too much to keep; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
       StoreError             the disk
@@ -182,6 +183,14 @@ class Replaying(Busy):
 
     reason = "replaying"
     retry_after_s = 5
+
+
+class Stopped(SowError):
+    """A view has stopped, since what it asks for is too much to find out; its rows are gone, and
+    nothing of what they were made of is."""
+
+    reason = "stopped"
+    status = 503
 
 
 class Full(SowError):

@@ -272,6 +272,14 @@ LIMITS = Element(
             "PatternTopics", kinds.count(), "100000", "pattern_topics_max", "Topics of a Pattern."
         ),
         _limit(
+            "JoinFanOut",
+            kinds.count(),
+            "1000000",
+            "join_fan_out_max",
+            "Joined rows of a view that a change of one record may concern. A view with more stops "
+            "and says so; nothing that was published is lost.",
+        ),
+        _limit(
             "RequestMemory",
             kinds.size(),
             "256MB",

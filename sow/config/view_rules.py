@@ -8,14 +8,16 @@ cannot be told from one that is still to come.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from sow.config.field_rules import has_place
 from sow.config.findings import Findings, halves
 from sow.config.structure import Section
 from sow.config.underlying import is_many, names_above, report_missing, underlyings
-from sow.definitions import MessageTypeOptions
+from sow.definitions import Join, JoinType, MessageTypeOptions
 from sow.errors import ClientError, ConfigError, shown
 from sow.expressions import UNSTEADY, Projection, compile_filter, compile_projection
+from sow.join_tree import BadJoin, join_levels
 from sow.messages import MessageType, message_type
 from sow.messages.composite import missing
 from sow.paths import Path, parse_path
@@ -67,6 +69,7 @@ class _View:
         topics = {name: self.above[name] for name in underlyings(view) if name in self.above}
         if topics and len(topics) == len(underlyings(view)):
             projection = self._projection(topics)
+            self._joins(topics)
             if projection is not None:
                 self._fields(projection, topics)
                 self._rows(projection, kind)
@@ -120,6 +123,34 @@ class _View:
             instead = "choose a type with fields for it, such as json"
         if message:
             self.findings.error(line, element, message, instead)
+
+    def _joins(self, topics: Mapping[str, Section]) -> None:
+        """The topics that are joined make a tree, by fields that their records can have."""
+        sections = [one for one in self.view.sections("joins") if "left_topic" in one.values]
+        joins = [
+            Join(
+                one.text("left_topic"),
+                one.text("left_field"),
+                one.text("right_topic"),
+                one.text("right_field"),
+                cast("JoinType", one.values.get("type", "left")),
+            )
+            for one in sections
+        ]
+        for section, join in zip(sections, joins, strict=True):
+            for name, field in (
+                (join.left_topic, join.left_field),
+                (join.right_topic, join.right_field),
+            ):
+                if why := self._never(topics[name], parse_path(field)):
+                    self.findings.error(section.line, section.tag, *halves(why))
+        if len(joins) < len(self.view.sections("joins")) or not joins:
+            return
+        try:
+            join_levels(joins)
+        except BadJoin as error:
+            at = next(at for at, one in enumerate(joins) if one is error.join)
+            self.findings.error(sections[at].line, sections[at].tag, *halves(error.detail))
 
     def _filter(self) -> None:
         """What a record was before has to say whether it passed."""

@@ -39,6 +39,7 @@ from sow.errors import (
 )
 from sow.expressions import Filter, Projection, compile_projection
 from sow.expressions.patterns import Search
+from sow.join_tree import join_levels
 from sow.messages import message_type
 from sow.steps import Steps
 from sow.store.memory import RECORD_BYTES, Table, Usage
@@ -47,6 +48,8 @@ from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.merging import make_merger
 from sow.topic.records import Records
+from sow.topic.views.joins import Joins
+from sow.topic.views.row_changes import RowProducer
 from sow.topic.views.single_rows import SingleRows
 from sow.topic.views.view import MaterializedView
 from sow.topic_patterns import topic_search
@@ -244,13 +247,26 @@ class Catalog:
     def materialized(self, definition: View, records: Records) -> MaterializedView:
         """What makes `records` the rows of a view, and hears nothing yet."""
         projection = self.projection(definition)
-        condition = None if definition.filter is None else self._compile_filter(definition.filter)
-        (name,) = definition.underlyings
-        paths = [source.path for source in projection.inputs]
-        producer = SingleRows(self.topics[name].records, paths, condition)
+        producer = self._producer(definition, projection)
         above, sources = self._made_of(definition.underlyings)
         rank = above, next(self._view_numbers)
         return MaterializedView(records, producer, projection, rank, sources, self._wake)
+
+    def _producer(self, definition: View, projection: Projection) -> RowProducer:
+        """What says which rows go into the groups of a view."""
+        if definition.joins:
+            levels = join_levels(definition.joins)
+            return Joins(
+                [self.topics[level.topic].records for level in levels],
+                levels,
+                projection.inputs,
+                definition.null_equivalency,
+                lambda: self.configuration.limits.join_fan_out_max,
+            )
+        condition = None if definition.filter is None else self._compile_filter(definition.filter)
+        (name,) = definition.underlyings
+        paths = [source.path for source in projection.inputs]
+        return SingleRows(self.topics[name].records, paths, condition)
 
     def _made_of(self, names: Iterable[str]) -> tuple[int, frozenset[str]]:
         """How many views stand above each other in what is made of these topics, and the names of

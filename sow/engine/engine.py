@@ -33,7 +33,7 @@ from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.engine.undivided import Undivided
 from sow.engine.views import Views
-from sow.errors import ClientError, TooLarge
+from sow.errors import ClientError, Stopped, TooLarge
 from sow.expressions import Filter, Trait
 from sow.query import Query, QueryAnswer, answering
 from sow.steps import Steps, at_once
@@ -114,6 +114,7 @@ class Engine:
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.look_after_topic(topic)
+        self.timers.add(self.views, self._release_views)
 
     # Who wants to know.
 
@@ -135,8 +136,12 @@ class Engine:
         return self.catalog.topics
 
     def topic(self, name: str) -> LiveTopic:
-        """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one."""
-        return self.catalog.topic(name)
+        """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one, and
+        Stopped for a view that has."""
+        topic = self.catalog.topic(name)
+        if isinstance(topic, ViewTopic) and topic.view.stopped:
+            raise Stopped(topic.view.stopped)
+        return topic
 
     def look_after_topic(self, topic: LiveTopic) -> None:
         """A topic has come into being: do what falls due there."""
@@ -152,6 +157,11 @@ class Engine:
         topic = self.topics[name]
         assert isinstance(topic, ViewTopic)
         return topic
+
+    def _release_views(self, views: Views, _now_us: int) -> None:
+        """Have views say what has changed in them, or some of it."""
+        views.release()
+        self.timers.note(views)
 
     def _is_long(self, names: Collection[str]) -> bool:
         """Whether a publish or a removal in slices is under way in one of these topics."""
@@ -423,6 +433,8 @@ class Engine:
         self.catalog.enter_view(topic)
         self.look_after_topic(topic)
         self._introduce(topic)
+        if topic.view.is_dirty:
+            self.views.wake(topic.view)
 
     def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:
         """Make the rows of a view otherwise, beside those that there are, which serve until then;
@@ -660,7 +672,7 @@ class Engine:
         Entries of groups have to be stored in the order of their numbers; then `release` is called.
         """
         if self.views.has_work:
-            at_once(self.views.releasing())
+            self._release_views(self.views, self.now_us)
         for strand in self._waiting:
             self.flush_strand(strand)
         self._waiting.clear()

@@ -246,6 +246,9 @@ class Reconfiguration:
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)
+            topic = self._engine.topics.get(new.name)
+            if isinstance(topic, ViewTopic) and topic.view.stopped:
+                fields |= {"joins"}  # to be made again, by whatever has changed
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
             self._engine.catalog.check_definition(new, is_new=False)
         for part, what, apply in (

@@ -9,13 +9,15 @@ slices is one turn. Others go on meanwhile and should be seen: a publish or a re
 no longer than `HELD_US_MAX`. Of a commit nobody is to see half, so it is waited for to its end.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from sow.engine.live_topics import ViewTopic
-from sow.steps import Steps
 from sow.topic.batch import Batch
 from sow.topic.views.view import MaterializedView
 
+ROWS_AT_ONCE = 500
+"""Rows that are looked at when a turn ends, two or three milliseconds of work; the rest falls due,
+in turn with what others want."""
 HELD_US_MAX = 1_000_000
 """A load that takes minutes does not keep its views from being current within a second."""
 
@@ -43,6 +45,8 @@ class Views:
         self._now_us = now_us
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
+        self._is_left = False
+        """The last step has left something that need not wait."""
 
     @property
     def has_work(self) -> bool:
@@ -57,8 +61,22 @@ class Views:
         """`view` goes, with what it has not told."""
         self._dirty.pop(view, None)
 
-    def releasing(self) -> Steps[None]:
-        """The turn has ended: release all views that need not wait, some rows in each step."""
+    def due_us(self) -> int | None:
+        """When what the last step left is to go on: since it was there."""
+        return min(self._dirty.values(), default=None) if self._is_left else None
+
+    def release(self) -> None:
+        """The turn has ended: release views that need not wait, some rows of them; `due_us` says
+        whether there are more."""
+        self._is_left, rows = False, 0
+        for count in self.releasing():
+            rows += 1 + count
+            if rows >= ROWS_AT_ONCE:
+                self._is_left = bool(self._dirty)
+                return
+
+    def releasing(self) -> Iterator[int]:
+        """Release all views that need not wait, some rows in each step; how many each time."""
         held: set[MaterializedView] = set()
         while waiting := [view for view in self._dirty if view not in held]:
             view = min(waiting, key=lambda one: one.rank)
@@ -68,9 +86,9 @@ class Views:
             topic = self._find(view.name)
             for batch in view.release():
                 self._route(topic, batch)
-            if not view.groups.dirty_count:
+            if not view.is_dirty:
                 del self._dirty[view]
-            yield
+            yield view.looked_at
 
     def _is_held(self, view: MaterializedView) -> bool:
         if not self._is_whole(view.sources):

@@ -58,6 +58,7 @@ def _of_view(topic: ViewTopic) -> dict[str, Any]:
         "filled_bookmark": str(view.filled_seq),
         "pending": view.groups.dirty_count,
         "left_out": view.groups.left_out,
+        "stopped": view.stopped or None,
         "updates_in": view.updates_in,
         "updates_out": view.updates_out,
         "conflation_ratio": round(view.updates_in / (view.updates_out or 1), 3),

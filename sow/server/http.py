@@ -117,7 +117,7 @@ class HttpDoor:
         if pattern is not None and name not in self._engine.topics:
             return json_response(describe_pattern(pattern))
         is_expected = read_flag(asked_of(request), "expected")
-        topic = catalog.expected(name) if is_expected else self._topic(request)
+        topic = catalog.expected(name) if is_expected else catalog.topic(name)
         return json_response(describe_topic(topic, self._driver.now_us()))
 
     def _topic(self, request: web.Request) -> LiveTopic:

@@ -58,14 +58,15 @@ def test_what_else_it_says(sow, xml, field, value):
 
 
 def test_joins_are_pairs_of_fields_of_two_topics(sow):
-    both = f'<Join>{JOIN}</Join><Join type="inner">[json].[orders].[/day]=[quotes]./day</Join>'
+    inner = '<Join type="inner">'
+    both = f"{inner}{JOIN}</Join>{inner}[json].[orders].[/day]=[quotes]./day</Join>"
     xml = joined(both).replace(
         "</View>", "<JoinNullEquivalency>enabled</JoinNullEquivalency></View>"
     )
     desks = sow(xml).configuration.topics[-1]
     assert desks.underlyings == ("orders", "quotes")
     assert desks.joins == (
-        Join("orders", "/symbol", "quotes", "/symbol"),
+        Join("orders", "/symbol", "quotes", "/symbol", "inner"),
         Join("orders", "/day", "quotes", "/day", "inner"),
     )
     assert desks.null_equivalency

@@ -113,3 +113,51 @@ def test_a_view_is_not_logged(instance):
     log = "<TransactionLog><Topic><Name>desks</Name></Topic></TransactionLog>"
     loaded = instance(f"<SOW>{ORDERS}{view()}</SOW>{log}")
     assert "the log of a view is not available yet" in str(loaded.errors[0])
+
+
+def joined(*joins):
+    """Three topics, and a view of what these joins make."""
+    topics = "".join(ORDERS.replace("orders", name) for name in ("orders", "quotes", "desks"))
+    made = "".join(join if join.startswith("<") else f"<Join>{join}</Join>\n" for join in joins)
+    return topics + view("all", f"\n{made}", ("[orders]./desk",), "[orders]./desk")
+
+
+@pytest.mark.parametrize(
+    ("joins", "said"),
+    [
+        (
+            ("[orders]./s = [quotes]./s", "[quotes]./d = [desks]./d", "[desks]./o = [orders]./o"),
+            "7: Join: joins desks with orders, and it is joined with quotes already, from which "
+            "orders is reached another way; define a View of the join of quotes and orders",
+        ),
+        (
+            ("[orders]./s = [quotes]./s", '<Join type="full">[orders]./d = [quotes]./d</Join>'),
+            "6: Join: says full, and another Join of quotes says left; joins of the same topics "
+            "hold together, so write one type",
+        ),
+        (
+            ("[orders]./s = [quote]./s",),
+            "Join: no topic 'quote' is defined; did you mean 'quotes'?",
+        ),
+    ],
+    ids=["circle", "two-types", "unknown"],
+)
+def test_what_joins_no_rows_is_said_at_its_join(sow, joins, said):
+    loaded = sow(joined(*joins))
+    assert any(said in str(error) for error in loaded.errors), list(map(str, loaded.errors))
+
+
+def test_topics_that_nothing_joins_are_named(sow):
+    three = joined("[orders]./s = [quotes]./s", "[desks]./d = [more]./d")
+    more = ORDERS.replace("orders", "more")
+    said = str(sow(more + three).errors[0])
+    assert "Join: nothing joins desks with orders, quotes; add a Join of a field of desks" in said
+
+
+def test_a_join_by_what_no_row_of_a_view_has_is_an_error(sow):
+    desks = view("desks", fields=("/desk", "SUM(/qty) AS /qty"))
+    both = view(
+        "all", "<Join>[orders]./desk = [desks]./desks</Join>", ("[orders]./desk",), "[orders]./desk"
+    )
+    said = str(sow(ORDERS + desks + both).errors[0])
+    assert "Join: no row of the view 'desks' has /desks: it projects '/desk, /qty'" in said

@@ -1,4 +1,4 @@
-"""Groups: which input rows of a view are in which group, and what each group comes to.
+"""RowGroups: which input rows of a view are in which group, and what each group comes to.
 
 Row changes are taken as they come: values go in and out of the accumulators of the groups that
 they concern, and those groups are *dirty* until somebody asks what has become of them. A group is
@@ -154,6 +154,11 @@ class RowGroups:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def clear(self) -> None:
+        """Forget all groups, and tell of none."""
+        self._groups.clear()
+        self._dirty.clear()
 
     def __getitem__(self, key: str) -> RowGroup:
         return self._groups[key]

@@ -79,7 +79,9 @@ class JoinedTopic:
         records.watched.add(self.paths)
 
     def stop(self) -> None:
-        """The join goes: the topic need not read its fields any more."""
+        """The join goes: the topic need not read its fields any more, and nothing is kept of it."""
+        self.indexes = {}
+        self._heard, self._taken = {}, {}
         self.records.watched.remove(self.paths)
 
     def place(self, path: Path) -> int:

@@ -13,7 +13,7 @@ change than `fan_out_max` are a mistake, such as a field that says 'N/A' on both
 the square of what there is. Nobody should wait for that, nor hold it in memory.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from sow.errors import TooLarge, shown
@@ -25,7 +25,7 @@ from sow.topic.records import Records
 from sow.topic.views.join_flow import DROPPED, NEXT, JoinFlow, fields_of
 from sow.topic.views.joined_rows import JoinedRows
 from sow.topic.views.joined_topic import Fields, JoinedTopic, RecordChange
-from sow.topic.views.row_changes import RowChanges
+from sow.topic.views.row_changes import RowChanges, Take
 
 ROWS_AT_ONCE = 250
 """Rows of one step: a millisecond or so, reading the records included."""
@@ -71,9 +71,10 @@ class Joins:
         for topic in self._topics:
             topic.stop()
 
-    def hear(self, batch: Batch) -> None:
+    def hear(self, batch: Batch) -> Iterable[RowChanges]:
         """Note a batch of changes of one of the topics; `work` says what it means."""
         self._topics[self._by_name[batch.changes.topic]].hear(batch)
+        return ()
 
     @property
     def is_behind(self) -> bool:
@@ -104,7 +105,7 @@ class Joins:
             while some := list(islice(names, ROWS_AT_ONCE)):
                 yield from self._carry_out(at, self._topics[at].arrivals(some))
 
-    def filling(self, take: Callable[[RowChanges], None]) -> Steps[None]:
+    def filling(self, take: Take) -> Steps[None]:
         """Give `take` all rows that there are, some in each step, while records change. What is
         heard in the last steps may be left to `work`."""
         for changes in self.rows():

@@ -80,9 +80,20 @@ class RowProducer(Protocol):
 
     def hear(self, batch: Batch) -> Iterable[RowChanges]:
         """What a batch of changes of one of the topics means, a bounded number of rows in each; to
-        be taken before the next batch of any of them is heard.
+        be taken before the next batch is heard. What takes longer to find out is left to `work`.
+        """
+        ...
 
-        The table of that topic has the changes already, those of the others are as they were.
+    @property
+    def is_behind(self) -> bool:
+        """Something was heard of that is left to `work`."""
+        ...
+
+    def work(self) -> Iterator[RowChanges]:
+        """What was left of all that was heard until the first of it is asked for, a bounded number
+        of rows in each; to be taken to the end. What is heard meanwhile is left to the next time.
+
+        Raises TooLarge where a change means more than it may: the producer is of no use then.
         """
         ...
 

@@ -88,6 +88,15 @@ class SingleRows:
             changes.reason or "match",
         )
 
+    @property
+    def is_behind(self) -> bool:
+        """Never: what a batch means is known at once."""
+        return False
+
+    def work(self) -> Iterator[RowChanges]:
+        """Nothing is left."""
+        return iter(())
+
     # Filling.
 
     def rows(self) -> Iterator[RowChanges]:

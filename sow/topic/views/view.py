@@ -6,12 +6,13 @@ of each group that has changed, what it is by then, once. The rows are records l
 (`sow.topic.records`), so to everyone else the view is an ordinary topic.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import isfinite
 from typing import Any
 
 from sow.changes import Reason
-from sow.errors import BadMessage
+from sow.errors import BadMessage, TooLarge
 from sow.expressions import Projection, nested
 from sow.messages.base import MessageType
 from sow.paths import Path
@@ -20,7 +21,7 @@ from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.accumulators import accumulators_of
 from sow.topic.views.groups import RowGroup, RowGroups
-from sow.topic.views.row_changes import RowProducer
+from sow.topic.views.row_changes import RowChanges, RowProducer
 
 BIRTH_BITS = 63
 """Births are numbers of 64 bits with a sign, and none is negative; joined rows have those of all
@@ -58,6 +59,12 @@ class MaterializedView:
         self.updates_in = self.updates_out = 0
         """Changes of its underlying topics that it has heard of, and of its rows."""
         self._is_filling = False
+        self.stopped = ""
+        """Why it has no rows any more, and hears of nothing."""
+        self.looked_at = 0
+        """Rows, its own or joined ones, that the last release was about."""
+        self._working: Iterator[RowChanges] | None = None
+        """What the producer finds out that it had left."""
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
         """A joined row is born with the record of its first topic."""
         self._wake = wake
@@ -73,12 +80,21 @@ class MaterializedView:
     def hear(self, batch: Batch, _now_us: int) -> bool:
         """Take in changes of an underlying topic. Never due by itself: a turn has an end."""
         self.updates_in += len(batch)
-        was_clean = not self.groups.dirty_count
+        if self.stopped:
+            return False
+        was_dirty = self.is_dirty
         for changes in self.producer.hear(batch):
             self.groups.take(changes)
-        if was_clean and self.groups.dirty_count and not self._is_filling:
+        if not was_dirty and self.is_dirty and not self._is_filling:
             self._wake(self)
         return False
+
+    @property
+    def is_dirty(self) -> bool:
+        """There is something to release."""
+        if self.stopped:
+            return bool(len(self.rows.table))
+        return bool(self.groups.dirty_count or self._working or self.producer.is_behind)
 
     def due_us(self) -> int | None:
         """Nothing falls due: it is released when a turn ends."""
@@ -89,10 +105,13 @@ class MaterializedView:
     def fill(self, seq: int) -> Steps[None]:
         """Make all rows, some in each step, while nothing changes; as of the change `seq`."""
         self.filled_seq = seq
-        for changes in self.producer.rows():
-            self.groups.take(changes)
-            yield
-        while self.groups.dirty_count:
+        try:
+            for changes in self.producer.rows():
+                self.groups.take(changes)
+                yield
+        except TooLarge as error:
+            self._stop_for(error)
+        while self.is_dirty:
             self.release()
             yield
 
@@ -103,34 +122,44 @@ class MaterializedView:
         while self.groups.dirty_count > RELEASED_AT_ONCE:
             self.release()
             yield
-        self.release()
+        if self.groups.dirty_count:
+            self.release()
         self.filled_seq = seq()
         self._is_filling = False
 
     def fill_groups(self) -> Steps[None]:
         """The same but for the rows: those that are there are another view's (`succeed`)."""
         self._is_filling = True
-        yield from self.producer.filling(self.groups.take)
+        try:
+            yield from self.producer.filling(self.groups.take)
+        except TooLarge as error:
+            self._stop_for(error)
 
     def succeed(self, seq: int, ts_us: int) -> None:
         """Go on with the rows of the view that was there before, as of the change `seq` and its
         time: what this one makes of them is released like any change."""
-        for key in self.rows.table.slots:
+        for key in self.rows.table.slots if not self.stopped else ():
             self.groups.let_go(key, seq, ts_us)
         self.filled_seq = seq
         self._is_filling = False
-        if self.groups.dirty_count:
+        if self.is_dirty:
             self._wake(self)
 
     # Releasing.
 
     def release(self) -> list[Batch]:
         """Let the records say what has become of groups that have changed, of some at a time;
-        returns what that changes. There are more while `groups` has dirty ones."""
+        returns what that changes. There are more while it `is_dirty`."""
         there: list[tuple[str, RowGroup, bytes]] = []
         gone: dict[Reason, list[tuple[str, RowGroup]]] = {}
         table = self.rows.table
-        for key, group in self.groups.take_dirty(RELEASED_AT_ONCE):
+        if not self._is_worked_off():
+            return []
+        if self.stopped:
+            return self._clear()
+        some = self.groups.take_dirty(RELEASED_AT_ONCE)
+        self.looked_at = len(some)
+        for key, group in some:
             if group.count:
                 there.append((key, group, self._body(group)))
             elif key in table:
@@ -141,6 +170,42 @@ class MaterializedView:
             if reason in gone:
                 batches += self._drop(gone[reason], reason)
         return batches
+
+    def _is_worked_off(self) -> bool:
+        """Go on with what the producer has left to find out, and only when it has been found out
+        say what it comes to: rows are those of the end of a turn, none of the middle."""
+        if self.stopped or self._working is None:
+            if self.stopped or self.groups.dirty_count or not self.producer.is_behind:
+                return True
+            self._working = self.producer.work()
+        try:
+            for changes in self._working:
+                self.groups.take(changes)
+                self.looked_at = len(changes)
+                return False
+        except TooLarge as error:
+            self._stop_for(error)
+        self._working = None
+        return True
+
+    def _stop_for(self, error: TooLarge) -> None:
+        """Go on without rows, since what they would be is too much to find out. Rows that are no
+        longer true would be worse; nothing of what they were made of is lost."""
+        self.stopped = (
+            f"the view {self.name} has stopped: {error.detail}; a reload of the configuration "
+            "makes it again"
+        )
+        self.producer.stop()
+        self.groups.clear()
+
+    def _clear(self) -> list[Batch]:
+        """Take away rows of a view that has stopped, some at a time."""
+        table = self.rows.table
+        some = [*islice(table.slots, RELEASED_AT_ONCE)]
+        self.looked_at = len(some)
+        seq, ts_us = int(table.seqs.max(initial=0)), int(table.ts_us.max(initial=0))
+        batch = self.rows.drop(some, "deleted", lambda count: ([seq] * count, [ts_us] * count))
+        return [] if batch is None else [batch]
 
     def _put(self, there: Sequence[tuple[str, RowGroup, bytes]]) -> list[Batch]:
         table, find = self.rows.table, self.rows.table.slots.get
@@ -175,11 +240,13 @@ class MaterializedView:
 
     def stop(self) -> None:
         """The view goes: its underlying topics need not read its fields any more."""
-        self.producer.stop()
+        if not self.stopped:
+            self.producer.stop()
 
     def check(self) -> None:
         """Assert what is always true of a view between two releases."""
-        self.groups.check(self.rows.table.slots)
+        if not self.stopped:
+            self.groups.check(self.rows.table.slots)
 
 
 class RowWriter:

@@ -1,0 +1,280 @@
+"""Views of several topics: their rows are what SQL gives, after every step of any history.
+
+The judge is sqlite3, of the standard library: the same joins and the same groups over the records
+that there are. And who has followed a view from the beginning holds its rows.
+"""
+
+import json
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from sow.definitions import Join, Limits, Topic, View
+from sow.errors import Stopped
+from tests.core.harness import SECOND, World
+
+ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
+QUOTES = Topic("quotes", "json", keys=("/id",))
+RATINGS = Topic("ratings", "json", keys=("/id",))
+JOINED = {
+    "pair": (("orders", "sym", "quotes", "sym"),),
+    "chain": (("orders", "sym", "quotes", "sym"), ("quotes", "src", "ratings", "src")),
+    "star": (("orders", "sym", "quotes", "sym"), ("orders", "src", "ratings", "src")),
+}
+FIELDS = {
+    "orders": ("id", "sym", "src", "qty"),
+    "quotes": ("id", "sym", "src", "px"),
+    "ratings": ("id", "src", "grade"),
+}
+
+
+def view(name, shape, types, by="[quotes]./src", more=()):
+    joins = tuple(
+        Join(left, f"/{one}", right, f"/{other}", kind)
+        for (left, one, right, other), kind in zip(JOINED[shape], types, strict=False)
+    )
+    topics = tuple(
+        dict.fromkeys(topic for join in joins for topic in (join.left_topic, join.right_topic))
+    )
+    return View(
+        name,
+        "json",
+        topics,
+        (
+            f"{by} AS /by",
+            "COUNT(1) AS /n",
+            "COUNT([orders]./id) AS /orders",
+            "SUM([orders]./qty) AS /qty",
+            "SUM([orders]./qty * [quotes]./px) AS /worth",
+            "MAX([quotes]./px) AS /px",
+            *more,
+        ),
+        (by,),
+        joins=joins,
+    )
+
+
+def expected(world, definition):
+    """The rows of a view by SQL: by what they are grouped by."""
+    database = sqlite3.connect(":memory:")
+    for name, fields in FIELDS.items():
+        columns = ", ".join(
+            f"{field} {'INT' if field in ('qty', 'px') else 'TEXT'}" for field in fields
+        )
+        database.execute(f"CREATE TABLE {name} ({columns})")
+        for body in documents(world, name) if name in world.engine.topics else ():
+            row = [body.get(field) if body.get(field) != "" else None for field in fields]
+            marks = ", ".join("?" for _ in fields)
+            database.execute(f"INSERT INTO {name} VALUES ({marks})", row)
+    tables = definition.joins[0].left_topic
+    for join in definition.joins:
+        kind = {"left": "LEFT", "inner": "INNER", "full": "FULL"}[join.type]
+        on = f"{join.left_topic}.{join.left_field[1:]} = {join.right_topic}.{join.right_field[1:]}"
+        tables += f" {kind} JOIN {join.right_topic} ON {on}"
+    by = definition.grouping[0].replace("[", "").replace("]./", ".")
+    sql = (
+        f"SELECT {by}, COUNT(*), COUNT(orders.id), SUM(orders.qty), SUM(orders.qty * quotes.px), "
+        f"MAX(quotes.px) FROM {tables} GROUP BY {by}"
+    )
+    names = ("by", "n", "orders", "qty", "worth", "px")
+    found = [dict(zip(names, row, strict=True)) for row in database.execute(sql)]
+    return {row["by"]: row for row in found}
+
+
+def held(world, name):
+    """The rows of a view, by what they are grouped by."""
+    return {row.get("by"): {"by": None, **row} for row in documents(world, name)}
+
+
+SYM, SRC = st.sampled_from(["A", "B", "", None]), st.sampled_from(["x", "y", None])
+NUMBER = st.integers(0, 9)
+DOCUMENTS = {
+    "orders": st.builds(
+        lambda number, sym, src, qty: {"id": f"o{number}", "sym": sym, "src": src, "qty": qty},
+        st.integers(0, 4), SYM, SRC, NUMBER,
+    ),
+    "quotes": st.builds(
+        lambda number, sym, src, px: {"id": f"q{number}", "sym": sym, "src": src, "px": px},
+        st.integers(0, 3), SYM, SRC, NUMBER,
+    ),
+    "ratings": st.builds(
+        lambda number, src, grade: {"id": f"r{number}", "src": src, "grade": grade},
+        st.integers(0, 2), SRC, st.sampled_from("ABC"),
+    ),
+}  # fmt: skip
+CHANGES = st.sampled_from(sorted(DOCUMENTS)).flatmap(
+    lambda name: st.tuples(st.just(name), st.lists(DOCUMENTS[name], min_size=1, max_size=4))
+)
+TYPES = st.lists(st.sampled_from(["left", "inner", "full"]), min_size=2, max_size=2)
+
+
+def documents(world, name):
+    """The records of a topic."""
+    table = world.engine.topics[name].records.table
+    return [json.loads(table.bodies[slot]) for slot in table.live().tolist()]
+
+
+class JoinedViews(RuleBasedStateMachine):
+    """Three topics, a view of each shape of join, and a view over one of them."""
+
+    @initialize(types=TYPES)
+    def begin(self, types):
+        views = [view(shape, shape, types) for shape in JOINED]
+        # Of a topic and of a view of it: a diamond.
+        self.diamond = View(
+            "diamond",
+            "json",
+            ("quotes", "pair"),
+            ("[quotes]./src AS /by", "SUM([quotes]./px) AS /px", "MAX([pair]./px) AS /most"),
+            ("[quotes]./src",),
+            joins=(Join("quotes", "/src", "pair", "/by"),),
+        )
+        self.topics = (ORDERS, QUOTES, RATINGS, *views, self.diamond)
+        self.world = World(*self.topics)
+        self.views = views
+        self.follow()
+
+    def follow(self):
+        """Follow all views anew; who comes gets the rows that there are."""
+        self.told = {one.name: {} for one in (*self.views, self.diamond)}
+        self.clients = {name: self.world.client() for name in self.told}
+        for name, client in self.clients.items():
+            self.hear(name, client.say(c="sow_and_subscribe", t=name, opts="oof"))
+
+    def hear(self, name, lines):
+        rows = self.told[name]
+        for line in lines:
+            if line["c"] in ("sow", "p"):
+                rows[line["k"]] = line["d"]
+            elif line["c"] == "oof":
+                del rows[line["k"]]
+
+    @rule(change=CHANGES)
+    def publish(self, change):
+        name, documents = change
+        self.world.publish(name, *documents)
+
+    @rule(name=st.sampled_from(sorted(DOCUMENTS)), last=st.integers(0, 4))
+    def delete(self, name, last):
+        self.world.delete(name, f"/id = '{name[0]}{last}'")
+
+    @rule(document=DOCUMENTS["orders"])
+    def lapse(self, document):
+        self.world.publish("orders", document, expires_s=1)
+        self.world.advance(2 * SECOND)
+
+    @rule()
+    def restart(self):
+        rows = {name: held(self.world, name) for name in self.told}
+        self.world = self.world.restart(*self.topics)
+        self.follow()
+        assert rows == {name: held(self.world, name) for name in self.told}
+
+    @rule(types=TYPES)
+    def reload(self, types):
+        """Other joins, of the same rows' names."""
+        self.views = [view(shape, shape, types) for shape in JOINED]
+        self.topics = (ORDERS, QUOTES, RATINGS, *self.views, self.diamond)
+        configuration = replace(self.world.configuration, topics=self.topics)
+        self.world.executor.reconfigure(configuration, self.world.now)
+        self.world.configuration = configuration
+        self.world.settle()
+
+    @invariant()
+    def rows_are_what_sql_gives(self):
+        for one in self.views:
+            assert held(self.world, one.name) == expected(self.world, one)
+
+    @invariant()
+    def a_diamond_shows_no_state_that_never_was(self):
+        pair = held(self.world, "pair")
+        for by, row in held(self.world, "diamond").items():
+            most = pair.get(by, {}).get("px") if by is not None else None
+            assert row["most"] == most
+
+    @invariant()
+    def who_follows_holds_the_rows(self):
+        for name, rows in self.told.items():
+            self.hear(name, self.clients[name].lines())
+            there = sorted(map(json.dumps, documents(self.world, name)))
+            assert sorted(map(json.dumps, rows.values())) == there
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            self.world.engine.check()
+
+
+JoinedViews.TestCase.settings = settings(max_examples=8, stateful_step_count=10, deadline=None)
+TestJoinedViews = JoinedViews.TestCase
+
+
+def hub(count, fan_out_max=10**6):
+    """So many orders of one symbol, and its quote."""
+    world = World(ORDERS, QUOTES, view("pair", "pair", ["left"]))
+    world.engine.adopt(replace(world.configuration, limits=Limits(join_fan_out_max=fan_out_max)))
+    for start in range(0, count, 1000):
+        orders = [{"id": f"o{start + at}", "sym": "A", "qty": 1} for at in range(min(count, 1000))]
+        world.publish("orders", *orders)
+    world.advance(0)
+    return world
+
+
+def test_a_change_of_very_many_rows_is_told_whole_after_short_steps():
+    """Nobody is held: between two steps others publish, and are told of; nobody sees half."""
+    count = 4000
+    world = hub(count)
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="pair")
+    world.engine.publish("quotes", [b'{"id":"q","sym":"A","src":"x","px":2}'], world.now)
+    steps = 0
+    while True:
+        steps += 1
+        world.settle()
+        if world.engine.due_us() is None:
+            break
+        if steps == 2:
+            world.engine.publish("orders", [b'{"id":"more","sym":"A","qty":1}'], world.now)
+        world.engine.advance(world.now)
+    assert steps > count / 1000
+    told = [line["d"]["worth"] for line in client.lines() if line["c"] == "p" and "by" in line["d"]]
+    assert told == [2 * count, 2 * (count + 1)], "one moment, and then the next"
+    assert held(world, "pair")["x"]["orders"] == count + 1
+
+
+def test_a_view_that_would_join_too_much_stops_and_says_so_and_a_reload_makes_it_again():
+    world = hub(50, fan_out_max=20)
+    assert held(world, "pair")[None]["n"] == 50
+    world.publish("quotes", {"id": "q", "sym": "A", "src": "x", "px": 2})
+    assert len(documents(world, "quotes")) == 1, "what was published is kept"
+    assert held(world, "pair") == {}
+    ack = world.client().say(c="sow", t="pair")[-1]
+    assert ack["status"] == "failure"
+    assert "the view pair has stopped: a change of the record 'q' of quotes" in ack["detail"]
+    with pytest.raises(Stopped, match="Limits/JoinFanOut"):
+        world.engine.topic("pair")
+    world.publish("quotes", {"id": "q", "sym": "B", "src": "x", "px": 2})
+    world.engine.check()
+    larger = replace(world.configuration, limits=Limits(join_fan_out_max=100))
+    world.executor.reconfigure(larger, world.now)
+    world.configuration = larger
+    world.advance(0)
+    world.publish("quotes", {"id": "q", "sym": "A", "src": "x", "px": 3})
+    assert held(world, "pair")["x"]["worth"] == 150
+    world.engine.check()
+
+
+def test_joins_of_one_moment_are_those_of_all_that_has_changed_in_it():
+    """Records of both sides that change in one turn, from one value to another and back."""
+    world = World(ORDERS, QUOTES, view("pair", "pair", ["full"]))
+    world.publish("orders", {"id": "o", "sym": "A", "qty": 1})
+    world.engine.publish("quotes", [b'{"id":"q","sym":"A","px":5}'], world.now)
+    world.engine.publish("orders", [b'{"id":"o","sym":"B","qty":2}'], world.now)
+    world.engine.publish("quotes", [b'{"id":"q","sym":"B","px":6}'], world.now)
+    world.engine.publish("orders", [b'{"id":"p","sym":"A","qty":3}'], world.now)
+    world.settle()
+    assert held(world, "pair") == expected(world, view("pair", "pair", ["full"]))
+    assert held(world, "pair")[None]["worth"] == 12
