@@ -16,7 +16,7 @@ from sow.budget import Budget
 from sow.definitions import CONSUMERS
 from sow.delivery.sessions import Session
 from sow.engine.capacity import records_max
-from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.requests.consumers import Consumer, Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
@@ -27,6 +27,7 @@ from sow.server.step_watch import StepWatch
 from sow.steps import Steps, at_once
 from sow.topic.conflated_copy import CopyUpdate
 from sow.topic.merging import CachedMerger
+from sow.topic.views.view import MaterializedView
 
 Conflation = FocusedConflator[str, CopyUpdate]
 
@@ -67,6 +68,12 @@ class ServerMetric(NamedTuple):
 
 def _of_copy(figure: Callable[[Conflation], float]) -> Callable[[LiveTopic], float | None]:
     return lambda topic: figure(topic.copy.conflation) if isinstance(topic, CopyTopic) else None
+
+
+def _of_view(
+    figure: Callable[[MaterializedView], float],
+) -> Callable[[LiveTopic], float | None]:
+    return lambda topic: figure(topic.view) if isinstance(topic, ViewTopic) else None
 
 
 def _of_merger(figure: Callable[[CachedMerger], float]) -> Callable[[LiveTopic], float | None]:
@@ -113,6 +120,30 @@ TOPIC_METRICS = (
         "sow_conflated_pending",
         "Keys that wait for their release.",
         _of_copy(lambda conflation: conflation.pending),
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_view_updates_in",
+        "Changes of its underlying topics that a view took in.",
+        _of_view(lambda view: view.updates_in),
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_view_updates_out",
+        "Changes of its rows that a view told.",
+        _of_view(lambda view: view.updates_out),
+    ),
+    TopicMetric(
+        GaugeMetricFamily,
+        "sow_view_pending",
+        "Groups that wait for the end of a turn.",
+        _of_view(lambda view: view.groups.dirty_count),
+    ),
+    TopicMetric(
+        GaugeMetricFamily,
+        "sow_view_left_out",
+        "Records that are in no group, since what they are grouped by is too long.",
+        _of_view(lambda view: view.groups.left_out),
     ),
     TopicMetric(
         CounterMetricFamily,

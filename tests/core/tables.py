@@ -2,6 +2,7 @@
 
     topic  quotes    Key=/symbol
     copy   quotes-C  of quotes  Interval=1s
+    view   sides     of quotes  Group=/side  Field=/side  Field="MAX(/px) AS /px"
 
     at 0.0  sow_and_subscribe quotes-C  opts=oof
     at 0.0  publish  {"symbol":"ACME","px":10.1}
@@ -9,9 +10,10 @@
     at 1.0  said     p {"symbol":"ACME","px":10.3}
     at 3.0  said     nothing
 
-The head defines topics, copies and `sessions`, each setting as the element of config.xml that it
-is; without a head the world is that of the harness. Times are seconds. A row without `at` belongs
-to the moment of the row above.
+The head defines topics, copies, views and `sessions`, each setting as the element of config.xml
+that it is; a view has a `Group` and a `Field` for each field of its grouping and its rows, and is
+of a topic or `of "[a]./x = [b]./y"`. Without a head the world is that of the harness. Times are
+seconds. A row without `at` belongs to the moment of the row above.
 
 A row does something: a command as the wire has it (topic, fields as `name=value`, bodies), or one
 of `stop` (the client reads no more), `read` (it reads everything that waits, and goes on reading)
@@ -37,6 +39,7 @@ from xml.sax.saxutils import escape
 from sow.config import loads
 from tests.core.harness import ORDERS, SECOND, SLOW, World
 
+HEADS = ("topic ", "copy ", "view ", "sessions ")
 PUBLISHER = "publisher"
 WRITES = ("publish", "delta_publish", "sow_delete")
 ROW = re.compile(
@@ -86,7 +89,7 @@ class Table:
         self.head, self.acts, self.told = [], [], []
         now_us = 0
         for row in filter(None, map(str.strip, text.splitlines())):
-            words = shlex.split(row) if row.startswith(("topic ", "copy ", "sessions ")) else None
+            words = shlex.split(row) if row.startswith(HEADS) else None
             if words:
                 self.head.append(words)
                 continue
@@ -111,6 +114,8 @@ class Table:
                 sessions = f"<Sessions>{_elements(words)}</Sessions>"
             elif kind == "topic":
                 topics += f"<Topic>{_named(words[0])}{_elements(words[1:])}</Topic>"
+            elif kind == "view":
+                topics += _view(*words)
             else:
                 name, _of, underlying, *more = words
                 original = f"<UnderlyingTopic>{underlying}</UnderlyingTopic>"
@@ -246,6 +251,24 @@ def _compact(document):
 
 def _named(name):
     return f"<Name>{escape(name)}</Name><MessageType>json</MessageType>"
+
+
+def _view(name, _of, underlying, *words):
+    """A view as the element that it is."""
+    if "=" in underlying:
+        underlying = f"<Join>{underlying}</Join>"
+    rows = "".join(
+        f"<{section}>{_elements(_those(words, word, 'Field'))}</{section}>"
+        for section, word in (("Projection", "Field"), ("Grouping", "Group"))
+    )
+    more = [word for word in words if not word.startswith(("Field=", "Group="))]
+    original = f"<UnderlyingTopic>{underlying}</UnderlyingTopic>"
+    return f"<View>{_named(name)}{original}{rows}{_elements(more)}</View>"
+
+
+def _those(words, name, element):
+    """The settings of a name, as settings of an element."""
+    return [f"{element}={word.split('=', 1)[1]}" for word in words if word.startswith(f"{name}=")]
 
 
 def _elements(words):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sow.definitions import ConflatedTopic, Topic
+from sow.definitions import ConflatedTopic, Topic, View
 from sow.encodings import LINES
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.wire import read_frame
@@ -47,6 +47,30 @@ async def test_a_conflated_topic_says_how_far_its_copy_is():
     world.engine.advance(world.clock.now_us())
     found = described(world, "orders-C")
     assert (found["pending"], found["oldest_pending_ms"], found["updates_out"]) == (0, 0, 1)
+    await world.driver.close()
+
+
+DESK_ROWS = View(
+    "by-desk", "json", ("orders",), ("/desk", "SUM(/qty) AS /qty"), ("/desk",), filter="/qty > 0"
+)
+
+
+@stepped
+async def test_a_view_says_what_it_is_made_of_and_what_has_come_of_it():
+    world = World(ORDERS, DESK_ROWS)
+    world.publish(b'{"id":1,"desk":"a","qty":1}', b'{"id":2,"desk":"a","qty":2}')
+    assert described(world, "by-desk")["pending"] == 1
+    await world.driver.durable()
+    found = described(world, "by-desk")
+    assert (found["kind"], found["underlying"], found["underlyings"]) == (
+        "view", "orders", ["orders"]
+    )  # fmt: skip
+    assert (found["projection"], found["grouping"], found["filter"]) == (
+        ["/desk", "SUM(/qty) AS /qty"], ["/desk"], "/qty > 0"
+    )  # fmt: skip
+    assert (found["records"], found["indexes"], found["keys"]) == (1, [["/desk"]], ["/desk"])
+    assert (found["pending"], found["left_out"]) == (0, 0)
+    assert (found["updates_in"], found["updates_out"], found["conflation_ratio"]) == (2, 1, 2.0)
     await world.driver.close()
 
 

@@ -3,7 +3,7 @@
 import re
 
 from sow.budget import Budget
-from sow.definitions import Configuration, ConflatedTopic, Topic
+from sow.definitions import Configuration, ConflatedTopic, Topic, View
 from sow.encodings import LINES
 from sow.server.crowd import Crowd
 from sow.server.metrics import TOPIC_METRICS, exposing, exposition
@@ -37,6 +37,21 @@ async def test_topics_and_their_copies_are_counted():
     assert [figure for name, figure in found.items() if name.startswith("sow_event_loop")] == [1]
     await world.driver.durable()
     assert figures(world)["sow_durable_bookmark_total"] == 3
+    await world.driver.close()
+
+
+@stepped
+async def test_what_views_take_in_and_tell_is_counted():
+    fields = ("/side", "COUNT(1) AS /n")
+    world = World(ORDERS, View("sides", "json", ("orders",), fields, ("/side",)))
+    world.publish(b'{"id":1}', b'{"id":2}')
+    assert figures(world)['sow_view_pending{topic="sides"}'] == 1
+    await world.driver.durable()
+    found = figures(world)
+    assert found['sow_view_updates_in_total{topic="sides"}'] == 2
+    assert found['sow_view_updates_out_total{topic="sides"}'] == 1
+    assert found['sow_view_pending{topic="sides"}'] == 0
+    assert found['sow_view_left_out{topic="sides"}'] == 0
     await world.driver.close()
 
 

@@ -81,13 +81,6 @@ class RowGroup:
         else:
             heappush(self._order, born)
 
-    def enter_all(self, borns: Iterable[int]) -> None:
-        """Rows more, of a group from which none has gone yet."""
-        before = len(self._order)
-        self._order += borns
-        self.count += len(self._order) - before
-        heapify(self._order)
-
     def leave(self, born: int) -> None:
         """A row less."""
         self.count -= 1
@@ -196,6 +189,8 @@ class RowGroups:
         after = self._side(changes.news, len(changes))
         if before is None and after is not None:
             self._take_new(changes, after)
+        elif before is not None and after is not None and _all_stay(changes, before, after):
+            self._take_values(changes, before, after)
         elif before is not None:
             self._take_changed(changes, before, after)
 
@@ -235,37 +230,43 @@ class RowGroups:
             if now:
                 self._enter(changes, nothing, at)
 
-    def _take_new(self, changes: RowChanges, after: GroupedRows) -> None:
-        """Rows that were not there: those of one group at once."""
-        places: dict[str, list[int]] = {}
-        for at, (key, now) in enumerate(zip(after.keys, changes.is_in, strict=True)):
-            if now and key is not None:
-                places.setdefault(key, []).append(at)
-            elif now:
-                self.left_out += 1
-        for key, some in places.items():
-            if len(some) == 1 or key in self._groups:
-                for at in some:
-                    self._enter(changes, after, at)
-            else:
-                self._begin(key, changes, after, some)
-
-    def _begin(self, key: str, changes: RowChanges, after: GroupedRows, places: list[int]) -> None:
-        """A group that is new, of several rows."""
-        group = self._group(key, after, places[0])
+    def _take_values(self, changes: RowChanges, before: GroupedRows, after: GroupedRows) -> None:
+        """Rows that stay in their groups: what happens most, in the quickest way."""
+        groups, keys = self._groups, after.keys
         newest = changes.newest_seqs or changes.seqs
-        borns = [changes.borns[at] for at in places]
-        group.accumulators.add_all(
-            list(zip(*[after.values[at] for at in places], strict=True)),
-            [changes.identities[at] for at in places],
-            borns,
-            [newest[at] for at in places],
-        )
-        group.enter_all(borns)
-        for at in places:
-            group.spell(after.spelled[at], 1)
-            group.touch(changes.seqs[at], changes.ts_us[at])
-        self._dirty[key] = None
+        columns = zip(
+            keys, before.values, after.values, changes.identities, changes.borns, newest,
+            changes.seqs, changes.ts_us, strict=True,
+        )  # fmt: skip
+        for key, olds, news, identity, born, newest_seq, seq, ts_us in columns:
+            group = groups[key]
+            group.accumulators.replace(olds, news, identity, born, newest_seq)
+            if seq > group.seq:
+                group.seq, group.ts_us = seq, ts_us
+        self._dirty.update(dict.fromkeys(keys))  # type: ignore[arg-type]
+
+    def _take_new(self, changes: RowChanges, after: GroupedRows) -> None:
+        """Rows that were not there."""
+        groups, dirty = self._groups, self._dirty
+        newest = changes.newest_seqs or changes.seqs
+        columns = zip(
+            changes.is_in, after.keys, changes.identities, after.values, changes.borns, newest,
+            changes.seqs, changes.ts_us, after.spelled, range(len(changes)), strict=True,
+        )  # fmt: skip
+        for now, key, identity, values, born, newest_seq, seq, ts_us, spelled, at in columns:
+            if not now:
+                continue
+            if key is None:
+                self.left_out += 1
+                continue
+            group = groups.get(key) or self._group(key, after, at)
+            group.accumulators.add(values, identity, born, newest_seq)
+            group.enter(born)
+            if spelled is not None:
+                group.spell(spelled, 1)
+            if seq > group.seq:
+                group.seq, group.ts_us = seq, ts_us
+            dirty[key] = None
 
     def _enter(self, changes: RowChanges, after: GroupedRows, at: int) -> None:
         key = after.keys[at]
@@ -334,6 +335,17 @@ def _spelled(columns: Sequence[Sequence[Value]], count: int) -> Sequence[tuple[V
         return [None] * count
     rows = zip(*[map(_single, column) for column in columns], strict=True)
     return [None if {type(value) for value in row} <= PLAIN else row for row in rows]
+
+
+def _all_stay(changes: RowChanges, before: GroupedRows, after: GroupedRows) -> bool:
+    """Whether all rows were there and are, each in the group in which it was, spelled alike."""
+    return (
+        before.keys == after.keys
+        and before.spelled == after.spelled == [None] * len(changes)
+        and all(changes.was_in)
+        and all(changes.is_in)
+        and None not in after.keys
+    )
 
 
 def _single(value: Value) -> Value:

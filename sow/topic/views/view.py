@@ -255,12 +255,15 @@ class RowWriter:
     def __init__(self, message_type: MessageType, projection: Projection) -> None:
         self._type = message_type
         self._projection = projection
+        self._writes_nan = message_type.name != "json"
+        """JSON has no NaN, and is written with null in its place."""
 
     def __call__(self, group: RowGroup) -> bytes:
         """The row of a group. What the type cannot hold, such as a separator in the value of a FIX
         field, is NULL, and so is what is no finite number."""
         document = self._projection.document(group.values(), group.accumulators.results())
-        _make_finite(document)
+        if self._writes_nan:
+            _make_finite(document)
         try:
             return self._type.encode(document)
         except BadMessage:
