@@ -27,7 +27,7 @@ from typing import TypeVar
 from sow.join_tree import JoinLevel
 from sow.paths import parse_path
 from sow.topic.views.join_index import JoinIndex, JoinKey
-from sow.topic.views.joined_topic import Fields, JoinedTopic, RecordChange
+from sow.topic.views.joined_topic import BORN, Fields, JoinedTopic, RecordChange
 
 JoinedRow = tuple[str | None, ...]
 """Identities of records, one of each topic up to some level."""
@@ -56,13 +56,12 @@ class ChangedKeys:
         news = {name: one.new for name, one in changes.items() if one.new is not None}
         self.olds: dict[Fields, Keys] = {f: topic.keys(olds, f) for f in topic.indexes}
         self.news: dict[Fields, Keys] = {f: topic.keys(news, f) for f in topic.indexes}
-
-    def stays(self, name: str) -> bool:
-        """The record was and is there, and joins as before: the same rows hold it."""
-        change = self.changes[name]
-        if change.old is None or change.new is None or change.old.born != change.new.born:
-            return False
-        return all(self.olds[fields][name] == keys[name] for fields, keys in self.news.items())
+        staying = {name for name in olds.keys() & news if olds[name][BORN] == news[name][BORN]}
+        for fields, keys in self.news.items():
+            before = self.olds[fields]
+            staying = {name for name in staying if before[name] == keys[name]}
+        self.staying = staying
+        """Those that were and are there, and join as before: the same rows hold them."""
 
     def take_out(self, name: str) -> None:
         """Let the record stand under no key any more."""
@@ -101,7 +100,7 @@ class JoinFlow:
     def _root(self, keys: ChangedKeys) -> Iterator[Flowing]:
         for name, change in keys.changes.items():
             yield NEXT
-            if keys.stays(name):
+            if name in keys.staying:
                 yield STAYS, (name,)
                 continue
             if change.old is not None:
@@ -116,7 +115,7 @@ class JoinFlow:
         is_full = self._levels[at].type == "full"
         for name, change in keys.changes.items():
             yield NEXT
-            if keys.stays(name):
+            if name in keys.staying:
                 found = False
                 for kind, row in self._before(at, keys.news[fields][name]):
                     found |= kind == STAYS

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from sow.changes import Reason
 from sow.messages.base import Column
 from sow.topic.views.join_flow import LEAVES, STAYS, Flowing, JoinedRow
-from sow.topic.views.joined_topic import JoinedTopic, RecordChange, RecordState
+from sow.topic.views.joined_topic import (
+    BORN,
+    SEQ,
+    TS_US,
+    VALUES,
+    JoinedTopic,
+    RecordChange,
+    RecordState,
+)
 from sow.topic.views.row_changes import RowChanges
 
 BIRTH_BITS = 63
@@ -61,9 +69,9 @@ class JoinedRows:
         befores = [self._states(at, topic, True) for at, topic in enumerate(topics)]
         afters = list(befores)
         afters[self.at] = self._states(self.at, topics[self.at], False)
-        olds = [[state.values[place] for state in befores[at]] for at, place in columns]
+        olds = [[state[VALUES][place] for state in befores[at]] for at, place in columns]
         news = [
-            old if at != self.at else [state.values[place] for state in afters[at]]
+            old if at != self.at else [state[VALUES][place] for state in afters[at]]
             for old, (at, place) in zip(olds, columns, strict=True)
         ]
         shown = list(afters)
@@ -82,12 +90,12 @@ class JoinedRows:
             seqs,
             ts_us,
             self.reason or "match",
-            [state.seq for state in newest],
+            [state[SEQ] for state in newest],
         )
 
     def _states(self, at: int, topic: JoinedTopic, before: bool) -> States:
         """The records of a topic in the rows, before or after the change."""
-        nobody = RecordState((None,) * len(topic.paths), NOT_THERE, 0, 0)
+        nobody = ((None,) * len(topic.paths), NOT_THERE, 0, 0)
         names = [row[at] for row in self.rows]
         if at != self.at:
             found = topic.states([name for name in dict.fromkeys(names) if name is not None])
@@ -103,7 +111,7 @@ class JoinedRows:
         newest = states[0]
         for more in states[1:]:
             pairs = zip(newest, more, strict=True)
-            newest = [one if one.seq >= other.seq else other for one, other in pairs]
+            newest = [one if one[SEQ] >= other[SEQ] else other for one, other in pairs]
         return newest
 
     def _stamps(self, newest: States) -> tuple[list[int], list[int]]:
@@ -111,9 +119,12 @@ class JoinedRows:
         seqs: list[int] = []
         ts_us: list[int] = []
         for state, cause in zip(newest, self.causes, strict=True):
-            last = cause if cause.seq >= state.seq else state
-            seqs.append(last.seq)
-            ts_us.append(last.ts_us)
+            if cause.seq >= state[SEQ]:
+                seqs.append(cause.seq)
+                ts_us.append(cause.ts_us)
+            else:
+                seqs.append(state[SEQ])
+                ts_us.append(state[TS_US])
         return seqs, ts_us
 
 
@@ -131,8 +142,8 @@ def _of_those(columns: list[Column], there: Sequence[bool]) -> list[Column] | No
 
 def _births(states: Sequence[States]) -> list[int]:
     """Numbers in the order of the rows: the births of their records, one behind the other."""
-    births = [state.born for state in states[0]]
+    births = [state[BORN] for state in states[0]]
     for more in states[1:]:
         pairs = zip(births, more, strict=True)
-        births = [birth << BIRTH_BITS | state.born for birth, state in pairs]
+        births = [birth << BIRTH_BITS | state[BORN] for birth, state in pairs]
     return births

@@ -16,7 +16,7 @@ not known here.
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sow.changes import Reason
 from sow.messages.base import Column
@@ -30,14 +30,15 @@ Values = tuple[Value, ...]
 """Of one record, a value for each of the paths that are read."""
 
 
-class RecordState(NamedTuple):
-    """A record as it is applied, with the numbers of its table. Those of its newest change may be
-    newer where it has changed since: then it comes again when that change is applied."""
-
-    values: Values
-    born: int
-    seq: int
-    ts_us: int
+RecordState = tuple[Values, int, int, int]
+"""A record as it is applied: its values, then numbers of its table: when it was born, its newest
+change, and the time of that. These two may be newer where it has changed since: then it comes again
+when that change is applied. A tuple without names: one is made for each record of each row."""
+VALUES: Final = 0
+BORN: Final = 1
+SEQ: Final = 2
+TS_US: Final = 3
+"""The places in it."""
 
 
 class RecordChange(NamedTuple):
@@ -104,8 +105,8 @@ class JoinedTopic:
             if before is not None:
                 was = before.old
             else:
-                was = None if old is None else RecordState(old, born, seq, ts_us)
-            now = None if news is None else RecordState(news[at] or (), born, seq, ts_us)
+                was = None if old is None else (old, born, seq, ts_us)
+            now = None if news is None else (news[at] or (), born, seq, ts_us)
             heard[identity] = RecordChange(was, now, seq, ts_us, reason)
 
     def _rows_of(self, batch: Batch, old: bool) -> list[Values | None]:
@@ -137,7 +138,7 @@ class JoinedTopic:
     def arrivals(self, identities: Iterable[str]) -> dict[str, RecordChange]:
         """Those of these records that are there, as changes from nothing."""
         return {
-            name: RecordChange(None, state, state.seq, state.ts_us, None)
+            name: RecordChange(None, state, state[SEQ], state[TS_US], None)
             for name, state in self.states(identities).items()
         }
 
@@ -162,7 +163,7 @@ class JoinedTopic:
             bodies = [table.bodies[slot] or b"" for slot in slots]
             rows = zip(*self.records.decoder(self.paths).columns(bodies), strict=True)
             numbers = [column[slots].tolist() for column in (table.born, table.seqs, table.ts_us)]
-            states = map(RecordState, rows, *numbers)
+            states = zip(rows, *numbers, strict=True)
             found.update(zip([name for name, _ in pairs], states, strict=True))
         return found
 
@@ -171,7 +172,7 @@ class JoinedTopic:
         if not states:
             return {}
         places = [self._places[path] for path in fields]
-        columns: list[Column] = [[state.values[at] for state in states.values()] for at in places]
+        columns: list[Column] = [[state[VALUES][at] for state in states.values()] for at in places]
         return dict(zip(states, join_keys(columns, self._joins_nulls), strict=True))
 
     def check(self) -> None:

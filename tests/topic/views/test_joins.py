@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.errors import TooLarge
-from sow.topic.views import join_flow, joins
+from sow.topic.views import join_flow, join_index, joined_topic, joins
 from tests.topic.views.joining import SHAPES, Joined
 
 KEYS = st.sampled_from([None, "", 1, 1.0, "1", "x", True, ["x", "1"], [], "01"])
@@ -125,3 +125,73 @@ def test_a_join_that_is_stopped_has_nothing_read():
     joined = Joined(SHAPES["pair"], ["left"])
     joined.joins.stop()
     assert joined.topics[0].read([b'{"id":1,"v":2}']).columns.keys() == {joined.topics[0].keys[0]}
+
+
+HISTORY = [
+    ("put", 0, [{"id": 0, "a": "x"}, {"id": 1, "a": "x"}, {"id": 2, "a": "y", "b": "x"}]),
+    ("put", 1, [{"id": 0, "a": "x", "b": "x"}]),
+    ("put", 1, [{"id": 0, "a": "y", "b": "x"}, {"id": 1, "a": "y"}]),
+    ("put", 0, [{"id": 1, "a": "y"}, {"id": 1, "a": "", "v": 2}]),
+    ("delete", 1, [0, 1]),
+    ("put", 1, [{"id": 0, "a": "x"}]),
+    ("delete", 0, [0]),
+    ("put", 0, [{"id": 0, "a": "x", "v": 1}]),
+]
+
+
+def plant(monkeypatch, name, wrong):
+    monkeypatch.setattr(join_flow.JoinFlow, name, wrong)
+
+
+PLANTED = {
+    "nothing": lambda _patch: None,
+    "no swap at the first and the last": lambda patch: plant(
+        patch, "_is_alone", lambda _self, _at, _key: False
+    ),
+    "a full join that does not see the first": lambda patch: plant(
+        patch, "_met", lambda _self, _at, _index, _key: iter(())
+    ),
+    "an old key that is not forgotten": lambda patch: patch.setattr(
+        join_flow.ChangedKeys, "take_out", lambda _self, _name: None
+    ),
+    "a state that is newer than what is applied": lambda patch: patch.setattr(
+        joined_topic.JoinedTopic, "states", states_of_now
+    ),
+    "a text that is not that of keys": lambda patch: patch.setattr(
+        join_index, "_text", lambda value: str(value or "")
+    ),
+}
+
+
+def states_of_now(topic, identities):
+    heard, taken, topic._heard, topic._taken = topic._heard, topic._taken, {}, {}
+    found = STATES(topic, identities)
+    topic._heard, topic._taken = heard, taken
+    return found
+
+
+STATES = joined_topic.JoinedTopic.states
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_bugs_that_are_planted_are_found(monkeypatch, bug):
+    """One history finds them all: the law has teeth."""
+    PLANTED[bug](monkeypatch)
+
+    def play():
+        for kind in ("left", "full"):
+            joined = Joined(SHAPES["pair"], [kind])
+            for step in HISTORY:
+                change(joined, *step)
+                joined.work()
+                joined.check()
+            change(joined, "put", 0, [{"id": 0, "a": 1.0}])
+            change(joined, "put", 1, [{"id": 0, "a": "1"}])
+            joined.work()
+            joined.check()
+
+    if bug == "nothing":
+        play()
+    else:
+        with pytest.raises((AssertionError, KeyError)):
+            play()
