@@ -99,6 +99,17 @@ def test_who_holds_a_record_hears_of_it_though_it_does_not_pass():
     assert held(focused.slow.copy) == []
 
 
+def test_all_changes_count_of_a_record_that_comes_twice_in_a_batch():
+    focused = Focused("/v > 1")
+    focused.put({"id": 1, "v": 2}, {"id": 2, "v": 0}, {"id": 1, "v": 3}, some=True)
+    said = focused.wait(4 * SECOND)
+    assert said["fast"] == [(SECOND, [b'{"id":1,"v":3}'], None)]
+    focused.put({"id": 1, "v": 4}, {"id": 2, "v": 0}, {"id": 1, "v": 0}, some=True)
+    said = focused.wait(4 * SECOND)
+    assert [what for _, what, _ in said["fast"]] == ["match"]
+    assert held(focused.slow.copy) == []
+
+
 documents = st.fixed_dictionaries({"id": st.integers(0, 3), "v": st.integers(0, 3)})
 acts = st.lists(
     st.one_of(
