@@ -13,6 +13,7 @@ from tests.benchmarks.large_messages import large_messages
 from tests.benchmarks.low_rates import low_rates
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.memory import memory
+from tests.benchmarks.message_types import message_types
 from tests.benchmarks.patterns import patterns
 from tests.benchmarks.publisher import client_publisher
 from tests.benchmarks.sizes import Sizes
@@ -32,6 +33,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "filters": filters,
     "subscribing": subscribing,
     "calculations": calculations,
+    "message-types": message_types,
     "queries": queries.in_engine,
     "queries-http": queries.over_http,
     "queries-updates": queries.under_updates,

@@ -4,8 +4,18 @@ import json
 
 from hypothesis import strategies as st
 
+from tests.messages.examples import EXAMPLES
+
 TOPICS = ("orders", "pairs", "short", "keyless", "memory", "orders-C", "dear-C", "nope", "", "o.*")
-TYPED = ("nvfix", "fix", "bflat", "binary", "string", "int64", "double")
+CONFIGURED = ("xml", "bson", "msgpack", "record", "composite-local", "composite-global")
+"""Message types with a topic of their own here."""
+TYPED = ("nvfix", "fix", "bflat", "binary", "string", "int64", "double", *CONFIGURED)
+MESSAGES = tuple(
+    message for example in EXAMPLES.values() for message in (example.good, *example.hostile)
+    if len(message) < 1_000
+)  # fmt: skip
+"""Of every type a good message, and such as would take much."""
+CSV = b'id,a,/b/c\r\n1,1.50,"x\r\ny"\r\n2,,"{""d"":[1]}"\r\n'
 EVIL = (
     b"\n", b"\r\n", b"\0", b"\xff", b"{", b"}", b"[", b"]", b'"', b"\\", b"\\ud800", b"null",
     b"NaN", b"1e400", b"-0", b"9" * 400, b"\xef\xbb\xbf", b"%", b"&", b"=", b"|", b"\x01", b",",

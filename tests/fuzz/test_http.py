@@ -7,7 +7,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzz.conftest import FUZZ
-from tests.fuzz.inputs import TOPICS, TYPED, documents, edited, expressions, json_bytes, values
+from tests.fuzz.inputs import (
+    CSV,
+    MESSAGES,
+    TOPICS,
+    TYPED,
+    documents,
+    edited,
+    expressions,
+    json_bytes,
+    values,
+)
 
 KINDS = (
     "application/json",
@@ -16,6 +26,9 @@ KINDS = (
     "application/octet-stream",
     "application/vnd.sow.frames",
     "application/xml",
+    "application/bson",
+    "application/vnd.msgpack",
+    "text/csv",
     "nonsense",
 )
 NAMES = ("filter", "order_by", "top_n", "skip_n", "keys", "meta", "explain", "select", "as_of", "x")
@@ -31,7 +44,8 @@ bodies = st.one_of(
     edited(documents.map(json_bytes)),
     edited(st.lists(documents, max_size=3).map(json_bytes)),
     values.map(json_bytes),
-    edited(st.sampled_from([b"\0\0\0\x02{}", b"id=1|a=2|", b"11=a\x01", b"1.5", b"-7"])),
+    edited(st.sampled_from([b"\0\0\0\x02{}", b"id=1|a=2|", b"11=a\x01", b"1.5", b"-7", CSV])),
+    edited(st.sampled_from(MESSAGES)),
     st.binary(max_size=50),
 )
 texts = expressions | st.sampled_from(["true", "false", "0", "5", "-1", "now", "none", "1" * 25])
