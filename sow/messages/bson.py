@@ -17,13 +17,11 @@ from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.media_types import BSON
 from sow.messages.documents import DocumentDecoder, check_values
+from sow.messages.kinds import Kinds
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.paths import Path
 
-NESTING_MAX = 100
-"""Levels of documents and arrays in one message, as in MongoDB."""
-ATOMS = frozenset({str, int, float, bool, type(None)})
 # Times as they are: a Python datetime ends with the year 9999.
 CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     document_class=dict, datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -59,7 +57,7 @@ class Bson:
         try:
             found = bson.decode(body, CODEC)
             check(found)
-            return _fields(found, 1)
+            return KINDS.document(found)
         except FAILURES as error:
             raise BadMessage(f"not a BSON document: {clipped(str(error))}") from None
 
@@ -68,7 +66,7 @@ class Bson:
         if not isinstance(document, dict):
             raise BadMessage("a BSON message must be an object of fields")
         try:
-            return bson.encode(_written(document, 1), codec_options=CODEC)
+            return bson.encode(KINDS.message(document), codec_options=CODEC)
         except FAILURES as error:
             raise BadMessage(f"cannot be written as BSON: {clipped(str(error))}") from None
 
@@ -79,34 +77,6 @@ class Bson:
     def from_line(self, d: bytes) -> bytes:
         """The bytes that `d` holds in base64; raises BadMessage."""
         return base64_body(d)
-
-
-def _fields(found: dict[str, Any], level: int) -> dict[str, Any]:
-    """A document with values that JSON has. What was decoded is changed in place, since most values
-    stay."""
-    if level > NESTING_MAX:
-        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
-    if not ATOMS.issuperset(map(type, found.values())):
-        for name, value in found.items():
-            if type(value) not in ATOMS:
-                found[name] = _value(value, level)
-    return found
-
-
-def _value(value: Any, level: int) -> Any:
-    """A value of BSON as JSON has it."""
-    kind = type(value)
-    if kind in ATOMS:
-        return value
-    if kind is dict:
-        return _fields(value, level + 1)
-    if kind is list:
-        if level >= NESTING_MAX:
-            raise ValueError(f"nested more than {NESTING_MAX} levels deep")
-        return [_value(element, level + 1) for element in value]
-    if kind is bson.DBRef:
-        return _fields(dict(value.as_doc()), level + 1)
-    return _marked(value)
 
 
 def _marked(value: Any) -> Any:
@@ -129,27 +99,6 @@ def _marked(value: Any) -> Any:
     return MarkedText(type(value).__name__, value)  # the least and the greatest of all keys
 
 
-def _written(value: Any, level: int) -> Any:
-    """What the library writes for a value of a document."""
-    if level > NESTING_MAX + 1:
-        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
-    match value:
-        case dict():
-            return {_name(name): _written(inner, level + 1) for name, inner in value.items()}
-        case list():
-            return [_written(element, level + 1) for element in value]
-        case Base64():
-            return value.data
-        case MarkedText(original=original) | MarkedInt(original=original):
-            own = isinstance(original, OWN_KINDS)
-            return original if own else str(value) if isinstance(value, str) else int(value)
-        case float():
-            return float(value)
-        case bool() | int() | str() | None:
-            return value
-    raise TypeError(f"it has no {type(value).__name__}")
-
-
 OWN_KINDS = (
     bson.Int64,
     bson.DatetimeMS,
@@ -165,7 +114,20 @@ OWN_KINDS = (
 """The kinds of values that BSON alone has."""
 
 
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise TypeError("a field is named by text")
-    return str(name)
+class _BsonKinds(Kinds):
+    """What BSON has and JSON has not."""
+
+    def shown(self, value: Any, level: int) -> Any:
+        """Of a reference the object that it is written as, else a scalar."""
+        if type(value) is bson.DBRef:
+            return self.document(dict(value.as_doc()), level + 1)
+        return _marked(value)
+
+    def remembered(self, value: MarkedText | MarkedInt) -> Any:
+        """What it was, if that was a kind of BSON's."""
+        if isinstance(value.original, OWN_KINDS):
+            return value.original
+        return super().remembered(value)
+
+
+KINDS = _BsonKinds()

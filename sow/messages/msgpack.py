@@ -23,17 +23,14 @@ from sow.media_types import MSGPACK
 from sow.messages.base import Column
 from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values, too_many_values
 from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
+from sow.messages.kinds import Kinds
 from sow.messages.lines import base64_body, base64_line
-from sow.messages.marked import Base64, MarkedText
+from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.messages.msgpack_values import ARRAYS, MAPS, Extension, extension_bytes, read_map
 from sow.paths import Path
 
-NESTING_MAX = 100
-"""Levels of maps and arrays in one message; what MongoDB takes of BSON, which is read alike."""
 INTEGERS = range(-(2**63), 2**64)
 """What the format holds."""
-ATOMS = frozenset({str, int, float, bool, type(None)})
-TEXTS = frozenset({str})
 PLAIN_VALUES_MAX = 2_000_000
 """Of one list, which is read at once: a tenth of a second."""
 IN_A_MAP = b"\x81\xa0"
@@ -147,11 +144,11 @@ class MsgPack:
                 _count_values(body)
             try:
                 found = _read(body) if is_stored else _read_long(body)
-                return _fields(found, 1)
+                return KINDS.document(found)
             except _TimeError:
                 if not is_stored:
                     check_values(found, len(body), every=True)
-                return _fields(read_map(body), 1)
+                return KINDS.document(read_map(body))
         except (*READ_FAILURES, TypeError) as error:
             raise BadMessage(f"not a MessagePack map: {clipped(str(error))}") from None
 
@@ -160,7 +157,7 @@ class MsgPack:
         if not isinstance(document, dict):
             raise BadMessage("a MessagePack message must be an object of fields")
         try:
-            return _write(_written(document, 1))
+            return _write(KINDS.message(document))
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
             raise BadMessage(f"cannot be written as MessagePack: {clipped(str(error))}") from None
 
@@ -198,87 +195,46 @@ class _TimeError(ValueError):
     """There is a time in it that has to be read in another way."""
 
 
-def _fields(found: dict[Any, Any], level: int) -> dict[str, Any]:
-    """A map as an object: its values, and its keys as text. What was decoded is changed in place,
-    since most values stay."""
-    if level > NESTING_MAX:
-        raise UnsuitedError(f"nested more than {NESTING_MAX} levels deep")
-    if not TEXTS.issuperset(map(type, found)):
-        found = {_name(key): value for key, value in found.items()}
-    if not ATOMS.issuperset(map(type, found.values())):
-        for name, value in found.items():
-            if type(value) not in ATOMS:
-                found[name] = _value(value, level)
-    return found
+class _MsgPackKinds(Kinds):
+    """What MessagePack has and JSON has not."""
 
+    def shown(self, value: Any, _level: int) -> Any:
+        """Bytes and extensions as their base64 form."""
+        kind = type(value)
+        if kind is bytes:
+            return Base64.of(value)
+        if kind is Extension:
+            return MarkedText(Base64.of(value.data), value)
+        raise _TimeError
 
-def _value(value: Any, level: int) -> Any:
-    kind = type(value)
-    if kind in ATOMS:
+    def named(self, key: Any) -> str:
+        """The name of a field whose key may be anything."""
+        if isinstance(key, bytes):
+            return Base64.of(key)
+        if key is None or isinstance(key, bool | int | float):
+            return MarkedText(msgspec.json.encode(key).decode(), key)
+        raise UnsuitedError("a key is a container, an extension or a time; name fields by text")
+
+    def remembered(self, value: MarkedText | MarkedInt) -> Any:
+        """An extension; other kinds are not this format's."""
+        if isinstance(value.original, Extension):
+            return msgspec.Raw(extension_bytes(value.original))
+        return super().remembered(value)
+
+    def key(self, name: Any) -> Any:
+        """Keys as what they were."""
+        match name:
+            case Base64():
+                return name.data
+            case MarkedText(original=original):
+                return original
+        return super().key(name)
+
+    def whole(self, value: int) -> int:
+        """An integer of 64 bits."""
+        if value not in INTEGERS:
+            raise ValueError("an integer has more than 64 bits")
         return value
-    if kind is dict:
-        return _fields(value, level + 1)
-    if kind is list:
-        if level >= NESTING_MAX:
-            raise UnsuitedError(f"nested more than {NESTING_MAX} levels deep")
-        if ATOMS.issuperset(map(type, value)):
-            return value
-        return [_value(element, level + 1) for element in value]
-    if kind is bytes:
-        return Base64.of(value)
-    if kind is Extension:
-        return MarkedText(Base64.of(value.data), value)
-    raise _TimeError
 
 
-def _name(key: Any) -> str:
-    """The name of a field whose key may be anything."""
-    if type(key) is str:
-        return key
-    if isinstance(key, bytes):
-        return Base64.of(key)
-    if key is None or isinstance(key, bool | int | float):
-        return MarkedText(msgspec.json.encode(key).decode(), key)
-    raise UnsuitedError("a key is a container, an extension or a time; name fields by text")
-
-
-def _written(value: Any, level: int) -> Any:
-    """What the writer writes for a value of a document."""
-    if level > NESTING_MAX + 1:
-        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
-    match value:
-        case dict():
-            return {
-                name if type(name) is str else _key(name): _written(inner, level + 1)
-                for name, inner in value.items()
-            }
-        case list():
-            return [_written(element, level + 1) for element in value]
-        case Base64():
-            return value.data
-        case MarkedText(original=Extension() as original):
-            return msgspec.Raw(extension_bytes(original))
-        case MarkedText():
-            return str(value)
-        case bool() | None:
-            return value
-        case float():
-            return float(value)
-        case int():
-            if value not in INTEGERS:
-                raise ValueError("an integer has more than 64 bits")
-            return value
-        case str():
-            return str(value)
-    raise TypeError(f"it has no {type(value).__name__}")
-
-
-def _key(name: Any) -> Any:
-    match name:
-        case Base64():
-            return name.data
-        case MarkedText(original=original):
-            return original
-        case str():
-            return str(name)
-    raise TypeError("a field is named by text")
+KINDS = _MsgPackKinds()
