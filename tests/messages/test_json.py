@@ -300,6 +300,24 @@ def test_a_fraction_that_no_double_is_near_is_no_number():
         JSON.parse(b'{"a":1.5e400}')
 
 
+def test_a_long_text_of_hexadecimal_digits_is_looked_at_a_bounded_number_of_times():
+    class Counted(bytes):
+        looks = 0
+
+        def rfind(self, *arguments):
+            Counted.looks += 1
+            return super().rfind(*arguments)
+
+    digits = "12e456a" * 5_000
+    assert json_messages._has_long_exponent(Counted(digits.encode().translate(json_messages.SHAPE)))
+    assert Counted.looks <= json_messages.EXPONENTS_MAX
+    decoder = JsonDecoder((parse_path("/a"), parse_path("/n")))
+    body = b'{"a":"%b","n":7}' % digits.encode()
+    assert decoder.read([body]) == ([body], [[digits], [7]])
+    with pytest.raises(BadMessage, match="out of range"):
+        decoder.read([b'{"a":"%b","n":1e999}' % digits.encode()])
+
+
 @pytest.mark.parametrize("number", ["1e999", "-1E400"])
 def test_a_document_has_no_number_beyond_a_double(number):
     with pytest.raises(BadMessage, match="out of range"):
