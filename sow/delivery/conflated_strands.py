@@ -10,6 +10,7 @@ until those windows have ended it is a *newcomer*: it is told what changed since
 no more.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -140,13 +141,15 @@ class ConflatedStrand(Strand):
         """What waits to be said to a member of each topic."""
         pending = self.conflator.pending()
         newcomer = self._newcomers.get(session)
-        waiting: dict[Lines, list[Update]] = {}
-        for lines, update in (
-            Newcomer(newcomer.seq, newcomer.number, newcomer.held).corrected(pending.items())
-            if newcomer is not None
-            else _updates(pending.items())
-        ):
-            waiting.setdefault(lines, []).append(update)
+        waiting: defaultdict[Lines, list[Update]] = defaultdict(list)
+        if newcomer is not None:
+            known = Newcomer(newcomer.seq, newcomer.number, newcomer.held)
+            for lines, update in known.corrected(pending.items()):
+                waiting[lines].append(update)
+            return waiting
+        # There may be very many, and all of them are wanted in one step.
+        for (lines, _), (_, update) in pending.items():
+            waiting[lines].append(update)
         return waiting
 
     def due_us(self) -> int | None:

@@ -55,6 +55,8 @@ from sow.store.memory import NO_SLOTS
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
+Pending = dict[Lines, list[Update]]
+"""What waits to be said, by topic."""
 TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""
 
@@ -197,7 +199,8 @@ class Replacing:
         hold of, to be settled."""
         old, command, with_snapshot = replacement[:3]
         self._following.check_filters(session, command, old)
-        held, gone = self._all_held(replacement, answers), _waiting_of_gone(old)
+        pending = self._pending(replacement)
+        held, gone = self._all_held(replacement, answers, pending), _of_gone(old, pending)
         waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]
         oldest = min(waiting, default=self._engine.seq)
         found = {
@@ -254,8 +257,8 @@ class Replacing:
             self._questions.say_answer(session, taken, new.name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
-    def _all_held(self, replacement: Replacement, answers: Answers) -> dict[Records, Held]:
-        """What the session holds of each topic, having been told what has gathered."""
+    def _pending(self, replacement: Replacement) -> Pending:
+        """What waits to be said of each topic, when the session has been told what has gathered."""
         old = replacement.old
         if old.pattern is not None:
             # What it holds of topics matters now that have had nothing to tell.
@@ -263,12 +266,16 @@ class Replacing:
                 old.follow(topic.router)
         strand = old.strand
         self._engine.flush_strand(strand)
-        pending: dict[Lines, list[Update]] = {}
-        if isinstance(strand, ConflatedStrand):
-            pending = strand.pending_for(old.session)
+        return strand.pending_for(old.session) if isinstance(strand, ConflatedStrand) else {}
+
+    @staticmethod
+    def _all_held(
+        replacement: Replacement, answers: Answers, pending: Pending
+    ) -> dict[Records, Held]:
+        """What the session holds of each topic, while this waits to be said."""
         return {
             feed.topic: _held(feed, replacement, answers, pending.get(feed.lines, ()))
-            for feed in old.feeds.values()
+            for feed in replacement.old.feeds.values()
         }
 
     @staticmethod
@@ -330,15 +337,12 @@ def _held(
     return Held(NO_SLOTS, frozenset(), waiting, False)
 
 
-def _waiting_of_gone(subscription: Subscription) -> list[tuple[Records, Update]]:
+def _of_gone(subscription: Subscription, pending: Pending) -> list[tuple[Records, Update]]:
     """What waits to be said of topics that are not there any more: that their records left."""
-    strand = subscription.strand
-    if not isinstance(strand, ConflatedStrand):
-        return []
     there = {feed.lines for feed in subscription.feeds.values()}
     return [
         (lines.topic, update)
-        for lines, updates in strand.pending_for(subscription.session).items()
+        for lines, updates in pending.items()
         if lines not in there
         for update in updates
     ]
