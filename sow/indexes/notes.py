@@ -23,6 +23,9 @@ TOUCHED_SPARE = 1024
 SIFTED_FACTOR = 8
 """So many of them are looked at for each slot that is touched meanwhile: all have been long before
 as many have gathered again, and no touch takes longer than what it is asked for."""
+SIFTED_MIN = 2048
+"""So many at least, a tenth of a millisecond: those of a small table are gone through at once, so
+that who waits for few notes does not wait longer."""
 
 
 def parts_cost(expression: Node) -> int:
@@ -71,11 +74,11 @@ class Notes:
         if not read_to:
             return
         self._touched.extend([slot for slot in slots if slot < read_to])
-        if self._old:
-            self._sift(SIFTED_FACTOR * len(slots))
-        elif len(self._touched) > self._touched_max:
+        if not self._old and len(self._touched) > self._touched_max:
             self._old, self._touched = self._touched, untracked([])
             self._sifted = bytearray(read_to)
+        if self._old:
+            self._sift(max(SIFTED_MIN, SIFTED_FACTOR * len(slots)))
 
     def _sift(self, count: int) -> None:
         """Note `count` of the old slots anew, unless they are already."""
