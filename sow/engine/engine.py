@@ -26,6 +26,7 @@ from sow.engine.homeless import Homeless
 from sow.engine.known_columns import KnownColumns
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.open_requests import OpenRequests
 from sow.engine.progress import Progress
 from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
@@ -90,6 +91,7 @@ class Engine:
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
         self.undivided = Undivided(lambda: self.seq, self._go_on_after)
+        self.requests = OpenRequests(lambda: self.now_us, self._let_go)
         self.removals = Removals(
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
@@ -103,6 +105,7 @@ class Engine:
             self.capacity,
             self.disk,
             self.undivided.let_by,
+            self.requests.together,
         )
         # Of the reserve there has to stay what it takes to delete everything.
         self.columns = KnownColumns(
@@ -293,7 +296,7 @@ class Engine:
         """
         topic = self.catalog.deletable(name)
         steps = self.removals.begin(topic, slots, self.seq, now_us)
-        return (yield from self.undivided.apart(name, steps))
+        return (yield from self.requests.together(self.undivided.apart(name, steps)))
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
         """Remove the records of these identities that are there; returns how many there were.
@@ -324,6 +327,8 @@ class Engine:
         self._untidy[topic] = None
         if self._noting:
             self._note(topic)
+        if self.requests.current is not None:
+            self.requests.current.topics.add(topic.name)
         feeds, woken = topic.route(batch, self.ledger.now_us)
         for feed in feeds:
             self._waiting[feed.strand] = None
@@ -402,10 +407,22 @@ class Engine:
                 self._waiting[other] = None
         except Exception as error:
             strand.fail(error)
-        self.flush_strand(strand)
+        if not self._is_held(strand):
+            self.flush_strand(strand)
+
+    def _is_held(self, strand: Strand) -> bool:
+        """Whether a strand waits for the end of a request, and is flushed then."""
+        return isinstance(strand, WindowStrand) and self.requests.holds(strand)
+
+    def _let_go(self, strands: Iterable[WindowStrand]) -> None:
+        """What live windows waited for has ended."""
+        self._waiting.update(dict.fromkeys(strands))
+        self.tell_of_work()
 
     def look_after(self, strand: Strand) -> None:
         """Flush a strand with the open group if it has something to hand out."""
+        if self._is_held(strand):
+            return
         self._waiting[strand] = None
         self.timers.note(strand)
         self.tell_of_work()
@@ -674,7 +691,8 @@ class Engine:
         if self.views.has_work:
             self._release_views(self.views, self.now_us)
         for strand in self._waiting:
-            self.flush_strand(strand)
+            if not self._is_held(strand):
+                self.flush_strand(strand)
         self._waiting.clear()
         group, now_us = self.ledger.open, self.ledger.now_us
         for session in group.sessions:
@@ -699,6 +717,7 @@ class Engine:
         self.catalog.check()
         self.publications.check()
         self.views.check()
+        self.requests.check()
 
     # Restart.
 

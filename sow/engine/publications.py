@@ -104,7 +104,8 @@ class Publications:
     (microseconds), whether they are deltas, and whether they have been found to fit; `put`
     stores messages at a time, to expire at another (0: never), and returns the bookmark of the
     last. `check_sizes` raises TooLarge for a message that is too long;
-    `let_by` takes the steps that are left of an undivided change of a topic.
+    `let_by` takes the steps that are left of an undivided change of a topic. `together` takes steps
+    of one publish as one request (`sow.engine.open_requests`).
     """
 
     def __init__(
@@ -116,9 +117,11 @@ class Publications:
         capacity: Capacity,
         disk: DiskRoom,
         let_by: Callable[[str], Steps[None]],
+        together: Callable[[Steps[int]], Steps[int]],
     ) -> None:
         self._publishable = publishable
         self._let_by = let_by
+        self._together = together
         self._finished = finished
         self._put = put
         self._check_sizes = check_sizes
@@ -161,7 +164,8 @@ class Publications:
         topic = self._publishable(name)
         expires_us = topic.expiry_us(expires_s, now_us)
         if len(read) > 1:
-            return (yield from self._carry_out(topic, read, now_us, expires_us, delta))
+            steps = self._carry_out(topic, read, now_us, expires_us, delta)
+            return (yield from self._together(steps))
         return self.put_slice(topic, read[0], now_us, expires_us, delta)
 
     def put_slice(

@@ -90,7 +90,12 @@ class Executor:
         self, session: Session, commands: Sequence[Read], now_us: Callable[[], int]
     ) -> Steps[None]:
         """Carry out commands in order, each in one step or more; publishes that follow each other
-        share their cost, and so a step."""
+        share their cost, and so a step. To live windows all of it is one turn."""
+        return self.engine.requests.together(self._carry_out_all(session, commands, now_us))
+
+    def _carry_out_all(
+        self, session: Session, commands: Sequence[Read], now_us: Callable[[], int]
+    ) -> Steps[None]:
         for read in chain.from_iterable(map(_parts, put_together(commands))):
             if not isinstance(read, Publishes):
                 yield from self._carry_out_one(session, read, now_us())

@@ -159,7 +159,9 @@ class Following:
         engine, strand = self._engine, subscription.strand
         if subscription.pattern is None:
             subscription.follow(engine.topic(subscription.topic).router)
-        engine.flush_strand(strand)
+        if not isinstance(strand, WindowStrand):
+            # Members of a window each hold a page of their own.
+            engine.flush_strand(strand)
         strand.join_at(subscription.session, engine.seq if seq is None else seq)
         if isinstance(strand, ConflatedStrand):
             engine.timers.add(strand, engine.release_strand)

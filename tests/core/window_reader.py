@@ -61,7 +61,8 @@ class WindowReader:
         self.hear_all(self.client.say(**self.command()))
 
     def scroll(self, meanwhile=None, **other):
-        """Replace it by another window over the same topic in the same order."""
+        """Replace it by another window over the same topic in the same order; returns how many
+        records the answer is about."""
         before = {name: getattr(self, name) for name in other}
         for name, value in other.items():
             setattr(self, name, value)
@@ -79,6 +80,7 @@ class WindowReader:
             setattr(self, name, value)
         self.room = max(self.room, self.top_n)
         self.hear_all(said[at:])
+        return sum(line["c"] in ("sow", "oof") for line in said[at:])
 
     def read(self):
         """Take in what has come."""

@@ -25,6 +25,7 @@ from tests.simulation.taste import Taste
 from tests.simulation.tight import tightened
 from tests.simulation.traffic import Traffic
 from tests.simulation.views import FOLDED, View
+from tests.simulation.windows import WindowView
 
 SELECTS = (("/id", "/n", "/v"), ("/id", "/n", "/w/x"), ("-/w/x", "-/v"), ("/id", "/v"))
 FAVOURITES = 3
@@ -188,7 +189,10 @@ class Simulation(Traffic):
             interval_us = random.choice((100 * MS, 500 * MS, None))
             opts.append(f"conflation={'auto' if interval_us is None else f'{interval_us // MS}ms'}")
         select = random.choice(SELECTS) if wants("select", random) else None
-        return View(name, text, tuple(opts), complete, delta, interval_us, select)
+        view = View(name, text, tuple(opts), complete, delta, interval_us, select)
+        if "^" not in name and "/" not in name and wants("window", random):
+            return WindowView.at_random(view, random)
+        return view
 
     def _subscribe(self):
         client = self._client()

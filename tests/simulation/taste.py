@@ -28,7 +28,10 @@ class Taste:
         self.followed = self.followed or ["t"]
         self.keys = random.choice((2, 4, 8))
         self.reads = random.choice((0.03, 0.1, 0.3))
-        names = ("oof", "timestamp", "no_empties", "delta", "complete", "paced", "select", "filter")
+        names = (
+            "oof", "timestamp", "no_empties", "delta", "complete", "paced", "select", "filter",
+            "window",
+        )  # fmt: skip
         self.options = {name: random.choice((0, 0.3, 0.7, 1)) for name in names}
 
     def wants(self, option, random):

@@ -116,10 +116,10 @@ class WindowStrand(Strand):
         if self.is_over or self._since_us is None or not self.members:
             return None
         ready_us = None if self.view.can_be_read else self.view.due_us()
-        if not self.view.can_be_read and ready_us is None:
-            return None
-        if self._key.interval_us is None:
+        if self._key.interval_us is None or self._is_due:
             return ready_us
+        if ready_us is None and not self.view.can_be_read:
+            return None
         return max(self._since_us + self._key.interval_us, ready_us or 0)
 
     def release(self, now_us: int) -> None:

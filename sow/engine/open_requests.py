@@ -1,0 +1,86 @@
+"""Open requests: those that have changed topics and are not done, and who waits for their end.
+
+A request or a frame may take many steps, between which others are served. Whoever follows single
+changes is told of each as it comes; a live window is told when all has come that belongs together,
+so that it never shows half a request. So it is held back while a request is open that has changed
+its topic, but for no longer than `HELD_US_MAX`. Who changes nothing holds nobody back.
+"""
+
+from collections.abc import Callable, Iterable
+
+from sow.delivery.windows.window_strands import WindowStrand
+from sow.steps import Result, Steps
+
+HELD_US_MAX = 1_000_000
+"""A window is told of a request that takes longer in parts: whoever publishes a million records
+must not keep what others publish from those who look at the same topic."""
+
+
+class OpenRequest:
+    """A request that began at `began_us`, and the names of the topics that it has changed."""
+
+    __slots__ = ("began_us", "topics")
+
+    def __init__(self, began_us: int) -> None:
+        self.began_us = began_us
+        self.topics: set[str] = set()
+
+
+class OpenRequests:
+    """The open requests of one engine. `now_us` gives the newest time; `let_go` is called with the
+    strands that nobody holds back any more."""
+
+    def __init__(
+        self, now_us: Callable[[], int], let_go: Callable[[Iterable[WindowStrand]], None]
+    ) -> None:
+        self._now_us = now_us
+        self._let_go = let_go
+        self.current: OpenRequest | None = None
+        """That of which a step is being taken."""
+        self._open: dict[OpenRequest, None] = {}
+        """Those that have changed something, and go on."""
+        self._held: dict[WindowStrand, None] = {}
+
+    def together(self, steps: Steps[Result]) -> Steps[Result]:
+        """Take steps that are one request, or a part of the one that is being carried out."""
+        if self.current is not None:
+            return (yield from steps)
+        request = OpenRequest(self._now_us())
+        try:
+            while True:
+                self.current = request
+                try:
+                    next(steps)
+                except StopIteration as over:
+                    result: Result = over.value
+                    return result
+                finally:
+                    self.current = None
+                if request.topics:
+                    self._open[request] = None
+                yield
+        finally:
+            steps.close()
+            self._end(request)
+
+    def _end(self, request: OpenRequest) -> None:
+        if request in self._open:
+            del self._open[request]
+            # Those whom another one holds back are held again when they are to be told.
+            held, self._held = self._held, {}
+            if held:
+                self._let_go(held)
+
+    def holds(self, strand: WindowStrand) -> bool:
+        """Whether a window has to wait for the end of a request; if so it is let go then."""
+        name, oldest_us = strand.view.lines.topic.name, self._now_us() - HELD_US_MAX
+        if any(one.began_us > oldest_us and name in one.topics for one in self._open):
+            self._held[strand] = None
+            return True
+        return False
+
+    def check(self) -> None:
+        """Assert what is always true between two steps."""
+        assert self.current is None, "a step of a request goes on"
+        assert all(request.topics for request in self._open)
+        assert self._open or not self._held, "a window waits for nobody"
