@@ -289,8 +289,11 @@ class WindowStrand(Strand):
         lines = self.view.lines
         if not lines.key.delta or not lines.topic.message_type.partial:
             return None
-        document, shown = lines.topic.renderer.document, lines.shape.shown
-        return difference(shown(document(old.body)), shown(document(new.body)))
+        renderer = lines.topic.renderer
+        before, now = [
+            renderer.shown_of(lines.shape, renderer.document(row.body)) for row in (old, new)
+        ]
+        return difference(before, now)
 
     def check(self) -> None:
         """Assert what telling relies on."""
