@@ -1,3 +1,5 @@
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +89,11 @@ def test_no_touch_looks_through_more_than_a_few_times_its_own_number() -> None:
 )
 @examples(80)
 def test_whatever_was_touched_is_read_after_it(acts: list) -> None:
+    with mock.patch.object(notes, "SIFTED_MIN", 1), mock.patch.object(notes, "SIFTED_FACTOR", 1):
+        touch_and_read(acts)
+
+
+def touch_and_read(acts: list) -> None:
     kept, size = Notes(), 3
     kept._touched_max = 2  # they are sifted soon
     now = list(range(10))  # what is in each slot; what the index has read of it
