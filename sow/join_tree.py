@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from sow.definitions import Join, JoinType
 from sow.errors import ClientError
 
-ROOT = -1
+MEETS_NONE = -1
 """The parent of the topic that stands first."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinLevel:
-    """A topic in the tree. `parent` is the place of the level that it meets, ROOT for the first.
+    """A topic in the tree. `parent` is the place of the level that it meets; the first MEETS_NONE.
 
     Its records meet those of which `parent_fields` have the texts that `fields` have here: path
     texts, as many as these. `type` says whose records are kept without a match: those of all that
@@ -27,7 +27,7 @@ class JoinLevel:
     """
 
     topic: str
-    parent: int = ROOT
+    parent: int = MEETS_NONE
     fields: tuple[str, ...] = ()
     parent_fields: tuple[str, ...] = ()
     type: JoinType = "left"

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.definitions import Join
-from sow.join_tree import ROOT, BadJoin, JoinLevel, join_levels
+from sow.join_tree import MEETS_NONE, BadJoin, JoinLevel, join_levels
 
 
 def joins(*texts, **types):
@@ -33,10 +33,10 @@ def test_conditions_of_two_topics_hold_together():
 @pytest.mark.parametrize(
     ("texts", "order", "parents"),
     [
-        (("a.x = b.x", "b.y = c.y", "c.z = d.z"), "abcd", [ROOT, 0, 1, 2]),
-        (("a.x = b.x", "a.y = c.y", "a.z = d.z"), "abcd", [ROOT, 0, 0, 0]),
-        (("a.x = b.x", "c.y = b.y"), "abc", [ROOT, 0, 1]),
-        (("a.x = b.x", "d.y = c.y", "c.z = b.z"), "abcd"[:2] + "cd", [ROOT, 0, 1, 2]),
+        (("a.x = b.x", "b.y = c.y", "c.z = d.z"), "abcd", [MEETS_NONE, 0, 1, 2]),
+        (("a.x = b.x", "a.y = c.y", "a.z = d.z"), "abcd", [MEETS_NONE, 0, 0, 0]),
+        (("a.x = b.x", "c.y = b.y"), "abc", [MEETS_NONE, 0, 1]),
+        (("a.x = b.x", "d.y = c.y", "c.z = b.z"), "abcd"[:2] + "cd", [MEETS_NONE, 0, 1, 2]),
     ],
     ids=["chain", "star", "turned", "named-before-it-is-met"],
 )

@@ -54,7 +54,7 @@ def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -
     )
 
 
-NAME = Element(
+NAME_ELEMENT = Element(
     name="Name",
     synonyms=("Topic",),
     kind=kinds.TOPIC_NAME,
@@ -206,7 +206,7 @@ TOPIC = Element(
     make=Topic,
     about="A keyed last-value store that clients publish to.",
     children=(
-        NAME,
+        NAME_ELEMENT,
         MESSAGE_TYPE,
         Element(
             name="Key",
@@ -319,7 +319,11 @@ CONFLATED_TOPIC = Element(
     make=ConflatedTopic,
     about="A copy of another topic in which each record changes at most once per interval.",
     children=(
-        replace(NAME, unless="TopicFormat", about=f"{NAME.about} TopicFormat may take its place."),
+        replace(
+            NAME_ELEMENT,
+            unless="TopicFormat",
+            about=f"{NAME_ELEMENT.about} TopicFormat may take its place.",
+        ),
         MESSAGE_TYPE,
         Element(
             name="UnderlyingTopic",

@@ -12,7 +12,7 @@ from sow.config import kinds
 from sow.config.element import Element
 from sow.config.findings import MistakeError
 from sow.config.kinds import Kind
-from sow.config.topic_elements import BACK_PRESSURE_ELEMENTS, INDEXES, MESSAGE_TYPE, NAME
+from sow.config.topic_elements import BACK_PRESSURE_ELEMENTS, INDEXES, MESSAGE_TYPE, NAME_ELEMENT
 from sow.definitions import Engine, Join, JoinType, View, ViewConflation
 from sow.errors import ClientError
 from sow.expressions import Identifier, parse_projected
@@ -129,7 +129,7 @@ VIEW = Element(
     about="A topic whose records are made of those of others: one row for each group of them, "
     "current at the end of each turn.",
     children=(
-        NAME,
+        NAME_ELEMENT,
         replace(
             MESSAGE_TYPE,
             about="The format of its rows, one that has fields. It may differ from that of the "

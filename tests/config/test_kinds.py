@@ -58,8 +58,8 @@ def test_a_mistake_within_a_literal_carries_its_position_too(copy, only):
     assert "(at position 9); " in only(copy("<Filter>\n/a  LIKE '(?=a)'</Filter>"))
 
 
-def test_what_filters_cannot_do_yet_is_refused_by_name(copy, only):
-    assert "not available yet" in only(copy("<Filter>SUM(/a) = 1</Filter>"))
+def test_an_aggregate_in_a_filter_is_refused_with_the_place_that_it_has(copy, only):
+    assert "projection=[SUM(x) AS /name]" in only(copy("<Filter>SUM(/a) = 1</Filter>"))
 
 
 def test_the_filter_of_a_topic_may_ask_for_the_message_and_not_for_the_time(copy, only):

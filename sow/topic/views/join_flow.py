@@ -27,7 +27,7 @@ from typing import TypeVar
 from sow.join_tree import JoinLevel
 from sow.paths import parse_path
 from sow.topic.views.join_index import JoinIndex, JoinKey
-from sow.topic.views.joined_topic import BORN, Fields, JoinedTopic, RecordChange
+from sow.topic.views.joined_topic import STATE_BORN, Fields, JoinedTopic, RecordChange
 
 JoinedRow = tuple[str | None, ...]
 """Identities of records, one of each topic up to some level."""
@@ -35,7 +35,7 @@ Flowing = tuple[int, JoinedRow]
 """What becomes of a row, or one of two signs, which hold none."""
 ENTERS, STAYS, LEAVES, REPLACED = 1, 0, -1, -2
 """A row comes; stays with other values; goes; goes since another stands in its place."""
-DROPPED: Flowing = (2, ())
+NO_ROW: Flowing = (2, ())
 """A row was looked at, and nothing came of it."""
 NEXT: Flowing = (3, ())
 """What follows comes of the next change."""
@@ -56,7 +56,9 @@ class ChangedKeys:
         news = {name: one.new for name, one in changes.items() if one.new is not None}
         self.olds: dict[Fields, Keys] = {f: topic.keys(olds, f) for f in topic.indexes}
         self.news: dict[Fields, Keys] = {f: topic.keys(news, f) for f in topic.indexes}
-        staying = {name for name in olds.keys() & news if olds[name][BORN] == news[name][BORN]}
+        staying = {
+            name for name in olds.keys() & news if olds[name][STATE_BORN] == news[name][STATE_BORN]
+        }
         for fields, keys in self.news.items():
             before = self.olds[fields]
             staying = {name for name in staying if before[name] == keys[name]}
@@ -119,7 +121,7 @@ class JoinFlow:
                 found = False
                 for kind, row in self._before(at, keys.news[fields][name]):
                     found |= kind == STAYS
-                    yield (STAYS, (*row, name)) if kind == STAYS else DROPPED
+                    yield (STAYS, (*row, name)) if kind == STAYS else NO_ROW
                 if is_full and not found:
                     yield STAYS, (*alone, name)
                 continue
@@ -136,7 +138,7 @@ class JoinFlow:
         found = False
         for kind, row in self._before(at, key):
             if kind != STAYS:
-                yield DROPPED
+                yield NO_ROW
                 continue
             found = True
             yield REPLACED if is_last else LEAVES, (*row, name)
@@ -151,7 +153,7 @@ class JoinFlow:
         found = False
         for kind, row in self._before(at, key):
             if kind != STAYS:
-                yield DROPPED
+                yield NO_ROW
                 continue
             found = True
             if is_first:
@@ -192,9 +194,9 @@ class JoinFlow:
                 found = False
                 for kind, row in self._before(at, keys[name]):
                     found |= kind == STAYS
-                    yield (STAYS, (*row, name)) if kind == STAYS else DROPPED
+                    yield (STAYS, (*row, name)) if kind == STAYS else NO_ROW
                 if not found:
-                    yield (STAYS, (*alone, name)) if self._levels[at].type == "full" else DROPPED
+                    yield (STAYS, (*alone, name)) if self._levels[at].type == "full" else NO_ROW
 
     # The topics behind it.
 
@@ -220,7 +222,7 @@ class JoinFlow:
                 name = row[parent]
                 key = None if name is None else (olds if kind < STAYS else news)[name]
                 if key is None:
-                    yield DROPPED if is_inner else (kind, (*row, None))
+                    yield NO_ROW if is_inner else (kind, (*row, None))
                     continue
                 if is_full and kind == ENTERS:
                     yield from self._met(at, index, key)
@@ -229,7 +231,7 @@ class JoinFlow:
                     met = True
                     yield kind, (*row, other)
                 if not met:
-                    yield DROPPED if is_inner else (kind, (*row, None))
+                    yield NO_ROW if is_inner else (kind, (*row, None))
                 if is_full and kind < STAYS:
                     yield from self._unmet(at, index, key)
 

@@ -14,10 +14,10 @@ from sow.changes import Reason
 from sow.messages.base import Column
 from sow.topic.views.join_flow import LEAVES, STAYS, Flowing, JoinedRow
 from sow.topic.views.joined_topic import (
-    BORN,
-    SEQ,
-    TS_US,
-    VALUES,
+    STATE_BORN,
+    STATE_SEQ,
+    STATE_TS_US,
+    STATE_VALUES,
     JoinedTopic,
     RecordChange,
     RecordState,
@@ -69,9 +69,9 @@ class JoinedRows:
         befores = [self._states(at, topic, True) for at, topic in enumerate(topics)]
         afters = list(befores)
         afters[self.at] = self._states(self.at, topics[self.at], False)
-        olds = [[state[VALUES][place] for state in befores[at]] for at, place in columns]
+        olds = [[state[STATE_VALUES][place] for state in befores[at]] for at, place in columns]
         news = [
-            old if at != self.at else [state[VALUES][place] for state in afters[at]]
+            old if at != self.at else [state[STATE_VALUES][place] for state in afters[at]]
             for old, (at, place) in zip(olds, columns, strict=True)
         ]
         shown = list(afters)
@@ -90,7 +90,7 @@ class JoinedRows:
             seqs,
             ts_us,
             self.reason or "match",
-            [state[SEQ] for state in newest],
+            [state[STATE_SEQ] for state in newest],
         )
 
     def _states(self, at: int, topic: JoinedTopic, before: bool) -> States:
@@ -111,7 +111,7 @@ class JoinedRows:
         newest = states[0]
         for more in states[1:]:
             pairs = zip(newest, more, strict=True)
-            newest = [one if one[SEQ] >= other[SEQ] else other for one, other in pairs]
+            newest = [one if one[STATE_SEQ] >= other[STATE_SEQ] else other for one, other in pairs]
         return newest
 
     def _stamps(self, newest: States) -> tuple[list[int], list[int]]:
@@ -119,12 +119,12 @@ class JoinedRows:
         seqs: list[int] = []
         ts_us: list[int] = []
         for state, cause in zip(newest, self.causes, strict=True):
-            if cause.seq >= state[SEQ]:
+            if cause.seq >= state[STATE_SEQ]:
                 seqs.append(cause.seq)
                 ts_us.append(cause.ts_us)
             else:
-                seqs.append(state[SEQ])
-                ts_us.append(state[TS_US])
+                seqs.append(state[STATE_SEQ])
+                ts_us.append(state[STATE_TS_US])
         return seqs, ts_us
 
 
@@ -142,8 +142,8 @@ def _of_those(columns: list[Column], there: Sequence[bool]) -> list[Column] | No
 
 def _births(states: Sequence[States]) -> list[int]:
     """Numbers in the order of the rows: the births of their records, one behind the other."""
-    births = [state[BORN] for state in states[0]]
+    births = [state[STATE_BORN] for state in states[0]]
     for more in states[1:]:
         pairs = zip(births, more, strict=True)
-        births = [birth << BIRTH_BITS | state[BORN] for birth, state in pairs]
+        births = [birth << BIRTH_BITS | state[STATE_BORN] for birth, state in pairs]
     return births

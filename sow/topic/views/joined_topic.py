@@ -34,10 +34,10 @@ RecordState = tuple[Values, int, int, int]
 """A record as it is applied: its values, then numbers of its table: when it was born, its newest
 change, and the time of that. These two may be newer where it has changed since: then it comes again
 when that change is applied. A tuple without names: one is made for each record of each row."""
-VALUES: Final = 0
-BORN: Final = 1
-SEQ: Final = 2
-TS_US: Final = 3
+STATE_VALUES: Final = 0
+STATE_BORN: Final = 1
+STATE_SEQ: Final = 2
+STATE_TS_US: Final = 3
 """The places in it."""
 
 
@@ -138,7 +138,7 @@ class JoinedTopic:
     def arrivals(self, identities: Iterable[str]) -> dict[str, RecordChange]:
         """Those of these records that are there, as changes from nothing."""
         return {
-            name: RecordChange(None, state, state[SEQ], state[TS_US], None)
+            name: RecordChange(None, state, state[STATE_SEQ], state[STATE_TS_US], None)
             for name, state in self.states(identities).items()
         }
 
@@ -172,7 +172,9 @@ class JoinedTopic:
         if not states:
             return {}
         places = [self._places[path] for path in fields]
-        columns: list[Column] = [[state[VALUES][at] for state in states.values()] for at in places]
+        columns: list[Column] = [
+            [state[STATE_VALUES][at] for state in states.values()] for at in places
+        ]
         return dict(zip(states, join_keys(columns, self._joins_nulls), strict=True))
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ from sow.paths import Path
 from sow.steps import Steps
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.join_flow import DROPPED, NEXT, JoinFlow, fields_of
+from sow.topic.views.join_flow import NEXT, NO_ROW, JoinFlow, fields_of
 from sow.topic.views.joined_rows import JoinedRows
 from sow.topic.views.joined_topic import Fields, JoinedTopic, RecordChange
 from sow.topic.views.row_changes import RowChanges, Take
@@ -136,7 +136,7 @@ class Joins:
             concerned += 1
             if concerned > most:
                 raise self._too_many(at, name, most)
-            if one is not DROPPED and not some.add(one, cause):
+            if one is not NO_ROW and not some.add(one, cause):
                 yield self._as_columns(some)
                 some, looked = JoinedRows(at, changes), 1
                 some.add(one, cause)

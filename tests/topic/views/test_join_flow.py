@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.topic.views.join_flow import DROPPED, ENTERS, LEAVES, NEXT, REPLACED, STAYS, in_parts
+from sow.topic.views.join_flow import ENTERS, LEAVES, NEXT, NO_ROW, REPLACED, STAYS, in_parts
 from tests.topic.views.joining import Joined
 
 WORDS = {ENTERS: "+", STAYS: "=", LEAVES: "-", REPLACED: "~"}
@@ -16,7 +16,7 @@ def flow(joined, at):
     for one in joined.joins._flow.of(at, topic.next_taken(99)):
         if one is NEXT:
             said.append("|")
-        elif one is DROPPED:
+        elif one is NO_ROW:
             said.append(".")
         else:
             said.append(WORDS[one[0]] + "".join(name or "·" for name in one[1]))

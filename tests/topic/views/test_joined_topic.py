@@ -1,7 +1,7 @@
 """A joined topic: what it is for the join while it changes, and what becomes one change."""
 
 from sow.paths import parse_path
-from sow.topic.views.joined_topic import BORN, VALUES, JoinedTopic
+from sow.topic.views.joined_topic import STATE_BORN, STATE_VALUES, JoinedTopic
 from tests.topic.making import ORDERS, put, records
 
 SYMBOL, QTY = parse_path("/symbol"), parse_path("/qty")
@@ -12,7 +12,7 @@ def joined(target):
 
 
 def values(states):
-    return {name: state[VALUES] for name, state in states.items()}
+    return {name: state[STATE_VALUES] for name, state in states.items()}
 
 
 def test_until_it_is_applied_a_change_is_not_seen():
@@ -25,12 +25,12 @@ def test_until_it_is_applied_a_change_is_not_seen():
     topic.hear(put(target, {"id": "a", "qty": 3}, seq=4))
     assert values(topic.states(["a"])) == {"a": ("X", 1)}
     changes = topic.next_taken(1)
-    assert changes["a"].new[VALUES] == ("Y", 2), "as it was when the changes were taken"
+    assert changes["a"].new[STATE_VALUES] == ("Y", 2), "as it was when the changes were taken"
     assert values(topic.states(["a"])) == {"a": ("Y", 2)}
     assert topic.next_taken(9).keys() == {"b"}
     assert topic.is_behind
     topic.take()
-    assert topic.next_taken(9)["a"].new[VALUES] == (None, 3)
+    assert topic.next_taken(9)["a"].new[STATE_VALUES] == (None, 3)
     assert not topic.is_behind
 
 
@@ -44,8 +44,8 @@ def test_changes_of_one_record_are_one():
     topic.hear(put(target, {"id": "a", "qty": 5}, seq=5, ts_us=11))
     topic.take()
     change = topic.next_taken(9)["a"]
-    assert (change.old[VALUES], change.new[VALUES]) == ((None, 1), (None, 5))
-    assert (change.old[BORN], change.new[BORN]) == (1, 5), "it has gone and come again"
+    assert (change.old[STATE_VALUES], change.new[STATE_VALUES]) == ((None, 1), (None, 5))
+    assert (change.old[STATE_BORN], change.new[STATE_BORN]) == (1, 5), "it has gone and come again"
     assert (change.seq, change.ts_us, change.reason) == (5, 11, None)
 
 
