@@ -106,10 +106,14 @@ class Commits:
             commit.is_known = True
             self.model.commit(commit.name, commit.rows, self.world.engine.now_us)
             assert self.model.seq == int(applied)
+        topic = self.world.engine.topics.get(commit.name)
+        held = () if topic is None else topic.records.table
         for operation, document in commit.rows:
-            # Records that were being deleted already go before it is known.
-            if self.model.seq < self.world.engine.seq and operation != "delete":
-                self.model.make_way(commit.name, str(document["id"]))
+            # Records that were being deleted already go before it is known. That they have gone is
+            # looked at: the last number may be that of a publish of which the model hears later.
+            key, behind = str(document["id"]), self.model.seq < self.world.engine.seq
+            if behind and operation != "delete" and key not in held:
+                self.model.make_way(commit.name, key)
 
     def _applied(self, commit):
         return StagedWrites(self.world.engine).applied("sim", commit.epoch, commit.name)
