@@ -12,7 +12,8 @@ from sow.errors import BadFilter, ClientError, clipped, shown
 
 _SLIPS = (
     (re.compile(r"&&?"), "write AND"),
-    (re.compile(r"\|\|?"), "write OR"),
+    (re.compile(r"\|\|"), "write OR between conditions, and CONCAT(a, b) for texts in a row"),
+    (re.compile(r"\|"), "write OR"),
     (re.compile(r"!"), "write NOT"),
     (re.compile(r"true\b", re.I), "write TRUE_VALUE()"),
     (re.compile(r"false\b", re.I), "write FALSE_VALUE()"),
