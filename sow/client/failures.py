@@ -68,16 +68,17 @@ BY_REASON: Mapping[str, type[SowError]] = {
 def failure(report: Mapping[str, Any]) -> SowError:
     """The error that a problem document, or a failure ack as a mapping, stands for.
 
-    `report` may have `reason`, `detail`, `status` (of HTTP), `index` (of the bad message) and
-    `position` with `expected` (in an expression). The kind of the error follows from the reason;
-    one that is not known becomes a ClientError, or a SowError if the status says that the server
-    failed.
+    `report` may have `reason`, `detail`, `status` (of HTTP), `index` (of the bad message), `field`
+    (of it, that does not fit) and `position` with `expected` (in an expression). The kind of the
+    error follows from the reason; one that is not known becomes a ClientError, or a SowError if the
+    status says that the server failed.
     """
     reason = str(report.get("reason") or SowError.reason)
     detail = str(report.get("detail") or reason)
     error: SowError
     if report.get("index") is not None:
-        error = BadMessage(detail, index=int(report["index"]), reason=reason)
+        index, field = int(report["index"]), report.get("field")
+        error = BadMessage(detail, index=index, reason=reason, field=field)
     else:
         error = _kind(report, reason, detail)(detail, reason=reason)
     if report.get("position") is not None and isinstance(error, ClientError):

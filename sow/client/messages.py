@@ -71,6 +71,7 @@ class Line(Message, omit_defaults=True):
     a: str | None = None
     status: str | None = None
     index: int | None = None
+    field: str | None = None
     position: int | None = None
     expected: str | None = None
     session: str = ""
@@ -87,7 +88,7 @@ class Line(Message, omit_defaults=True):
 
     def error(self) -> SowError:
         """What a failure ack reports."""
-        names = ("reason", "detail", "index", "position", "expected")
+        names = ("reason", "detail", "index", "field", "position", "expected")
         return failure({name: getattr(self, name) for name in names})
 
 

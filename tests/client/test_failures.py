@@ -1,6 +1,7 @@
 import pytest
 
 from sow.client.failures import failure
+from sow.client.messages import read_lines
 from sow.errors import (
     BadFilter,
     BadMessage,
@@ -54,3 +55,10 @@ def test_a_failure_ack_is_the_error_that_the_server_raised(error):
 def test_what_is_not_known_is_the_server_s_fault_from_500_on():
     assert type(failure({"status": 500, "reason": "new", "detail": "x"})) is SowError
     assert type(failure({"status": 418, "reason": "new", "detail": "x"})) is ClientError
+
+
+def test_a_field_that_does_not_fit_is_named():
+    error = failure({"detail": "why", "index": 3, "field": "/px", "reason": "bad message"})
+    assert (error.index, error.field) == (3, "/px")
+    (line,) = read_lines(b'{"c":"ack","status":"failure","detail":"why","index":0,"field":"/px"}')
+    assert line.error().field == "/px"
