@@ -140,16 +140,16 @@ def crowd(sizes: Sizes) -> Iterator[Share]:
         scene = scene._replace(followers=20)
     seconds = SECONDS_OF.get(sizes.name, 0.2)
     with SampledServer(followers.xml(scene.interval_ms)) as server:
-        load = followers.Load(server.host, server.port, scene)
         command = followers.SUBSCRIBE
         with Readers(server.host, server.port, scene.followers, command) as readers:
             readers.ready()
+            load = followers.Load(server.host, server.port, scene)
             load.run(2.0)
             server.samples()
             load.run(seconds)
             samples = server.samples()
             readers.check()
-        load.close()
+            load.close()
     yield from shares(scene.case, samples, 1e3 / seconds, "ms/s")
 
 

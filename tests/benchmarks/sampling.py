@@ -28,6 +28,7 @@ INTERVAL_S = 0.001
 """Asked for; the system rounds it up to its own ticks."""
 OURS = tuple(f"{ROOT}{os.sep}{room}{os.sep}" for room in ("sow", "conflated_topics"))
 ELSEWHERE = "the event loop, aiohttp and other threads"
+IMPORTING = "importing modules"
 WRITTEN_S_MAX = 10.0
 
 
@@ -64,6 +65,8 @@ class Sampler:
 
 
 def _name(frame: FrameType) -> str:
+    if frame.f_code.co_name == "<module>":
+        return IMPORTING
     file = os.path.relpath(frame.f_code.co_filename, ROOT)
     return f"{file} {frame.f_code.co_name}"
 
