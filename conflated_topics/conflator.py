@@ -10,7 +10,7 @@ taken later, so where takes fall never changes what comes out.
 It does not compare values, apply filters or know what a record is.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -123,10 +123,10 @@ class Conflator(Generic[K, V]):
         self._put(waiting, self._pending)
         return waiting
 
-    def open_keys(self, now_us: int) -> Container[K]:
+    def open_keys(self, now_us: int) -> Set[K]:
         """The keys in windows that have not ended by `now_us`. Only to be looked at."""
         self._close(now_us)
-        return self._pending
+        return self._pending.keys()
 
     @property
     def has_closed(self) -> bool:

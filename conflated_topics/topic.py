@@ -11,7 +11,7 @@ The copy itself, what records are and who hears of a release are the caller's.
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import compress
-from operator import or_
+from operator import not_, or_
 from typing import Generic, NamedTuple, TypeVar
 
 from conflated_topics.conflator import Conflator
@@ -54,6 +54,7 @@ class Offered(Generic[K, V]):
         self.reason = reason
         self._passes = [True] * len(keys) if self.passes is None else self.passes
         self._counts: Sequence[bool] | None = None
+        self._doubtful: Set[K] | None = None
         self._entries: Sequence[V | Removal[K, V]] | None = None
 
     @property
@@ -68,6 +69,13 @@ class Offered(Generic[K, V]):
                 counts.append(inside or key in passing)
             self._counts = counts
         return self._counts
+
+    @property
+    def doubtful(self) -> Set[K]:
+        """The keys of those that do not count by themselves."""
+        if self._doubtful is None:
+            self._doubtful = set(compress(self.keys, map(not_, self.counts)))
+        return self._doubtful
 
     @property
     def entries(self) -> Sequence[V | Removal[K, V]]:
@@ -201,6 +209,9 @@ class FocusedConflator(Generic[K, V]):
         gathering, and must not change where the next window begins.
         """
         is_open = self._conflator.open_keys(now_us)
+        if offered.doubtful <= is_open:
+            # Of many updates to a key most find it pending: that is seen for all keys at once.
+            return [True] * len(offered.keys)
         wanted = list(map(or_, offered.counts, map(is_open.__contains__, offered.keys)))
         if all(wanted):
             return wanted

@@ -50,7 +50,7 @@ NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 BRACKET_OPENS = OPEN | 0x20
 """Both opening brackets with this bit of a small letter set; both closing ones are two more."""
 LOWER, ZERO, QUOTE, SMALL_E = 0x20, ord("0"), ord('"'), ord("e")
-MANY_BYTES_MIN = 4 * 1024
+MANY_BYTES_MIN = 8 * 1024
 """From so many bytes on they are quicker looked at by numpy, some operations for all of them, than
 by methods of bytes that take one after the other."""
 MANY_BYTES_AT_ONCE = 256 * 1024
