@@ -305,8 +305,8 @@ REASONS: Mapping[str, str] = {
         for size in (1, 100)
     },
     "staleness p99, 10,000 follow 100 keys at 1 s": (
-        "what falls due in one moment is written to 10,000 sockets, a send each, and the last of them "
-        "waits for all the others"
+        "what falls due in one moment is written to 10,000 sockets, a send each, and the last of "
+        "them waits for all the others"
     ),
     "memory": (
         "beside its bytes a record has the header of a bytes object, a text of its key, a place in "
