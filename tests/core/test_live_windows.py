@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sow.definitions import ConflatedTopic, SessionSettings, Topic
+from sow.delivery.windows import ordered_sets
 from tests.core.harness import MS, SECOND, World
 from tests.core.window_reader import WindowReader
 
@@ -40,6 +41,15 @@ class Windows(RuleBasedStateMachine):
         self.topics = TOPICS
         self.readers = []
         self.asleep = set()
+        self.bounds = pytest.MonkeyPatch()
+
+    @initialize(spare=st.sampled_from((0, 1, 100)), in_steps=st.booleans())
+    def begin(self, spare, in_steps):
+        """Heads with little to spare are filled again and again, at once or in steps."""
+        self.in_steps = in_steps
+        self.bounds.setattr(ordered_sets, "SPARE_MIN", spare)
+        if in_steps:
+            self.bounds.setattr(ordered_sets, "FILLED_AT_ONCE", 0)
 
     @rule(
         topic=st.sampled_from(("t", "t", "c", "high")),
@@ -117,6 +127,8 @@ class Windows(RuleBasedStateMachine):
 
     @invariant()
     def windows_are_what_queries_answer(self):
+        if self.readers and self.in_steps:
+            self.world.advance(2 * ordered_sets.REFILL_US_MIN)
         for reader in self.readers:
             if id(reader) not in self.asleep:
                 reader.read()
@@ -126,6 +138,12 @@ class Windows(RuleBasedStateMachine):
         self.world.check()
 
     def teardown(self):
+        try:
+            self.check_at_the_end()
+        finally:
+            self.bounds.undo()
+
+    def check_at_the_end(self):
         self.asleep.clear()
         for reader in self.readers:
             reader.read()

@@ -605,8 +605,8 @@ MUTATIONS = (
     Mutation(
         "a record is put before what has settled in a window",
         "sow/delivery/windows/pages.py",
-        "            taken.append(identity in settled)",
-        "            taken.append(bool(settled) and identity in settled and self._old == {})",
+        "at = 0 if last is None else order.index(last) + 1",
+        "at = 0 if last is None else order.index(last)",
     ),
     Mutation(
         "a head that was cut goes on as if it had everything",

@@ -13,7 +13,8 @@ what the same query answers.
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from sow.delivery.windows.window_heads import Entry, WindowHead
+from sow.delivery.windows.pages import PageRow, rows_of
+from sow.delivery.windows.window_heads import CROWD_FACTOR, Entry, WindowHead
 from sow.expressions import Filter, OrderTerm
 from sow.messages.base import Column
 from sow.paths import Path
@@ -75,6 +76,9 @@ class OrderedSet(Generic[Reader]):
         self.head = WindowHead()
         self.readers: list[Reader] = []
         self._paths = tuple(dict.fromkeys(path for term in terms for path in term.paths))
+        self._rows: dict[str, PageRow] = {}
+        """Records that windows have looked at and that have not changed since: windows that overlap
+        look at the same ones."""
         self.seq = 0
         """The number of the newest change that it has heard of."""
         self._filling: Steps[None] | None = None
@@ -117,7 +121,7 @@ class OrderedSet(Generic[Reader]):
                 reader.part_with(batch)
             if self.head.knows_none(changes.identities):
                 return []
-            places = [self.head.drop(identity) for identity in changes.identities]
+            places = [self._drop(identity) for identity in changes.identities]
             return self._concerned(places)
         places = [self._take(batch, at, now) for at, now in self._that_matter(batch)]
         if not places:
@@ -174,11 +178,17 @@ class OrderedSet(Generic[Reader]):
         """One record of a batch; returns the first place that is concerned."""
         changes = batch.changes
         identity = changes.identities[at]
+        self._rows.pop(identity, None)
         if not is_in:
             return self.head.drop(identity)
         ranks = [term.rank(batch.ordering(term)[at]) for term in self.terms]
         born = int(self.topic.table.born[changes.slots[at]])
         return self.head.put((*ranks, born, identity))
+
+    def _drop(self, identity: str) -> int | None:
+        """A record has gone; returns the place that is concerned."""
+        self._rows.pop(identity, None)
+        return self.head.drop(identity)
 
     # Reading.
 
@@ -196,12 +206,19 @@ class OrderedSet(Generic[Reader]):
     def _is_small(self) -> bool:
         return len(self.topic.table) * (1 + len(self.terms)) <= FILLED_AT_ONCE
 
-    def identities(self, first: int, last: int) -> list[str]:
-        """Whose records stand from the place `first` on, up to `last`; only while it can be
-        read."""
+    def rows(self, first: int, last: int) -> dict[str, PageRow]:
+        """The records from the place `first` on, up to `last`, in order and by their identities;
+        only while it can be read."""
         if self.is_short:
             at_once(self._fill())
-        return [entry[-1] for entry in self.head.order[first:last]]
+        known, order = self._rows, [entry[-1] for entry in self.head.order[first:last]]
+        unknown = [identity for identity in order if identity not in known]
+        if unknown:
+            if len(known) > CROWD_FACTOR * self.capacity:
+                known.clear()
+                unknown = order
+            known.update(zip(unknown, rows_of(self.topic, unknown), strict=True))
+        return {identity: known[identity] for identity in order}
 
     # Filling.
 
@@ -261,6 +278,7 @@ class OrderedSet(Generic[Reader]):
     def _hold(self, slots: Slots, asked: int) -> None:
         """Hold the first records of the set, as a query for so many has just found them."""
         self.head.fill(self._entries(slots), complete=len(slots) < asked)
+        self._rows.clear()
 
     def _entries(self, slots: Slots) -> list[Entry]:
         table, found = self.topic.table, slots.tolist()
@@ -291,6 +309,8 @@ class OrderedSet(Generic[Reader]):
         query = Query(filter=self.condition, order_by=self.terms, top_n=len(self.head))
         answer = at_once(answering(self.topic.indexes, query))
         assert self.head.order == self._entries(answer.slots), "a head out of order"
+        there = [identity for identity in self._rows if identity in self.head]
+        assert [*map(self._rows.get, there)] == rows_of(self.topic, there), "a row of the past"
         if self.head.complete:
             assert answer.matches == len(self.head), "a head that is not complete"
 

@@ -29,6 +29,16 @@ class PageRow(NamedTuple):
     born: int
 
 
+def rows_of(topic: Records, identities: Sequence[str]) -> list[PageRow]:
+    """These records as they stand in their topic."""
+    table = topic.table
+    found = [table.slots[identity] for identity in identities]
+    bodies = [table.bodies[slot] or b"" for slot in found]
+    slots = np.array(found, np.int64)
+    numbers = [column[slots].tolist() for column in (table.seqs, table.ts_us, table.born)]
+    return list(map(PageRow, bodies, *numbers))
+
+
 class Parted(NamedTuple):
     """Why a record has left the topic; of one that a conflated topic's filter has removed, the
     state that no longer matches."""
@@ -48,16 +58,6 @@ class WindowPage:
     def __init__(self, rows: dict[str, PageRow]) -> None:
         self.rows = rows
         self.parted: dict[str, Parted] = {}
-
-    @classmethod
-    def of(cls, topic: Records, identities: Sequence[str]) -> "WindowPage":
-        """These records as they stand in their topic."""
-        table = topic.table
-        found = [table.slots[identity] for identity in identities]
-        bodies = [table.bodies[slot] or b"" for slot in found]
-        slots = np.array(found, np.int64)
-        numbers = [column[slots].tolist() for column in (table.seqs, table.ts_us, table.born)]
-        return cls(dict(zip(identities, map(PageRow, bodies, *numbers), strict=True)))
 
     def part_with(self, batch: Batch) -> None:
         """Records have left the topic."""
@@ -91,64 +91,40 @@ class PageStep(NamedTuple):
 def difference_of(held: WindowPage, now: WindowPage, anew: bool = False) -> Iterator[PageStep]:
     """What makes of one page the other, in the order in which it is to be said.
 
-    `anew`: what stays is said, too, since it is seen otherwise than before.
+    A record that is put stands right behind the nearest one before it that has settled: that has
+    not changed, and so stands in the same order on both pages, or was put already. `anew`: what
+    stays is said, too, since it is seen otherwise than before.
     """
-    before = [*held.rows]
-    staying: list[str] = []
-    for identity in before:
-        if identity in now.rows:
-            staying.append(identity)
+    rows, before = now.rows, held.rows
+    order: list[str] = []
+    for identity, old in before.items():
+        if identity in rows:
+            order.append(identity)
         else:
-            yield PageStep(identity, held.rows[identity], None, len(staying))
-    same = () if anew else {one for one in staying if now.rows[one] == held.rows[one]}
-    order = PlacesInTurn(staying, [*now.rows], same)
-    for identity, new in now.rows.items():
-        if identity not in held.rows:
-            yield PageStep(identity, None, new, order.put(identity))
-    for identity in now.rows:
-        if identity in held.rows and identity not in same:
-            stood = order.take(identity)
-            at = order.put(identity)
-            yield PageStep(identity, held.rows[identity], now.rows[identity], at, at != stood)
+            yield PageStep(identity, old, None, len(order))
+    entering = rows.keys() - before.keys()
+    same = set() if anew else {one for one in order if rows[one] == before[one]}
+    last: str | None = None
+    for identity, new in rows.items() if entering else ():
+        if identity in entering:
+            yield PageStep(identity, None, new, _put(order, identity, last))
+            last = identity
+        elif identity in same:
+            last = identity
+    if len(same) + len(entering) == len(rows):
+        return
+    last = None
+    for identity, new in rows.items():
+        if identity not in entering and identity not in same:
+            stood = order.index(identity)
+            del order[stood]
+            at = _put(order, identity, last)
+            yield PageStep(identity, before[identity], new, at, at != stood)
+        last = identity
 
 
-class PlacesInTurn:
-    """Where records stand in a list while some of it is put in order, one after the other.
-
-    `before` is the list, `after` what it becomes; what is `settled` stands in the same order in
-    both. A record that is put stands right behind the nearest settled one before it. All places
-    that are ever taken are known beforehand, so where a record stands is a count of those taken.
-    """
-
-    def __init__(
-        self, before: Sequence[str], after: Sequence[str], settled: "set[str] | tuple[()]"
-    ) -> None:
-        self._old: dict[str, int] = {}
-        self._new: dict[str, int] = {}
-        taken: list[bool] = []
-        waiting = iter(before)
-        for identity in after:
-            if identity in settled:
-                for other in waiting:
-                    if other == identity:
-                        break
-                    self._old[other] = len(taken)
-                    taken.append(True)
-            self._new[identity] = len(taken)
-            taken.append(identity in settled)
-        for other in waiting:
-            self._old[other] = len(taken)
-            taken.append(True)
-        self._taken = np.array(taken, np.bool_)
-
-    def take(self, identity: str) -> int:
-        """Take out a record that has not been put yet; returns where it stood."""
-        at = self._old[identity]
-        self._taken[at] = False
-        return int(np.count_nonzero(self._taken[:at]))
-
-    def put(self, identity: str) -> int:
-        """Put in a record that is not there; returns where it stands."""
-        at = self._new[identity]
-        self._taken[at] = True
-        return int(np.count_nonzero(self._taken[:at]))
+def _put(order: list[str], identity: str, last: str | None) -> int:
+    """Put a record right behind another one, or first; returns where it stands."""
+    at = 0 if last is None else order.index(last) + 1
+    order.insert(at, identity)
+    return at

@@ -74,7 +74,7 @@ class WindowFeed(Feed):
     def page(self) -> WindowPage:
         """What it shows now; only while that can be read."""
         window = self.window
-        return WindowPage.of(self.topic, self.ordered.identities(window.skip_n, window.end))
+        return WindowPage(self.ordered.rows(window.skip_n, window.end))
 
     @property
     def seq(self) -> int:

@@ -49,7 +49,7 @@ class WindowHead:
 
     def takes(self, entry: Entry) -> bool:
         """Whether a record with this entry belongs in it."""
-        return self.complete or (self.bound is not None and entry <= self.bound)
+        return self.complete or (self.bound is not None and not self.bound < entry)
 
     def put(self, entry: Entry) -> int | None:
         """A record is new or has changed; returns the first place that is concerned, or None."""
@@ -88,4 +88,4 @@ class WindowHead:
         assert {entry[-1]: entry for entry in self.order} == self._entries
         if not self.complete and self.order:
             assert self.bound is not None
-            assert self.order[-1] <= self.bound
+            assert not self.bound < self.order[-1]
