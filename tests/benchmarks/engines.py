@@ -70,9 +70,14 @@ class EngineDriver:
 
     def subscribe(self, condition: str) -> None:
         """A session of its own with one filtered subscription, read as soon as it can be."""
-        session = self.executor.sessions.open(LINES, self.now_us)
-        line = b'{"c":"subscribe","t":"orders","filter":"%b"}' % condition.encode()
+        session = self.ask(b'{"c":"subscribe","t":"orders","filter":"%b"}' % condition.encode())
+        assert self.executor.subscriptions.of(session), f"no subscription to {condition}"
+
+    def ask(self, line: bytes, session: Session | None = None) -> Session:
+        """Carry out one line for a session, a new one if there is none, which reads as soon as it
+        can."""
+        session = session or self.executor.sessions.open(LINES, self.now_us)
         for command in read_frame(line):
             self.executor.execute(session, command, self.now_us)
-        assert self.executor.subscriptions.of(session), f"no subscription to {condition}"
         self._turn()
+        return session

@@ -18,7 +18,7 @@ from tests.benchmarks.sockets import LineCounter
 from tests.benchmarks.stalls import OPERATIONS, WORST, stalls
 
 IN_PROCESS = (
-    "ingest-engine", "filters", "subscribing", "calculations", "message-types",
+    "ingest-engine", "filters", "subscribing", "windows", "calculations", "message-types",
     "conflation", "copies",
 )  # fmt: skip
 WITH_SERVER = (

@@ -322,9 +322,16 @@ def capacity_of(end: int, length: int) -> int:
 
 def _not_below(values: Column, edge: Any, kinds: tuple[type, ...]) -> list[int]:
     """The places of values that may rank before `edge`, or with it, descending."""
-    return [at for at, one in enumerate(values) if type(one) not in kinds or not one < edge]
+    try:
+        return [at for at, one in enumerate(values) if not one < edge]
+    except TypeError:
+        # Some are of other kinds, and their ranks say where they belong.
+        return [at for at, one in enumerate(values) if type(one) not in kinds or not one < edge]
 
 
 def _not_above(values: Column, edge: Any, kinds: tuple[type, ...]) -> list[int]:
     """The same ascending."""
-    return [at for at, one in enumerate(values) if type(one) not in kinds or not one > edge]
+    try:
+        return [at for at, one in enumerate(values) if not one > edge]
+    except TypeError:
+        return [at for at, one in enumerate(values) if type(one) not in kinds or not one > edge]

@@ -3,6 +3,8 @@
 import pytest
 
 from sow.definitions import SessionSettings, Topic
+from sow.delivery.windows.ordered_sets import OrderedSet
+from sow.delivery.windows.window_strands import WindowStrand
 from tests.core.harness import MS, SECOND, World
 from tests.core.window_reader import WindowReader
 
@@ -143,3 +145,29 @@ def test_no_empties_leaves_out_what_is_not_seen_unless_it_has_moved():
     reader.read()
     reader.check(world)
     assert reader.turns == 1
+
+
+def test_a_window_that_cannot_be_told_is_ended_alone(monkeypatch):
+    world = world_of()
+    world.failures = []
+    reader, other = reader_of(world), world.client()
+    other.say(c="subscribe", t="orders")
+    monkeypatch.setattr(WindowStrand, "_line", lambda *_: 1 / 0)
+    churn(world, 1)
+    world.advance(SECOND)
+    assert [line["reason"] for line in reader.client.lines()] == ["FAILURE"]
+    assert len(other.data()) == 1
+    assert len(world.failures) == 1
+    world.check()
+
+
+def test_an_order_that_cannot_be_kept_ends_its_windows_alone(monkeypatch):
+    world = world_of()
+    world.failures = []
+    readers = [reader_of(world), reader_of(world, skip_n=2)]
+    monkeypatch.setattr(OrderedSet, "_take", lambda *_: 1 / 0)
+    assert world.publish("orders", {"id": 0, "px": -1})
+    world.advance(SECOND)
+    for reader in readers:
+        assert [line["reason"] for line in reader.client.lines()] == ["FAILURE"]
+    world.check()
