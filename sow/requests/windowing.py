@@ -5,7 +5,7 @@ ordered set begins with. To scroll is to replace a window by another one over th
 same order: the session is told the difference between the pages, and no record twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sow import replies
@@ -15,7 +15,7 @@ from sow.delivery.sessions import Session
 from sow.delivery.windows.ordered_sets import capacity_of
 from sow.delivery.windows.pages import EMPTY_PAGE, WindowPage
 from sow.delivery.windows.window_feeds import WindowFeed, terms_of
-from sow.delivery.windows.window_strands import WindowStrand
+from sow.delivery.windows.window_strands import ROWS_AT_ONCE, PageAnswer, WindowStrand
 from sow.engine.engine import Engine
 from sow.errors import ClientError, InvalidTopic, TooLarge
 from sow.query import Query, QueryAnswer
@@ -99,6 +99,8 @@ class Windowing:
         if not topic.records.retains:
             raise InvalidTopic(f"{topic.name} keeps no records that a window could show (Retain)")
         topic.router.check_room((command.filter, terms_of(window)))
+        if window.top_n > ROWS_AT_ONCE:
+            self._questions.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)
         query = Query(self._questions.condition(command), None, terms_of(window), capacity)
         answer = yield from self._engine.answering(topic.name, query)
@@ -133,11 +135,11 @@ class Windowing:
         assert isinstance(strand, WindowStrand)
         feed.begin_with(opened.answer.slots, opened.capacity, engine.seq)
         self._following.join(subscription)
-        left, rows = strand.begin(session, held, feed.page(), anew)
+        answer = strand.begin(session, held, feed.page(), anew)
         acknowledge(session, command, "processed", s=subscription.name)
-        session.say_lines(left)
+        self._say(session, answer, answer.leavings())
         session.say(replies.group_begin(subscription.name))
-        session.say_lines(rows)
+        self._say(session, answer, answer.answer())
         session.say(replies.group_end(subscription.name, engine.seq))
         matches, end = opened.answer.matches, min(window.end, opened.answer.matches)
         acknowledge(
@@ -148,6 +150,16 @@ class Windowing:
             matches=matches,
             returned=max(0, end - window.skip_n),
         )
+
+    def _say(self, session: Session, answer: PageAnswer, said: Iterator[list[bytes]]) -> None:
+        """Say little at once, and much as the client takes it."""
+        if answer.is_short:
+            for lines in said:
+                session.say_lines(lines)
+            return
+        frames = ((session.encoding.frame(lines), len(lines)) for lines in said)
+        held = self._questions.unread.hold(session.id, answer.rows, frames)
+        session.stream(held, self._engine.group, self._engine.now_us)
 
 
 def _check_alike(old: Subscription, command: Command) -> None:

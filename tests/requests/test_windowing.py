@@ -1,5 +1,7 @@
 """Opening and scrolling live windows, and what is refused with a sentence."""
 
+import json
+
 import pytest
 
 from sow.definitions import ConflatedTopic, Topic
@@ -177,4 +179,23 @@ def test_a_topic_that_goes_ends_its_windows(world):
     world.settle()
     words = [line.get("reason", line["c"]) for line in reader.client.lines()]
     assert words == ["deleted"] * 4 + ["turn_end", "REMOVAL"]
+    world.check()
+
+
+@pytest.mark.parametrize(("count", "size"), [(700, 10), (20, 60_000)])
+def test_a_long_answer_is_worded_as_the_client_takes_it(world, count, size):
+    world.delete("orders", "1 = 1")
+    for at in range(count):
+        world.engine.publish("orders", [b'{"id":%d,"s":"%b"}' % (at, b"x" * size)], world.now)
+    world.settle()
+    reader = WindowReader(world.client(), "orders", "/id DESC", top_n=count - 5)
+    reader.client.execute(json.dumps(reader.command()).encode())
+    world.publish("orders", {"id": count, "s": "later"})
+    frames = reader.client.raw()
+    assert max(map(len, frames)) < 2 * 256 * 1024
+    reader.room = reader.top_n
+    reader.hear_all(json.loads(line) for frame in frames for line in frame.split(b"\n"))
+    reader.check(world)
+    reader.scroll(skip_n=3)
+    reader.check(world)
     world.check()

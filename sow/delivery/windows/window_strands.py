@@ -12,7 +12,7 @@ is one page, and lines only up to where a queue begins to be conflated.
 `conflation=` is the same for all members: the membership of a window is what is conflated.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from sow import replies
@@ -33,6 +33,10 @@ from sow.encodings import Encoding
 from sow.topic.batch import Batch
 from sow.topic.rendering import LineColumns
 from sow.topic.updates import Update
+
+ROWS_AT_ONCE = 500
+BYTES_AT_ONCE = 256 * 1024
+"""Rows of an answer that are worded in one go, as everywhere; where they are long, fewer."""
 
 
 class WindowView(Protocol):
@@ -61,6 +65,66 @@ class WindowView(Protocol):
     def go_on(self, now_us: int) -> "Sequence[WindowStrand]":
         """Take a step towards that; returns whom else that concerns, with the last one."""
         ...
+
+
+class PageAnswer:
+    """What somebody is told who begins to look at a page: what leaves, `left`, and the rows of an
+    answer, `come`, each with its place; worded when it is written, some at a time, since a page may
+    have very long records."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        positions: bool,
+        left: Sequence[tuple[Update, int]],
+        come: Sequence[tuple[str, PageRow, int]],
+    ) -> None:
+        self._lines = lines
+        self._positions = positions
+        self._left = left
+        self._come = come
+        self.rows = len(left) + len(come)
+        self.bytes = sum(len(update.last) for update, _ in left)
+        self.bytes += sum(len(row.body) for _, row, _ in come)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether all of it can be written in one go."""
+        return self.rows <= ROWS_AT_ONCE and self.bytes <= BYTES_AT_ONCE
+
+    def leavings(self) -> Iterator[list[bytes]]:
+        """Lines of what leaves."""
+        for start, stop in _pieces([len(update.last) for update, _ in self._left]):
+            said = [
+                self._lines.placed_line(update, [at] if self._positions else (), moved=True)
+                for update, at in self._left[start:stop]
+            ]
+            yield [line for line in said if line is not None]
+
+    def answer(self) -> Iterator[list[bytes]]:
+        """Lines of the rows."""
+        for start, stop in _pieces([len(row.body) for _, row, _ in self._come]):
+            come = self._come[start:stop]
+            columns = LineColumns(
+                [self._lines.topic.sow_key_of(identity) for identity, _, _ in come],
+                [row.body for _, row, _ in come],
+                [row.seq for _, row, _ in come],
+                [row.ts_us for _, row, _ in come],
+                [at for _, _, at in come] if self._positions else (),
+            )
+            yield self._lines.answer(columns)
+
+
+def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where runs of rows of these sizes begin and end that are written in one go; one at least."""
+    start = size_bytes = 0
+    for at, size in enumerate(sizes_bytes):
+        size_bytes += size
+        if at > start and (at - start == ROWS_AT_ONCE or size_bytes > BYTES_AT_ONCE):
+            yield start, at
+            start, size_bytes = at, size
+    if start < len(sizes_bytes):
+        yield start, len(sizes_bytes)
 
 
 class WindowStrand(Strand):
@@ -177,26 +241,18 @@ class WindowStrand(Strand):
 
     def begin(
         self, session: Session, held: WindowPage, now: WindowPage, anew: bool
-    ) -> tuple[list[bytes], list[bytes]]:
-        """Let a member go from a page to the one that is shown now; returns the lines of what
-        leaves, and the rows of an answer. `anew`: it has seen its records otherwise so far."""
+    ) -> "PageAnswer":
+        """Let a member go from a page to the one that is shown now; returns what is to be said.
+        `anew`: it has seen its records otherwise so far."""
         self._held[session] = now = self._turn_to(now)
-        steps = list(difference_of(held, now, anew))
-        left = [self._line(step, held) for step in steps if step.new is None]
-        come = [step for step in steps if step.new is not None]
-        return [line for line in left if line is not None], self._rows(come)
-
-    def _rows(self, steps: Sequence[PageStep]) -> list[bytes]:
-        lines = self.view.lines
-        rows = [step.new for step in steps if step.new is not None]
-        columns = LineColumns(
-            [lines.topic.sow_key_of(step.identity) for step in steps],
-            [row.body for row in rows],
-            [row.seq for row in rows],
-            [row.ts_us for row in rows],
-            [step.at for step in steps] if self._positions else (),
-        )
-        return lines.answer(columns) if rows else []
+        left: list[tuple[Update, int]] = []
+        come: list[tuple[str, PageRow, int]] = []
+        for step in difference_of(held, now, anew):
+            if step.new is not None:
+                come.append((step.identity, step.new, step.at))
+            elif step.old is not None:
+                left.append((self._leaving(step.identity, step.old, held), step.at))
+        return PageAnswer(self.view.lines, self._positions, left, come)
 
     # Telling.
 
