@@ -48,6 +48,24 @@ def test_a_view_of_a_view_comes_after_it_in_the_same_turn(world, follow):
     ]  # fmt: skip
 
 
+def test_a_view_of_a_view_waits_until_all_of_it_was_told(world, follow):
+    told = follow("total")
+    world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(300)])
+    assert told() == [("p", {"qty": 300})]
+
+
+def test_very_many_rows_are_told_some_at_a_time_and_all_in_the_end(world, follow):
+    told = follow("total")
+    world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(1300)])
+    assert len(world.records("desks")) < 1300
+    assert not world.records("total"), "not before all of what it is made of"
+    assert world.engine.due_us() <= world.now, "in turn with what others want"
+    world.advance(0)
+    assert len(world.records("desks")) == 1300
+    assert told() == [("p", {"qty": 1300})]
+    world.check()
+
+
 def test_a_view_can_be_conflated_queried_and_followed_by_deltas(world, follow):
     told, delta = follow("desks-C"), world.client()
     world.publish("t", {"id": 1, "desk": "a", "qty": 1})

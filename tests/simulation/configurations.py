@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Merge, Topic
+from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Merge, Topic, View
 from tests.core.harness import SECOND
 from tests.simulation.model import CALCULATED, test_of
+from tests.topic.views.recomputation import Field
 
 MS = 1000
 EXPIRES_US = 3 * SECOND
@@ -16,6 +17,18 @@ def topic(name, **more):
 
 def copy(name, underlying, interval_us, **more):
     return ConflatedTopic(name, "json", underlying, interval_us=interval_us, **more)
+
+
+FIELDS = (
+    Field("v", None, "/v"), Field("count", "COUNT", "1"), Field("sum", "SUM", "/n"),
+    Field("least", "MIN", "/n"), Field("most", "MAX", "/n"), Field("last", None, "/id"),
+)  # fmt: skip
+OVER = (Field("count", "SUM", "/count"), Field("least", "MIN", "/least"))
+
+
+def grouped(name, of, fields=FIELDS, by="/v", **more):
+    """A view whose rows can be worked out anew (`tests.topic.views.recomputation`)."""
+    return View(name, "json", (of,), tuple(map(str, fields)), (by,), **more)
 
 
 TOPICS = (
@@ -39,6 +52,10 @@ TOPICS = (
     copy("t-F3", "t", 500 * MS, filter="/v > 7"),
     copy("desks-C", "desks", 500 * MS, topic_format="%n-C"),
     copy("desks-D", "desks", 500 * MS, topic_format="%n-D"),
+    grouped("groups", "t"),
+    grouped("expiring", "e", filter="/v > 2"),
+    grouped("slowly", "t-C"),
+    grouped("over", "groups", OVER, "/nothing"),
     WRITES,
     WRITES_BEFORE,
 )
@@ -83,6 +100,11 @@ def varied(random):
             interval_us = random.choice((500 * MS, 500 * MS, SECOND))
             definition = replace(definition, filter=filter_, interval_us=interval_us)
         elif definition.name == "t-F3" and random.random() < 0.3:
+            continue
+        elif definition.name in ("groups", "expiring"):
+            filter_ = random.choice((None, "/v > 2", "/v > 6"))
+            definition = replace(definition, filter=filter_)
+        elif definition.name == "slowly" and random.random() < 0.4:
             continue
         elif definition.name in ("desks-C", "desks-D"):
             definition = replace(definition, filter=random.choice((None, "/v > 4")))

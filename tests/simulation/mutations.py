@@ -18,6 +18,72 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "a row that moves stays in the group that it was in",
+        "sow/topic/views/groups.py",
+        "            if was:\n                self._leave",
+        "            if was and not now:\n                self._leave",
+    ),
+    Mutation(
+        "a group without rows is not forgotten",
+        "sow/topic/views/groups.py",
+        "            if not group.count:\n                del self._groups[key]",
+        "            if not group.count:\n                pass",
+    ),
+    Mutation(
+        "births of rows that have gone stay in the order of a group",
+        "sow/topic/views/groups.py",
+        "        while order[0] in gone:",
+        "        while False:",
+    ),
+    Mutation(
+        "a view that is filled does not hear of what changes",
+        "sow/topic/views/single_rows.py",
+        "            self._note(batch, self._given)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "what has changed while a view was filled is given twice",
+        "sow/topic/views/single_rows.py",
+        "                given[slot] = False\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "a row goes back over a restart",
+        "sow/topic/views/view.py",
+        "[max(group.seq, floor) for _, group, _ in changed]",
+        "[group.seq for _, group, _ in changed]",
+    ),
+    Mutation(
+        "a row that is as it was is told again",
+        "sow/topic/views/view.py",
+        "if slot is None or table.bodies[slot] != row[2]:",
+        "if True:",
+    ),
+    Mutation(
+        "rows stand in the order in which they were made",
+        "sow/store/memory.py",
+        "            self._places[list(map(self.slots.__getitem__, identities))] = places",
+        "            pass",
+    ),
+    Mutation(
+        "a view is told before what it is made of",
+        "sow/engine/views.py",
+        "view = min(waiting, key=lambda one: one.rank)",
+        "view = max(waiting, key=lambda one: one.rank)",
+    ),
+    Mutation(
+        "a view is told of half a publish",
+        "sow/engine/views.py",
+        "        return is_new and self._is_long(view.sources)",
+        "        return False",
+    ),
+    Mutation(
+        "a view that was changed goes on with the rows that it had",
+        "sow/topic/views/view.py",
+        "            self.groups.let_go(key, seq, ts_us)",
+        "            pass",
+    ),
+    Mutation(
         "new indexes do not hear of what changes while they are made",
         "sow/topic/records.py",
         "self._coming.put(slots, {path: batch.column(path) for path in self._coming.watched})",

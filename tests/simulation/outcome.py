@@ -1,8 +1,10 @@
 """What must hold once everything has been read: everybody holds what they asked for."""
 
-from tests.simulation.configurations import behind
+from sow import definitions
+from tests.simulation.configurations import FIELDS, OVER, behind
 from tests.simulation.views import FOLDED_BY_OTHERS, View
 from tests.simulation.windows import WindowView
+from tests.topic.views.recomputation import recomputed, shown
 
 
 class Outcome:
@@ -23,8 +25,21 @@ class Outcome:
         for name, running in self._world.engine.topics.items():
             if running.definition.name == "through" or running.is_system:
                 continue
+            if isinstance(running.definition, definitions.View):
+                continue
             held = {str(d["id"]): d for d in self._world.records(name)}
             assert held == self._expected(name, whole), f"{name} differs from the model"
+
+    def check_rows(self):
+        """The rows of each view that waits for nothing are a recomputation over what there is."""
+        topics = self._world.engine.topics
+        for name, running in topics.items():
+            definition = running.definition
+            if isinstance(definition, definitions.View) and not running.view.is_dirty:
+                fields = OVER if name == "over" else FIELDS
+                (of,) = definition.underlyings
+                wanted = recomputed(topics[of], fields, definition.grouping, definition.filter)
+                assert shown(running) == wanted, f"the rows of {name}"
 
     def check(self, view):
         """A view holds what it asked for."""

@@ -79,6 +79,7 @@ class Simulation(Traffic):
     def _check(self):
         self._hear_of_commit()
         self.world.check()
+        Outcome(self.world, self.model).check_rows()
         assert self.world.engine.seq == self.model.seq
         if not self.world.unstored and not self.world.journal.refusals:
             self.durable = None
