@@ -298,6 +298,11 @@ class Catalog:
             if name in self.topics:
                 self.topics[name].router.leave(view)
 
+    def end_view(self, topic: ViewTopic) -> None:
+        """Make no rows of a view any more: those that are there are about to go."""
+        self.unfollow_views(topic.view, topic.underlyings)
+        topic.view.end()
+
     def replace(self, topic: ViewTopic, view: MaterializedView, definition: View) -> None:
         """Go on with another view, which hears already, in the place of that of a topic."""
         self.unfollow_views(topic.view, topic.underlyings)
@@ -429,7 +434,6 @@ class Catalog:
                 self.topics[topic.underlying].router.unfile(topic.copy)
             topic.give_up()
         elif isinstance(topic, ViewTopic):
-            self.unfollow_views(topic.view, topic.underlyings)
             topic.give_up()
         else:
             topic.records.table.forget()

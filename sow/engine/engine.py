@@ -541,6 +541,9 @@ class Engine:
         """Let the records go of a topic that is going, some in each step, where somebody wants to
         know of each; in the last do nothing more for it."""
         topic.router.meet()
+        if isinstance(topic, ViewTopic):
+            self.views.forget(topic.view)
+            self.catalog.end_view(topic)
         if any(feed.wants_old for feed in topic.router.feeds()):
             yield from self._empty(topic, lambda some: self._discharge(topic, some))
         end_topic(topic)
@@ -549,8 +552,6 @@ class Engine:
             self.timers.remove(topic)
         elif not topic.is_shared:
             self.timers.remove(topic.copy)
-        if isinstance(topic, ViewTopic):
-            self.views.forget(topic.view)
         self._untidy.pop(topic, None)
 
     def _discharge(self, topic: LiveTopic, identities: Sequence[str]) -> None:

@@ -177,6 +177,21 @@ def test_a_view_that_is_removed_takes_its_rows_along(world, follow):
     assert world.records("desks") == [{"desk": "a", "qty": 2}]
 
 
+def test_a_view_that_goes_in_steps_makes_no_rows_meanwhile(world, follow):
+    world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(900)])
+    told = follow("desks")
+    told()
+    for name in ("desks-C", "total"):
+        at_once(world.engine.remove_copies(name, lambda _topic: None))
+    reload = world.engine.remove_copies("desks", lambda _topic: None)
+    next(reload)
+    world.publish("t", {"id": 1, "desk": 1, "qty": 5}, {"id": 899, "desk": 899, "qty": 5})
+    for _ in reload:
+        world.settle()
+    assert {kind for kind, _ in told()} == {"deleted"}
+    assert "desks" not in world.engine.topics
+
+
 def test_a_view_that_is_changed_tells_what_differs(world, follow):
     world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
     told = follow("desks")
