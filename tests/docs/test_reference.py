@@ -10,7 +10,7 @@ import pytest
 from sow import wire
 from sow.budget import Budget
 from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_LATER
-from sow.definitions import CONSUMERS, Merge
+from sow.definitions import CONSUMERS, Merge, View
 from sow.engine.progress import Progress
 from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
@@ -84,7 +84,8 @@ def exported_metrics():
     """Names as a scrape of a server with topics of every kind shows them."""
     merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
     bounded = replace(ORDERS, name="few", records_max=10)
-    world = World(ORDERS, SLOW, merging, bounded, CONSUMERS)
+    sides = View("sides", "json", ("orders",), ("COUNT(1) AS /n",), ("/side",))
+    world = World(ORDERS, SLOW, merging, bounded, sides, CONSUMERS)
     Consumers(world.engine).move("reader", 0, world.now)
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})
