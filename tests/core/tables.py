@@ -12,8 +12,9 @@
 
 The head defines topics, copies, views and `sessions`, each setting as the element of config.xml
 that it is; a view has a `Group` and a `Field` for each field of its grouping and its rows, and is
-of a topic or `of "[a]./x = [b]./y"`. Without a head the world is that of the harness. Times are
-seconds. A row without `at` belongs to the moment of the row above.
+of a topic, `of "[a]./x = [b]./y"`, or of one or several `Join` elements. Without a head the world
+is that of the harness. Times are seconds. A row without `at` belongs to the moment of the row
+above.
 
 A row does something: a command as the wire has it (topic, fields as `name=value`, bodies), or one
 of `stop` (the client reads no more), `read` (it reads everything that waits, and goes on reading)
@@ -255,7 +256,7 @@ def _named(name):
 
 def _view(name, _of, underlying, *words):
     """A view as the element that it is."""
-    if "=" in underlying:
+    if "=" in underlying and not underlying.startswith("<"):
         underlying = f"<Join>{underlying}</Join>"
     rows = "".join(
         f"<{section}>{_elements(_those(words, word, 'Field'))}</{section}>"

@@ -50,7 +50,8 @@ def whole(text):
         return text
     sections = section_of(tag)
     wanted = re.findall(r"<UnderlyingTopic>(.*?)<|<Topic>([\w-]+)<", text)
-    topics = "".join(TOPICS.format(name) for name in dict.fromkeys(map("".join, wanted)))
+    names = [*filter(None, map("".join, wanted)), *re.findall(r"\[([\w-]+)\]\./", text)]
+    topics = "".join(TOPICS.format(name) for name in dict.fromkeys(map(str.strip, names)) if name)
     around = {
         "Topic": "<Name>t</Name><MessageType>json</MessageType>",
         "ConflatedTopic": ("<Name>c</Name><MessageType>json</MessageType>"
