@@ -450,7 +450,7 @@ class Engine:
         self.catalog.enter_view(topic)
         self.look_after_topic(topic)
         self._introduce(topic)
-        if topic.view.is_dirty:
+        if topic.view.is_dirty or topic.view.stopped:
             self.views.wake(topic.view)
 
     def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:

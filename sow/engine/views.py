@@ -45,6 +45,7 @@ class Views:
         self._now_us = now_us
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
+        self._stop_listeners: list[Callable[[str], None]] = []
         self._is_left = False
         """The last step has left something that need not wait."""
 
@@ -56,6 +57,10 @@ class Views:
     def wake(self, view: MaterializedView) -> None:
         """`view` has something to release at the end of the turn."""
         self._dirty.setdefault(view, self._now_us())
+
+    def hear_of_stopped(self, listener: Callable[[str], None]) -> None:
+        """Have `listener` told of each view that has stopped, in a sentence."""
+        self._stop_listeners.append(listener)
 
     def forget(self, view: MaterializedView) -> None:
         """`view` goes, with what it has not told."""
@@ -88,6 +93,9 @@ class Views:
                 self._route(topic, batch)
             if not view.is_dirty:
                 del self._dirty[view]
+                if view.stopped:
+                    for listener in self._stop_listeners:
+                        listener(view.stopped)
             yield view.looked_at
 
     def _is_held(self, view: MaterializedView) -> bool:

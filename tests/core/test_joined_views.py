@@ -246,11 +246,13 @@ def test_a_change_of_very_many_rows_is_told_whole_after_short_steps():
 
 
 def test_a_view_that_would_join_too_much_stops_and_says_so_and_a_reload_makes_it_again():
-    world = hub(50, fan_out_max=20)
+    world, said = hub(50, fan_out_max=20), []
+    world.engine.views.hear_of_stopped(said.append)
     assert held(world, "pair")[None]["n"] == 50
     world.publish("quotes", {"id": "q", "sym": "A", "src": "x", "px": 2})
     assert len(documents(world, "quotes")) == 1, "what was published is kept"
     assert held(world, "pair") == {}
+    assert len(said) == 1
     ack = world.client().say(c="sow", t="pair")[-1]
     assert ack["status"] == "failure"
     assert "the view pair has stopped: a change of the record 'q' of quotes" in ack["detail"]
@@ -264,6 +266,24 @@ def test_a_view_that_would_join_too_much_stops_and_says_so_and_a_reload_makes_it
     world.advance(0)
     world.publish("quotes", {"id": "q", "sym": "A", "src": "x", "px": 3})
     assert held(world, "pair")["x"]["worth"] == 150
+    world.engine.check()
+
+
+def test_a_view_that_would_join_too_much_from_the_start_has_no_rows_and_stops_nothing_else():
+    one = view("pair", "pair", ["left"])
+    world = World(ORDERS, QUOTES)
+    world.publish("orders", {"id": "o", "sym": "A", "qty": 1})
+    world.publish("quotes", *[{"id": f"q{at}", "sym": "A", "px": 2} for at in range(30)])
+    configuration = replace(
+        world.configuration, topics=(ORDERS, QUOTES, one), limits=Limits(join_fan_out_max=20)
+    )
+    said = []
+    world.engine.views.hear_of_stopped(said.append)
+    world.executor.reconfigure(configuration, world.now)
+    world.settle()
+    assert "the record 'o' of orders concerns more than 20 joined rows" in said[0]
+    assert held(world, "pair") == {}
+    world.publish("orders", {"id": "p", "sym": "A", "qty": 1})
     world.engine.check()
 
 

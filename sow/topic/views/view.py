@@ -142,7 +142,7 @@ class MaterializedView:
             self.groups.let_go(key, seq, ts_us)
         self.filled_seq = seq
         self._is_filling = False
-        if self.is_dirty:
+        if self.is_dirty or self.stopped:
             self._wake(self)
 
     # Releasing.
@@ -197,6 +197,8 @@ class MaterializedView:
         )
         self.producer.stop()
         self.groups.clear()
+        if not self._is_filling:
+            self._wake(self)
 
     def _clear(self) -> list[Batch]:
         """Take away rows of a view that has stopped, some at a time."""
