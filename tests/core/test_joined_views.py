@@ -32,6 +32,10 @@ FIELDS = {
 }
 
 
+OF_ORDER = ("[quotes]./px AS /last", "GROUP_CONCAT([orders]./id) AS /ids")
+"""What depends on the order of rows, of which SQL knows nothing: the same after a restart."""
+
+
 def view(name, shape, types, by="[quotes]./src", more=()):
     joins = tuple(
         Join(left, f"/{one}", right, f"/{other}", kind)
@@ -123,7 +127,7 @@ class JoinedViews(RuleBasedStateMachine):
 
     @initialize(types=TYPES)
     def begin(self, types):
-        views = [view(shape, shape, types) for shape in JOINED]
+        views = [view(shape, shape, types, more=OF_ORDER) for shape in JOINED]
         # Of a topic and of a view of it: a diamond.
         self.diamond = View(
             "diamond",
@@ -177,7 +181,7 @@ class JoinedViews(RuleBasedStateMachine):
     @rule(types=TYPES)
     def reload(self, types):
         """Other joins, of the same rows' names."""
-        self.views = [view(shape, shape, types) for shape in JOINED]
+        self.views = [view(shape, shape, types, more=OF_ORDER) for shape in JOINED]
         self.topics = (ORDERS, QUOTES, RATINGS, *self.views, self.diamond)
         configuration = replace(self.world.configuration, topics=self.topics)
         self.world.executor.reconfigure(configuration, self.world.now)
@@ -187,7 +191,10 @@ class JoinedViews(RuleBasedStateMachine):
     @invariant()
     def rows_are_what_sql_gives(self):
         for one in self.views:
-            assert held(self.world, one.name) == expected(self.world, one)
+            rows = held(self.world, one.name)
+            for row in rows.values():
+                del row["last"], row["ids"]
+            assert rows == expected(self.world, one)
 
     @invariant()
     def a_diamond_shows_no_state_that_never_was(self):
@@ -208,7 +215,7 @@ class JoinedViews(RuleBasedStateMachine):
             self.world.engine.check()
 
 
-JoinedViews.TestCase.settings = settings(max_examples=8, stateful_step_count=10, deadline=None)
+JoinedViews.TestCase.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
 TestJoinedViews = JoinedViews.TestCase
 
 
