@@ -7,6 +7,7 @@ that there are. And who has followed a view from the beginning holds its rows.
 import json
 import sqlite3
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sow.definitions import Join, Limits, Topic, View
 from sow.errors import Stopped
+from tests.core import harness
 from tests.core.harness import SECOND, World
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
@@ -292,6 +294,22 @@ def test_a_view_that_would_join_too_much_from_the_start_has_no_rows_and_stops_no
     assert held(world, "pair") == {}
     world.publish("orders", {"id": "p", "sym": "A", "qty": 1})
     world.engine.check()
+
+
+def test_a_server_starts_with_a_view_that_would_join_too_much(monkeypatch):
+    world = World(ORDERS, QUOTES)
+    world.publish("orders", {"id": "o", "sym": "A", "qty": 1})
+    world.publish("quotes", *[{"id": f"q{at}", "sym": "A", "px": 2} for at in range(30)])
+    tight = partial(harness.Configuration, limits=Limits(join_fan_out_max=20))
+    monkeypatch.setattr(harness, "Configuration", tight)
+    again, said = world.restart(ORDERS, QUOTES, view("pair", "pair", ["left"])), []
+    again.engine.views.hear_of_stopped(said.append)
+    again.settle()
+    assert len(said) == 1
+    again.publish("orders", {"id": "p", "sym": "A", "qty": 1})
+    assert (len(documents(again, "orders")), held(again, "pair")) == (2, {})
+    ack = again.client().say(c="sow_and_subscribe", t="pair")[-1]
+    assert (ack["status"], ack["reason"]) == ("failure", "stopped")
 
 
 def test_joins_of_one_moment_are_those_of_all_that_has_changed_in_it():
