@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 Request = Literal["query", "stream"]
 """HTTP requests that take options as parameters: a query, and a stream of events."""
 
-Value = Literal["flag", "count", "list", "interval", "choice"]
-"""How an option's value is written: not at all, as a whole number, as words between commas, as
-`1s`, `auto` or `none`, as one of a few words."""
+Value = Literal["flag", "count", "list", "expressions", "interval", "choice"]
+"""How an option's value is written: not at all, as a whole number, as words or expressions between
+commas, as `1s`, `auto` or `none`, as one of a few words."""
 
 
 class Option(NamedTuple):
@@ -36,6 +36,10 @@ def _option(value: Value, does: str, default: object = False, **more: object) ->
     return field(default=default, metadata={"value": value, "does": does, **more})
 
 
+PROJECTED_MAX = 256
+"""Fields of a row that is made for one client: each is computed whenever its group has changed."""
+GROUPED_MAX = 32
+"""Fields that make a group, as many as may make a key of another kind."""
 KEY_FIELDS_MAX = 32
 """Fields of a conflation key. Each is read of every update; no record has so many that name it."""
 
@@ -45,7 +49,7 @@ class Options:
     """The options of a command, read: each field is one, and its default is what holds without it.
 
     `conflation` is an interval in microseconds, ``auto`` or None; `conflation_key` and `select` are
-    lists of paths, the latter with their signs.
+    lists of paths, the latter with their signs, `projection` and `grouping` of expressions.
     """
 
     oof: bool = _option("flag", "say when a record leaves", requests=("stream",))
@@ -85,6 +89,20 @@ class Options:
     select: tuple[str, ...] | None = _option(
         "list", "the fields to see", None, requests=("query", "stream")
     )
+    projection: tuple[str, ...] | None = _option(
+        "expressions",
+        "what the rows of groups of records are made of",
+        None,
+        requests=("query", "stream"),
+        members_max=PROJECTED_MAX,
+    )
+    grouping: tuple[str, ...] | None = _option(
+        "expressions",
+        "the fields whose values make a group",
+        None,
+        requests=("query", "stream"),
+        members_max=GROUPED_MAX,
+    )
     bookmark_not_found: Literal["fail", "epoch", "now"] = _option(
         "choice",
         "what to do with a bookmark that is not kept",
@@ -94,7 +112,7 @@ class Options:
 
 
 OPTIONS = {each.name: Option(each.name, **each.metadata) for each in fields(Options)}
-OPTIONS_LATER = ("projection", "grouping", "pause", "resume", "rate")
+OPTIONS_LATER = ("pause", "resume", "rate")
 """Options that are refused as not available yet, instead of as unknown."""
 ACKS = ("processed", "persisted", "completed")
 """What may be acknowledged of a command, in the order in which it comes about."""
@@ -135,7 +153,10 @@ class CommandKind(NamedTuple):
 
 _BODIES = ("d", "n", "enc")
 _PUBLISH = ("t", *_BODIES, "k", "x")
-_QUERY = ("t", "filter", "keys", "k", "order_by", "top_n", "skip_n", "select", "opts")
+_QUERY = (
+    "t", "filter", "keys", "k", "order_by", "top_n", "skip_n", "select", "projection", "grouping",
+    "opts",
+)  # fmt: skip
 _SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s")
 _BOTH = (*_QUERY, "s")
 _KINDS = (

@@ -4,15 +4,20 @@ Which there are, and how the value of each is written, the table of `sow.command
 value is read in one place, whether it stands in a line's `opts` or is a parameter over HTTP.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from conflated_topics.intervals import IntervalError, interval_us
 from sow.commands import OPTIONS, OPTIONS_LATER, Option, Options, Value
 from sow.errors import ClientError, NotAvailable, TooLarge, clipped, shown
-from sow.lists import read_list, split_list
+from sow.lists import expressions_end, read_expressions, read_list, split_list
 from sow.suggest import did_you_mean
 
+_EXPRESSIONS = re.compile(
+    rf"(?:^|,)\s*({'|'.join(n for n, one in OPTIONS.items() if one.value == 'expressions')})=\["
+)
+"""Where an option begins that is a list of expressions."""
 CONFLATION_US_MIN = 10_000
 """The shortest interval of a subscription: its deliveries gather within a tenth of it, and an event
 loop cannot be relied on to wake at anything finer than a millisecond."""
@@ -21,7 +26,7 @@ loop cannot be relied on to wake at anything finer than a millisecond."""
 def read_options(text: str) -> Options:
     """Read `opts`. Raises ClientError, TooLarge or NotAvailable, naming the option."""
     options = Options()
-    for word in split_list(text):
+    for word in _words(text):
         name, equals, value = word.partition("=")
         if name in OPTIONS_LATER:
             raise NotAvailable(f"option {name} is not available yet")
@@ -35,6 +40,25 @@ def read_options(text: str) -> Options:
         else:
             setattr(options, name, True)
     return options
+
+
+def _words(text: str) -> Iterator[str]:
+    """The options, as they are written. Where one of them is a list of expressions, commas may
+    stand in parentheses and quotes."""
+    start = 0
+    while found := _EXPRESSIONS.search(text, start):
+        end = expressions_end(text, found.end())
+        if end < 0:
+            raise _invalid(f"option {found[1]} has no closing ]")
+        yield from split_list(text[start : found.start()])
+        yield text[found.start(1) : end + 1]
+        rest = text[end + 1 :].lstrip()
+        if rest and not rest.startswith(","):
+            raise _invalid(
+                f"{shown(rest)} behind {found[1]}=[...] is not understood; write a comma"
+            )
+        start = len(text) - len(rest)
+    yield from split_list(text[start:])
 
 
 def read_value(option: Option, text: str) -> object:
@@ -58,6 +82,15 @@ def _list(option: Option, text: str) -> tuple[str, ...]:
     if option.members_max is not None and len(members) > option.members_max:
         raise TooLarge(
             f"{option.name} names {len(members)} fields, and {option.members_max} are the most"
+        )
+    return members
+
+
+def _expressions(option: Option, text: str) -> tuple[str, ...]:
+    members = read_expressions(text)
+    if option.members_max is not None and len(members) > option.members_max:
+        raise TooLarge(
+            f"{option.name} has {len(members)} members, and {option.members_max} are the most"
         )
     return members
 
@@ -90,6 +123,7 @@ def _choice(option: Option, text: str) -> str:
 READERS: dict[Value, Callable[[Option, str], object]] = {
     "count": _count,
     "list": _list,
+    "expressions": _expressions,
     "interval": _interval,
     "choice": _choice,
 }

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from sow.commands import ACKS, ACKS_LATER, COMMANDS, Command, Options
+from sow.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, Command, Options
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
 from sow.frames import FrameLines
 from sow.lists import comma_list, read_list
-from sow.options import read_options
+from sow.options import read_options, read_value
 from sow.suggest import did_you_mean
 
 FRAMED = tuple(name for name, kind in COMMANDS.items() if kind.takes_bodies)
@@ -50,6 +50,8 @@ LENGTHS = {
     "bm": 8 * 1024,
     "order_by": 8 * 1024,
     "select": 64 * 1024,
+    "projection": 64 * 1024,
+    "grouping": 64 * 1024,
     "opts": 64 * 1024,
     "s": 256 * 1024,
     "k": 256 * 1024,
@@ -83,6 +85,8 @@ class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     top_n: int | None = None
     skip_n: int | None = None
     select: str | None = None
+    projection: str | None = None
+    grouping: str | None = None
     bm: str | int | None = None
     a: str | list[str] = ""
     x: float | int | None = None
@@ -216,6 +220,9 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
     options = read_options(header.opts) if header.opts else Options()
     if header.select is not None:
         options.select = read_list(header.select)
+    for name in ("projection", "grouping"):
+        if (text := getattr(header, name)) is not None:
+            setattr(options, name, read_value(OPTIONS[name], text))
     if header.top_n is not None:
         options.top_n = header.top_n
     if header.skip_n is not None:

@@ -28,6 +28,7 @@ from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
+from sow.engine.private_names import is_private
 from sow.errors import (
     ClientError,
     ConfigError,
@@ -117,8 +118,8 @@ class Catalog:
     # Finding topics.
 
     def listed(self) -> Iterator[LiveTopic]:
-        """All topics but the server's own."""
-        return (topic for topic in self if not topic.is_system)
+        """All topics but the server's own, and those that are nobody's business."""
+        return (topic for topic in self if topic.is_listed)
 
     def matching(self, search: Search) -> list[LiveTopic]:
         """Topics whose names match, in the order they came into being."""
@@ -228,26 +229,33 @@ class Catalog:
                     yield self._follower(pattern, name)
         self._coming.discard(definition.name)
 
-    def view(self, definition: View) -> ViewTopic:
-        """A view of topics that are there, which hears nothing yet and is empty."""
+    def view(self, definition: View, producer: RowProducer | None = None) -> ViewTopic:
+        """A view of topics that are there, which hears nothing yet and is empty; or of what
+        `producer` gives of them, which hears nothing ever."""
         projection = self.projection(definition)
         kind = message_type(definition.message_type, self._kinds())
         records = Records(
             definition, kind, tuple(map(str, projection.keys)), definition.domain, self.usage,
             instance=self.configuration.name, makes_keys=True,
         )  # fmt: skip
-        view = self.materialized(definition, records)
-        return ViewTopic(definition, view, definition.underlyings, self.followers)
+        view = self.materialized(definition, records, producer)
+        heard = definition.underlyings if producer is None else ()
+        # Patterns are of names that everybody may know.
+        followers = PatternFollowers() if is_private(definition.name) else self.followers
+        return ViewTopic(definition, view, heard, followers)
 
     def projection(self, definition: View) -> Projection:
         """What the rows of a view are made of; raises BadFilter."""
         types = {name: self.topics[name].definition.message_type for name in definition.underlyings}
         return compile_projection(definition.projection, definition.grouping, types)
 
-    def materialized(self, definition: View, records: Records) -> MaterializedView:
+    def materialized(
+        self, definition: View, records: Records, producer: RowProducer | None = None
+    ) -> MaterializedView:
         """What makes `records` the rows of a view, and hears nothing yet."""
         projection = self.projection(definition)
-        producer = self._producer(definition, projection)
+        if producer is None:
+            producer = self._producer(definition, projection)
         above, sources = self._made_of(definition.underlyings)
         rank = above, next(self._view_numbers)
         return MaterializedView(records, producer, projection, rank, sources, self._wake)
@@ -550,7 +558,7 @@ class Catalog:
     def check(self) -> None:
         """Assert what is always true of a catalog; takes time for every topic and record."""
         self.followers.check()
-        tables = [topic.records.table for topic in self.listed()]
+        tables = [topic.records.table for topic in self if not topic.is_system]
         # Copies that are being filled listen, but are no topics yet.
         listeners = [one for topic in self for one in topic.router.listeners]
         copies = [one.copy for one in listeners if isinstance(one, ConflatedCopy)]

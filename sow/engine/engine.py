@@ -11,6 +11,7 @@ Whoever drives the engine stores each group's entries in order, then calls `rele
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeGuard
 
 from conflated_topics import Removal
 from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, View
@@ -27,6 +28,7 @@ from sow.engine.known_columns import KnownColumns
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.open_requests import OpenRequests
+from sow.engine.private_names import is_private
 from sow.engine.progress import Progress
 from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
@@ -44,6 +46,7 @@ from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
+from sow.topic.views.row_changes import RowProducer
 from sow.topic.views.view import MaterializedView
 
 LEAVING_AT_ONCE = 25
@@ -453,6 +456,54 @@ class Engine:
         if topic.view.is_dirty or topic.view.stopped:
             self.views.wake(topic.view)
 
+    def add_private(
+        self, definition: View, groups_max: int, producer: RowProducer | None = None
+    ) -> Steps[ViewTopic]:
+        """A view whose name is private, filled before it is returned: it goes on hearing of its
+        underlying topic; or holds what `producer` gives of it, once. Raises TooLarge for more than
+        `groups_max` groups."""
+        topic, is_full = self.catalog.view(definition, producer), False
+        filling = topic.view.fill(0)
+        if producer is None:
+            filling = topic.view.fill_beside(lambda: self.seq)
+            filling = self._filling(topic.view, definition, filling)
+        try:
+            for _ in filling:
+                if len(topic.view.groups) > groups_max:
+                    raise TooLarge(
+                        f"there are more than {groups_max} groups, the most of an aggregation; "
+                        "group by fields with fewer values, or filter the records"
+                    )
+                yield
+            is_full = True
+        finally:
+            filling.close()
+            if not is_full:
+                topic.records.table.forget()
+        self.catalog.enter_view(topic)
+        self.look_after_topic(topic)
+        return topic
+
+    def remove_private(self, topic: ViewTopic) -> None:
+        """A view less that nobody follows any more; one that has gone already is passed over."""
+        if self.topics.get(topic.name) is topic:
+            # Nobody wants to know of each of its rows, so that this is one step.
+            at_once(self._leave(topic, lambda _topic: None))
+            self.catalog.forget(topic)
+
+    def _remove_private_of(
+        self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]
+    ) -> Steps[None]:
+        """The private views of a topic that is going go with it."""
+        for listener in topic.router.listeners:
+            # One that is being filled is no topic yet.
+            going = self.topics.get(listener.name) if _is_of_client(listener) else None
+            if going is not None:
+                yield from self._leave(going, end_topic)
+                # The last who followed it has let go of it; others wait to be answered of it.
+                if self.topics.get(going.name) is going:
+                    self.catalog.forget(going)
+
     def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:
         """Make the rows of a view otherwise, beside those that there are, which serve until then;
         who follows it is told what differs."""
@@ -540,6 +591,7 @@ class Engine:
     def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
         """Let the records go of a topic that is going, some in each step, where somebody wants to
         know of each; in the last do nothing more for it."""
+        yield from self._remove_private_of(topic, end_topic)
         topic.router.meet()
         if isinstance(topic, ViewTopic):
             self.views.forget(topic.view)
@@ -764,3 +816,8 @@ class Engine:
         """Put documents into the account of known columns."""
         account = self.catalog.account(KNOWN_COLUMNS)
         self.put(account, account.records.read(bodies), self.now_us)
+
+
+def _is_of_client(listener: object) -> TypeGuard[MaterializedView]:
+    """Whether it is a view that was made for a client's question."""
+    return isinstance(listener, MaterializedView) and is_private(listener.name)

@@ -22,6 +22,7 @@ import orjson
 from sow.definitions import KNOWN_COLUMNS, ConflatedTopic, Topic
 from sow.engine.catalog import Catalog
 from sow.engine.live_topics import CopyTopic, LiveTopic
+from sow.engine.private_names import is_private
 from sow.errors import DiskFull
 from sow.expressions.parser import parse_field
 from sow.messages.column_types import COLUMNS_MAX, ColumnTypes
@@ -100,12 +101,14 @@ class KnownColumns:
         types = ColumnTypes(
             records.message_type,
             {field[1:]: held for field, held in kept.items() if field != TOPIC_ITSELF},
-            lambda fields: self._note(name, fields),
+            (lambda _fields: None) if is_private(name) else lambda fields: self._note(name, fields),
             bool(kept.get(TOPIC_ITSELF)),
         )
-        self._types[name] = types
+        if not is_private(name):
+            # Nobody asks for it again, and the account is by names that are read.
+            self._types[name] = types
         records.know_columns(types)
-        if not kept:
+        if not kept and not is_private(name):
             self._note(name, [])
         return types
 

@@ -15,6 +15,7 @@ from sow.definitions import ConflatedTopic, Definition, Topic, View, is_persiste
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.router import Heard, Router
 from sow.engine.ledger import Ledger
+from sow.engine.private_names import is_private
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.steps import Steps
@@ -40,6 +41,7 @@ class LiveTopicBase:
         "definition",
         "falls_due",
         "is_closed",
+        "is_listed",
         "is_logged",
         "is_system",
         "name",
@@ -71,6 +73,8 @@ class LiveTopicBase:
         """It is the server's own."""
         self.is_closed = self.is_system
         """Clients may not change it: it is the server's own, or going."""
+        self.is_listed = not self.is_system and not is_private(self.name)
+        """Everybody may know that it is there."""
         self.is_logged = records.is_logged
         """Whether the log holds what is published to it."""
         self.falls_due = falls_due

@@ -81,10 +81,10 @@ def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
     return construction
 
 
-def parse_projected(text: str) -> Construction:
+def parse_projected(text: str, what: str = "projection") -> Construction:
     """The field of a row that `text` states, or the path that stands there alone; raises what
-    `parse` does."""
-    limits = _Limits("projection", FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
+    `parse` does. `what` the text is called."""
+    limits = _Limits(what, FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
     construction = cast(Construction, _read(text, "projected", limits))
     limits.check(construction.value, of_groups=True)
     return construction

@@ -97,6 +97,7 @@ class Ending:
             self._part(subscription.feeds)
         self._engine.catalog.followers.remove(subscription)
         self._register.remove(subscription)
+        subscription.let_go()
 
     def _part(self, feeds: dict[str, Feed]) -> None:
         """End the feeds of a strand that nobody hears: many as they fall due."""

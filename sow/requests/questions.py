@@ -195,7 +195,7 @@ class Questions:
 
     def is_asked_for(self, topic: LiveTopic, search: Search, command: Command) -> bool:
         """Whether a command's pattern names a topic; raises what speaks against it."""
-        if topic.is_system or not search(topic.name):
+        if not topic.is_listed or not search(topic.name):
             return False
         self.check_fields(topic, command)
         return True

@@ -312,7 +312,7 @@ def _check_many(replacement: Replacement) -> None:
 
 
 def _is_followed_by(subscription: Subscription) -> Callable[[LiveTopic], bool]:
-    return lambda topic: not topic.is_system and subscription.follows(topic.records)
+    return lambda topic: topic.is_listed and subscription.follows(topic.records)
 
 
 def _lines(new: Subscription, records: Records) -> Lines:

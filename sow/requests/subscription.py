@@ -18,6 +18,7 @@ from sow.delivery.strands import Strand
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.paths import Path
+from sow.requests.aggregations import Share
 from sow.requests.replay import Replay
 from sow.store.memory import NO_SLOTS, Slots
 from sow.topic.records import Records
@@ -41,6 +42,8 @@ class Subscription:
     complete: bool
     pattern: Search | None = None
     replay: Replay | None = None
+    share: Share | None = None
+    """In the view that was made for it, if it is about groups of records."""
     _answered: dict[str, Slots] = field(default_factory=dict)
     """Records that its session was told of by an answer, of topics that have no feed yet."""
 
@@ -56,6 +59,15 @@ class Subscription:
         assert all(feed.strand is self.strand for feed in self.feeds.values())
         assert all(feed.topic.name == name for name, feed in self.feeds.items())
         self.strand.check()
+
+    def hold(self, share: Share) -> None:
+        """Keep a part in a view for as long as it goes on."""
+        self.share = share
+
+    def let_go(self) -> None:
+        """It has ended: what was made for it alone goes with it."""
+        if self.share is not None:
+            self.share.let_go()
 
     def can_be_joined(self) -> bool:
         """Another one may share what it has: all that either is told is told to both."""
@@ -200,6 +212,10 @@ class Register:
     def alike(self, key: FeedKey) -> Collection[Subscription]:
         """Live ones through a pattern that are equal by their key, and of one scope."""
         return self._alike.get(key, ())
+
+    def aggregated_count(self, session: Session) -> int:
+        """How many of a session's are about groups of records."""
+        return sum(one.share is not None for one in self.of(session).values())
 
     def pattern_count(self, session: Session) -> int:
         """How many of a session's follow patterns."""

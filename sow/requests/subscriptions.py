@@ -15,15 +15,24 @@ from functools import partial
 
 from sow.commands import ACKS, Command
 from sow.delivery.sessions import Session
+from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ClientError, shown
+from sow.errors import ClientError, TooLarge, shown
 from sow.history.bookmarks import NOW
+from sow.history.snapshot import ANSWER_CHUNK_ROWS
 from sow.lists import comma_list
+from sow.requests.aggregations import (
+    FOLLOWED_MAX,
+    Aggregations,
+    Share,
+    about_rows,
+    is_aggregated,
+)
 from sow.requests.ending import Ending
 from sow.requests.following import Following
 from sow.requests.from_bookmark import FromBookmark
-from sow.requests.questions import Questions, acknowledge, counts_of, sow_keys
+from sow.requests.questions import Questions, acknowledge, counts_of, feed_key, sow_keys
 from sow.requests.replacing import Replacing
 from sow.requests.subscription import Register, Subscription
 from sow.requests.window_rules import window_of
@@ -38,6 +47,7 @@ class Subscriptions:
     def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._register = register = Register()
+        self.aggregations = Aggregations(engine)
         self.questions = questions = Questions(engine, journal, register)
         self._ending = Ending(engine, register, report)
         self._following = following = Following(engine, register, questions, self._ending)
@@ -60,15 +70,45 @@ class Subscriptions:
     def check(self) -> None:
         """Assert what is always true of subscriptions, between two steps."""
         self._register.check()
+        self.aggregations.check()
 
     # Commands.
 
     def snapshot(self, session: Session, command: Command) -> Steps[None]:
         """`sow`."""
-        yield from self.questions.answer(session, command, self._register.new_name("q"))
+        name = self._register.new_name("q")
+        if not is_aggregated(command):
+            yield from self.questions.answer(session, command, name)
+            return
+        question = self.aggregations.question(command)
+        share = yield from self.aggregations.computed(question, self._admit(session))
+        try:
+            yield from self.questions.answer(session, about_rows(command, share), name)
+        finally:
+            share.let_go()
+
+    def _admit(self, session: Session) -> Callable[[int], None]:
+        """Raises Busy where a session has asked for too much that it has not read."""
+
+        def admit(rows: int) -> None:
+            if rows > ANSWER_CHUNK_ROWS:
+                self.questions.unread.check(session.id, rows)
+
+        return admit
+
+    def check_command(self, command: Command, encoding: Encoding) -> Steps[None]:
+        """Raise what speaks against a subscription, and change nothing."""
+        if is_aggregated(command):
+            self.aggregations.question(command)
+            self.questions.query(command)
+            feed_key(command, encoding, complete=False)
+        else:
+            yield from self.questions.check(command, encoding)
 
     def subscribe(self, session: Session, command: Command) -> Steps[None]:
         """`subscribe` and `delta_subscribe`."""
+        if is_aggregated(command):
+            self.aggregations.question(command)
         if command.order_by or command.options.top_n is not None or command.options.skip_n:
             raise ClientError(
                 f"{command.name} takes no order_by, top_n or skip_n; use sow_and_"
@@ -103,13 +143,50 @@ class Subscriptions:
                 f"{command.name} begins with the present state; a bookmark belongs to subscribe",
                 reason="invalid bookmark",
             )
-        if command.options.replace:
+        if is_aggregated(command):
+            yield from self._follow_groups(session, command)
+        elif command.options.replace:
             yield from self._replace(session, command, with_snapshot=True)
-            return
+        else:
+            yield from self._begin(session, command)
+
+    def _begin(self, session: Session, command: Command) -> Steps[None]:
         if window_of(command) is not None:
             yield from self._windowing.subscribe(session, command)
-            return
-        self._following.check_room(session, command)
+        else:
+            self._following.check_room(session, command)
+            yield from self._follow(session, command)
+
+    def _follow_groups(self, session: Session, command: Command) -> Steps[None]:
+        """The same about groups of records: about the rows of a view that is made for it."""
+        if not command.options.replace:
+            self._following.check_room(session, command)
+        question = self.aggregations.question(command)
+        count = self._register.aggregated_count(session)
+        if count >= FOLLOWED_MAX:
+            raise TooLarge(
+                f"the session has {count} aggregated subscriptions, as many as one may have; "
+                "configure a View, which all subscribe to as to any topic"
+            )
+        share = yield from self.aggregations.followed(question)
+        command = about_rows(command, share)
+        try:
+            if command.options.replace:
+                yield from self._replace(session, command, with_snapshot=True)
+            else:
+                yield from self._begin(session, command)
+        finally:
+            self._hand_over(session, command, share)
+
+    def _hand_over(self, session: Session, command: Command, share: Share) -> None:
+        """Let the subscription that a command has begun hold what was made for it."""
+        for subscription in self.of(session).values():
+            if subscription.topic is command.topic and subscription.share is None:
+                subscription.hold(share)
+                return
+        share.let_go()
+
+    def _follow(self, session: Session, command: Command) -> Steps[None]:
         asked, taken = yield from self.questions.take_all(session, command)
         complete = sow_keys(command) is None and taken.is_whole
         complete &= self.questions.is_steady(command)

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 from pyarrow import RecordBatch
 
-from sow.commands import Options, options_of
+from sow.commands import Command, Options, options_of
 from sow.definitions import without_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
@@ -49,7 +49,7 @@ from sow.topic.rendering import Shape
 QUERY_PARAMETERS = (
     "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
 )  # fmt: skip
-QUERY_PARAMETERS_LATER = ("projection", "grouping")
+QUERY_PARAMETERS_LATER: tuple[str, ...] = ()
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
@@ -126,11 +126,38 @@ class HttpDoor:
     # Records.
 
     async def query(self, request: web.Request) -> web.StreamResponse:
-        """A SOW query."""
-        topic = self._topic(request)
+        """A SOW query, of records or of groups of them."""
         asked = asked_of(request)
         options = read_options(asked, "query")
-        query = self._query(asked, options)
+        if options.projection is None and options.grouping is None:
+            topic, text = self._topic(request), asked.get("filter")
+            return await self._query(request, topic, asked, options, text)
+        command = Command(
+            "sow",
+            topic=request.match_info["topic"],
+            filter=asked.get("filter"),
+            options=options,
+            key=asked.get("keys"),
+        )
+        aggregations, turns = self._executor.subscriptions.aggregations, self._driver.turns
+        with self._unread.answer(client_key(request)) as unread:
+            question = aggregations.question(command)
+            steps = aggregations.computed(question, unread.admit)
+            share = await turns.take("an aggregated query over HTTP", steps)
+        try:
+            return await self._query(request, share.topic, asked, options, None)
+        finally:
+            share.let_go()
+
+    async def _query(
+        self,
+        request: web.Request,
+        topic: LiveTopic,
+        asked: Mapping[str, str],
+        options: Options,
+        condition: str | None,
+    ) -> web.StreamResponse:
+        query = self._asked_query(asked, options, condition)
         kind = form_of(request, asked, FORMATS)
         meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
         if kind == FRAMES and meta:
@@ -251,8 +278,7 @@ class HttpDoor:
         declared = self._engine.columns.declared(topic)
         return ArrowColumns(topic.records.message_type, types, declared, wanted)
 
-    def _query(self, asked: Mapping[str, str], options: Options) -> Query:
-        text = asked.get("filter")
+    def _asked_query(self, asked: Mapping[str, str], options: Options, text: str | None) -> Query:
         order_by = asked.get("order_by")
         return Query(
             filter=self._driver.filter(text) if text is not None else None,

@@ -104,8 +104,8 @@ class EventDoor:
 
     async def _check(self, command: Command) -> None:
         """Refuse with a problem document what would otherwise be a stream of one error."""
-        questions = self._executor.subscriptions.questions
-        await self._driver.turns.take("a stream", questions.check(command, EVENTS))
+        subscriptions = self._executor.subscriptions
+        await self._driver.turns.take("a stream", subscriptions.check_command(command, EVENTS))
 
     def close(self) -> None:
         """End every stream, because the server stops."""

@@ -1,0 +1,301 @@
+"""Aggregations: queries and subscriptions about groups of records instead of records.
+
+    projection=[SUM(/qty) AS /qty,/desk],grouping=[/desk]
+
+What is asked for is a view without a name of its own (`sow.engine.private_names`): it is made, and
+the command goes on as one about that topic, so that everything else, order, pages, deltas, oof,
+conflation, is what it is for any topic. The filter is about the records that are grouped.
+
+A query is answered from the records as of one moment, by a view that hears of nothing. Who
+subscribes has one that goes on hearing; equal ones share it, and with the last of them it goes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sow.commands import Command
+from sow.definitions import View
+from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic, SourceTopic, ViewTopic
+from sow.engine.private_names import PrivateName
+from sow.errors import BadMessage, ClientError, TooLarge, UnknownTopic, shown
+from sow.expressions import UNSTEADY, Projection, check_deterministic, compile_projection, nested
+from sow.expressions.filters import Filter
+from sow.history.snapshot import Snapshot
+from sow.messages.base import MessageType
+from sow.paths import Path
+from sow.query import Query
+from sow.requests.held_rows import HeldRows
+from sow.steps import Steps
+from sow.topic_patterns import is_pattern
+
+TEXT_BYTES_MAX = 64 * 1024
+"""Of a projection and its grouping together, as AMPS has it."""
+FOLLOWED_MAX = 32
+"""Aggregated subscriptions of a session: each may be a view of its own, which costs every publish
+to its topic some three microseconds a record and holds memory for every group."""
+GROUPS_MAX = 1_000_000
+"""Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
+as many as there is memory for."""
+Admit = Callable[[int], None]
+
+
+class Share:
+    """A part in a view that was made for a client, until it is let go of."""
+
+    def __init__(self, topic: ViewTopic, let_go: Callable[[], None]) -> None:
+        self.topic = topic
+        self._let_go: Callable[[], None] | None = let_go
+
+    def let_go(self) -> None:
+        """The client needs it no more; to say so twice does nothing."""
+        let_go, self._let_go = self._let_go, None
+        if let_go is not None:
+            let_go()
+
+
+@dataclass(eq=False)
+class Aggregation:
+    """A view that goes on hearing, or will when the steps of its `filling` are taken."""
+
+    filling: Steps[ViewTopic]
+    members: int = 0
+    topic: ViewTopic | None = None
+    error: Exception | None = None
+
+    def fill(self) -> Steps[ViewTopic]:
+        """The view, once it is filled. Whoever waits takes the steps: so it does not matter who
+        of several waits no longer."""
+        while self.topic is None:
+            if self.error is not None:
+                raise self.error
+            try:
+                next(self.filling)
+            except StopIteration as over:
+                self.topic = over.value
+            except Exception as error:
+                self.error = error
+                raise
+            else:
+                yield
+        return self.topic
+
+
+@dataclass(frozen=True)
+class AggregatedQuestion:
+    """What is asked of the groups of one topic's records: its definition as a view, and the filter
+    of those records."""
+
+    view: View
+    topic: LiveTopic
+    projection: Projection
+    condition: Filter | None = field(compare=False)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for questions that may share a view."""
+        return self.topic, self.view.filter, self.projection.texts
+
+
+def is_aggregated(command: Command) -> bool:
+    """Whether a command is about groups of records."""
+    options = command.options
+    return options.projection is not None or options.grouping is not None
+
+
+def about_rows(command: Command, share: Share) -> Command:
+    """The same command, about the rows that were made for it."""
+    options = replace(command.options, projection=None, grouping=None)
+    return replace(command, topic=share.topic.name, filter=None, options=options)
+
+
+class Aggregations:
+    """Views that clients' questions have made, of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._shared: dict[tuple[object, ...], Aggregation] = {}
+
+    def question(self, command: Command) -> AggregatedQuestion:
+        """What a command asks for; raises ClientError with what speaks against it."""
+        options = command.options
+        _check_form(command)
+        projected, grouping = options.projection or (), options.grouping or ()
+        size = sum(len(text.encode(errors="surrogatepass")) for text in (*projected, *grouping))
+        if size > TEXT_BYTES_MAX:
+            raise TooLarge(
+                f"projection and grouping have {size} bytes, and the limit is {TEXT_BYTES_MAX}; "
+                "project fewer fields, or configure a View"
+            )
+        topic = self._topic(command)
+        condition = None if command.filter is None else self._engine.filter(command.filter)
+        topic.records.check_filter(condition)
+        if condition is not None and command.name != "sow":
+            check_deterministic(condition, "an aggregated subscription")
+            _check_steady(condition)
+        kind = topic.definition.message_type
+        projection = compile_projection(projected, grouping, {topic.name: kind})
+        _check_rows(topic.records.message_type, projection)
+        name = PrivateName(topic.name)
+        view = View(
+            name=name,
+            message_type=kind,
+            underlyings=(topic.name,),
+            projection=tuple(projected),
+            grouping=tuple(grouping),
+            filter=command.filter,
+            key_domain=topic.name,
+        )
+        return AggregatedQuestion(view, topic, projection, condition)
+
+    def _topic(self, command: Command) -> LiveTopic:
+        name = command.topic
+        if (
+            name not in self._engine.topics
+            and not command.options.non_regex_topic
+            and is_pattern(name)
+        ):
+            raise ClientError(
+                f"{shown(name)} is a pattern, and an aggregation is of one topic; name it",
+                reason="invalid topic",
+            )
+        topic = self._engine.topic(name)
+        kind = topic.records.message_type
+        if not (kind.structured and kind.partial):
+            raise ClientError(
+                f"messages of {topic.name} ({kind.name}) cannot be made field by field, so there "
+                "are no rows of them",
+                reason="invalid options",
+            )
+        if isinstance(topic, SourceTopic) and not topic.records.retains:
+            raise ClientError(
+                f"topic {topic.name} stores no records (Retain), so there is nothing to group",
+                reason="invalid topic",
+            )
+        return topic
+
+    def computed(self, question: AggregatedQuestion, admit: Admit) -> Steps[Share]:
+        """The rows as of one moment, for who asks once."""
+        shared = self._shared.get(question.key)
+        if shared is not None and _is_current(shared.topic):
+            return (yield from self.followed(question))
+        engine, topic = self._engine, question.topic
+        query = Query(filter=question.condition).at(engine.now_us)
+        answer = yield from engine.answering(topic.name, query)
+        admit(len(answer.slots))
+        records = self._still(topic).records
+        rows = Snapshot.take(records, answer.slots)
+        borns = records.table.born[answer.slots]
+        yield
+        yield from rows.settle()
+        paths = [source.path for source in question.projection.inputs]
+        self._still(topic)
+        producer = HeldRows(rows, borns, paths)
+        view = yield from engine.add_private(question.view, GROUPS_MAX, producer)
+        return Share(view, lambda: engine.remove_private(view))
+
+    def followed(self, question: AggregatedQuestion) -> Steps[Share]:
+        """The rows, which go on hearing of the topic; shared by who asks the same."""
+        key = question.key
+        shared = self._shared.get(key)
+        if shared is None or not self._is_there(shared):
+            filling = self._engine.add_private(question.view, GROUPS_MAX)
+            shared = self._shared[key] = Aggregation(filling)
+        shared.members += 1
+        is_filled = False
+        try:
+            topic = yield from shared.fill()
+            self._still(question.topic)
+            is_filled = True
+        finally:
+            if not is_filled:
+                self._leave(key, shared)
+        return Share(topic, lambda: self._leave(key, shared))
+
+    def _is_there(self, shared: Aggregation) -> bool:
+        topic = shared.topic
+        return shared.error is None and (
+            topic is None or self._engine.topics.get(topic.name) is topic
+        )
+
+    def _leave(self, key: tuple[object, ...], shared: Aggregation) -> None:
+        shared.members -= 1
+        if shared.members:
+            return
+        if self._shared.get(key) is shared:
+            del self._shared[key]
+        shared.filling.close()
+        if shared.topic is not None:
+            self._engine.remove_private(shared.topic)
+
+    def _still(self, topic: LiveTopic) -> LiveTopic:
+        """The topic, if it has not gone meanwhile."""
+        if self._engine.topics.get(topic.name) is not topic:
+            raise UnknownTopic(f"topic {topic.name} has gone meanwhile")
+        return topic
+
+    def check(self) -> None:
+        """Assert what is always true between two steps."""
+        for shared in self._shared.values():
+            assert shared.members > 0, "a view that nobody follows"
+
+
+def _is_current(topic: ViewTopic | None) -> bool:
+    """Whether a view's rows say all that its groups know."""
+    return topic is not None and not topic.view.groups.dirty_count
+
+
+def _check_form(command: Command) -> None:
+    """Refuse what an aggregated command cannot be."""
+    options = command.options
+    example = "write for example projection=[SUM(/qty) AS /qty,/desk],grouping=[/desk]"
+    problem = ""
+    if not options.projection:
+        problem = f"grouping needs projection, what rows are made of; {example}"
+    elif not options.grouping:
+        problem = f"projection needs grouping, the fields that make a group; {example}"
+    elif command.name not in AGGREGATED:
+        problem = f"{command.name} takes no projection: rows are of all records there are; use " + (
+            "sow_and_delta_subscribe" if command.kind.is_delta else "sow_and_subscribe"
+        )
+    elif options.select is not None:
+        problem = "projection and select do not go together; project the fields to see"
+    elif command.key is not None or command.keys is not None:
+        problem = "keys name records, and rows are of groups; use a filter of the records"
+    if problem:
+        raise ClientError(problem, reason="invalid options")
+
+
+AGGREGATED = ("sow", "sow_and_subscribe", "sow_and_delta_subscribe")
+"""Commands that may be about groups."""
+
+
+def _check_steady(condition: Filter) -> None:
+    """What a record was before has to say whether it passed."""
+    for trait in sorted(UNSTEADY.intersection(condition.traits)):
+        raise ClientError(
+            f"an aggregated subscription cannot ask for {trait}(), which is another one at each "
+            "change of a record; compare a field",
+            reason="invalid options",
+            position=condition.position_of({trait}),
+        )
+
+
+def _check_rows(kind: MessageType, projection: Projection) -> None:
+    """Refuse fields for which a message of the topic's type has no place."""
+    for target in projection.targets:
+        if not any(_can_hold(kind, target, value) for value in ("x", 1)):
+            raise ClientError(
+                f"a message of the type {kind.name} has no place for {target}; write "
+                + ("a path of one name" if len(target.steps) > 1 else "another name")
+                + " behind AS",
+                reason="invalid options",
+            )
+
+
+def _can_hold(kind: MessageType, target: Path, value: str | int) -> bool:
+    try:
+        kind.encode(nested(target, value))
+    except BadMessage:
+        return False
+    return True

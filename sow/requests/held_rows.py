@@ -1,0 +1,61 @@
+"""Held rows: records as of one moment, as the input rows of a view that is made of them once.
+
+What is published meanwhile concerns nobody: a query that is answered by such a view is about the
+moment at which its records were taken hold of.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sow.history.held import Rows
+from sow.history.snapshot import Snapshot
+from sow.paths import Path
+from sow.steps import Steps
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+from sow.topic.views.row_changes import RowChanges, Take
+
+STEP_ROWS = 250
+"""Records that are given in one step: two milliseconds or so with what a view makes of them."""
+
+
+class HeldRows:
+    """The records of a snapshot, first published at `borns`, with the values of `paths`."""
+
+    def __init__(self, snapshot: Snapshot, borns: Rows, paths: Sequence[Path]) -> None:
+        self._snapshot = snapshot
+        self._borns = borns
+        self._decoder = snapshot.topic.decoder(tuple(paths))
+
+    @property
+    def underlyings(self) -> Sequence[Records]:
+        """The topic whose records they were."""
+        return (self._snapshot.topic,)
+
+    def hear(self, _batch: Batch) -> Iterable[RowChanges]:
+        """Nothing: no change is about that moment."""
+        return ()
+
+    def rows(self) -> Iterator[RowChanges]:
+        """All records, as having come."""
+        for start, stop in self._snapshot.chunks(STEP_ROWS):
+            columns = self._snapshot.part(start, stop)
+            count = stop - start
+            yield RowChanges(
+                range(start, stop),
+                None,
+                self._decoder.columns(columns.bodies),
+                [False] * count,
+                [True] * count,
+                self._borns[start:stop].tolist(),
+                columns.seqs,
+                columns.ts_us,
+            )
+
+    def filling(self, take: Take) -> Steps[None]:
+        """The same, given to `take`."""
+        for changes in self.rows():
+            take(changes)
+            yield
+
+    def stop(self) -> None:
+        """Nothing was watched."""

@@ -1,0 +1,373 @@
+"""Law: what an aggregation tells is what a view of the same projection, grouping and filter holds;
+asked once, followed, or followed in deltas. What is made for a client goes with it."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from sow.definitions import ConflatedTopic, Topic, View
+from sow.requests import aggregations, subscriptions
+from sow.wire import read_frame
+from tests.core.harness import SECOND, World
+
+T = Topic("orders", "json", keys=("/id",), expires=True)
+FIELDS = ("/desk", "SUM(/qty) AS /qty", "MAX(/px) AS /px", "COUNT(1) AS /n", "/book")
+ASKED = f"projection=[{','.join(FIELDS)}],grouping=[/desk]"
+VIEW = View("desks", "json", ("orders",), FIELDS, ("/desk",), key_domain="orders")
+BIG = View("big", "json", ("orders",), FIELDS, ("/desk",), filter="/qty > 2", key_domain="orders")
+COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
+DOCUMENT = st.fixed_dictionaries(
+    {"id": st.integers(0, 6)},
+    optional={
+        "desk": st.sampled_from(["a", "b", "", None, 5]),
+        "qty": st.one_of(st.integers(-3, 9), st.sampled_from([0.1, 1e16, "x"])),
+        "px": st.integers(0, 9),
+        "book": st.sampled_from(["x", "y"]),
+    },
+)
+
+
+def rows_of(world, name):
+    """The rows of a view, by their SowKeys."""
+    records = world.engine.topics[name].records
+    table = records.table
+    return {
+        records.sow_key_of(key): json.loads(table.bodies[slot]) for key, slot in table.slots.items()
+    }
+
+
+def answer(client, **asked):
+    """The rows of an answer, by their SowKeys."""
+    lines = client.say(c="sow", t="orders", **asked)
+    return {line["k"]: line["d"] for line in lines if line["c"] == "sow"}
+
+
+class Aggregated(RuleBasedStateMachine):
+    """A topic with two views, and clients that ask for the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(T, VIEW, BIG)
+        self.client = self.world.client()
+        self.held = {}
+        for name, command, more in (
+            ("desks", "sow_and_subscribe", {"opts": f"oof,{ASKED}"}),
+            ("desks", "sow_and_subscribe", {"opts": f"oof,{ASKED}"}),
+            ("big", "sow_and_subscribe", {"opts": f"oof,{ASKED}", "filter": "/qty > 2"}),
+            ("desks", "sow_and_delta_subscribe", {"opts": f"oof,{ASKED}"}),
+        ):
+            lines = self.client.say(c=command, t="orders", cid="1", **more)
+            (ack,) = (line for line in lines if line["c"] == "ack")
+            self.held[ack["s"]] = (name, "delta" in command, {})
+
+    @rule(documents=st.lists(DOCUMENT, min_size=1, max_size=5))
+    def publish(self, documents):
+        self.world.publish("orders", *documents)
+
+    @rule(document=DOCUMENT)
+    def expiring(self, document):
+        self.world.publish("orders", document, expires_s=0.5)
+
+    @rule(condition=st.sampled_from(["/qty < 3", "/desk = 'a'", "/id > 2", "1 = 1"]))
+    def delete(self, condition):
+        self.world.delete("orders", condition)
+
+    @rule()
+    def wait(self):
+        self.world.advance(SECOND)
+
+    @invariant()
+    def who_asks_is_told_what_a_view_holds(self):
+        client = self.world.client()
+        assert answer(client, opts=ASKED) == rows_of(self.world, "desks")
+        assert answer(client, opts=ASKED, filter="/qty > 2") == rows_of(self.world, "big")
+
+    @invariant()
+    def who_follows_holds_what_a_view_holds(self):
+        for line in self.client.lines():
+            _, by_deltas, held = self.held[line["s"]]
+            if line["c"] in ("p", "sow"):
+                assert line["t"] == "orders"
+                before = held.get(line["k"], {}) if by_deltas else {}
+                held[line["k"]] = before | line["d"]
+            elif line["c"] == "oof":
+                held.pop(line["k"])
+        for name, _, held in self.held.values():
+            assert held == rows_of(self.world, name)
+
+    @invariant()
+    def equal_ones_share_a_view(self):
+        topics = self.world.engine.catalog
+        assert sum(not topic.is_listed and not topic.is_system for topic in topics) == 2
+        self.world.check()
+
+    def teardown(self):
+        self.client.say(c="unsubscribe", s="all")
+        self.world.advance(SECOND)
+        self.world.check()
+        assert {topic.name for topic in self.world.engine.catalog if not topic.is_system} == {
+            "orders",
+            "desks",
+            "big",
+        }
+        assert len(self.world.engine.topics["orders"].router.listeners) == 2
+
+
+Aggregated.TestCase.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+test_the_law_of_aggregations = pytest.mark.filterwarnings("ignore")(Aggregated.TestCase)
+
+
+# Single cases.
+
+
+def world_with(*documents, topics=(T,)):
+    world = World(*topics)
+    world.publish("orders", *documents)
+    return world, world.client()
+
+
+DESKS = [{"id": n, "desk": "abc"[n % 3], "qty": n} for n in range(9)]
+QTY = "projection=[SUM(/qty) AS /qty,/desk],grouping=[/desk]"
+
+
+def private(world):
+    """How many views there are that clients have made."""
+    topics = world.engine.catalog
+    return sum(not topic.is_listed and not topic.is_system for topic in topics)
+
+
+def test_rows_are_ordered_and_paged_as_records_are():
+    _, client = world_with(*DESKS)
+    lines = client.say(c="sow", t="orders", opts=QTY, order_by="/qty DESC", top_n=2, cid="1")
+    assert [line["d"] for line in lines if line["c"] == "sow"] == [
+        {"qty": 15, "desk": "c"},
+        {"qty": 12, "desk": "b"},
+    ]
+    acks = [line for line in lines if line["c"] == "ack"]
+    assert acks[-1]["status"] == "success"
+
+
+def test_without_order_they_stand_as_their_first_records_do():
+    world, client = world_with(*DESKS)
+    world.delete("orders", "/id = 0")
+    found = client.say(c="sow", t="orders", opts=QTY)
+    assert [line["d"]["desk"] for line in found if line["c"] == "sow"] == ["b", "c", "a"]
+
+
+def test_projection_and_grouping_may_be_fields_of_the_line():
+    _, client = world_with(*DESKS)
+    lines = client.say(
+        c="sow", t="orders", projection="COUNT(1) AS /n, MAX(/qty) AS /q", grouping="/nothing"
+    )
+    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"n": 9, "q": 8}]
+
+
+def test_updates_of_rows_are_conflated_as_those_of_records_are():
+    world, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts=f"conflation=1s,{QTY}")
+    for qty in range(3):
+        world.publish("orders", {"id": 0, "desk": "a", "qty": qty})
+        assert client.data() == []
+    world.advance(SECOND)
+    assert client.data() == [("p", {"qty": 11, "desk": "a"})]
+
+
+def test_of_a_transaction_in_one_frame_a_query_knows():
+    _, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    frame = [
+        {"c": "publish", "t": "orders", "d": {"id": 0, "desk": "a", "qty": 100}},
+        {"c": "sow", "t": "orders", "opts": QTY, "filter": "/desk = 'a'"},
+        {"c": "sow", "t": "orders", "opts": QTY},
+    ]
+    lines = client.send("\n".join(map(json.dumps, frame)).encode())
+    found = [line["d"] for line in lines if line["c"] == "sow"]
+    assert found[0] == found[1] == {"qty": 109, "desk": "a"}
+
+
+def test_what_is_published_while_rows_are_made_is_not_in_an_answer_and_is_told_to_who_follows():
+    world, client = world_with(*DESKS)
+    more = iter(range(1000))
+
+    def publish():
+        world.publish("orders", {"id": 0, "desk": "a", "qty": next(more)})
+
+    lines = client.say_in_steps(publish, c="sow", t="orders", opts=QTY)
+    (row,) = [line["d"] for line in lines if line["c"] == "sow" and line["d"]["desk"] == "a"]
+    assert row["qty"] == 9
+    lines = client.say_in_steps(publish, c="sow_and_subscribe", t="orders", opts=QTY)
+    told = [line["d"] for line in lines if line["c"] in ("sow", "p") and line["d"]["desk"] == "a"]
+    assert told[-1]["qty"] == 9 + next(more) - 1
+
+
+def test_who_waits_for_a_view_fills_it_whoever_gives_up():
+    world, client = world_with(*[{"id": n, "desk": "a", "qty": 1} for n in range(900)])
+    asked = world.executor.subscriptions.aggregations
+    question = asked.question(one_command(QTY))
+    first, second = asked.followed(question), asked.followed(question)
+    next(first)
+    next(second)
+    first.close()
+    share = drive(second)
+    assert [*rows_of(world, share.topic.name).values()] == [{"qty": 900, "desk": "a"}]
+    assert private(world) == 1
+    share.let_go()
+    share.let_go()
+    assert private(world) == 0
+    assert client.say(c="heartbeat")
+    world.check()
+
+
+def one_command(opts, name="sow_and_subscribe", **more):
+    """A command as it is read."""
+    frame = json.dumps({"c": name, "t": "orders", "opts": opts, **more}).encode()
+    (command,) = read_frame(frame)
+    return command
+
+
+def drive(steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            return over.value
+
+
+def test_nobody_is_left_of_a_view_that_is_given_up_while_it_is_filled():
+    world, _ = world_with(*DESKS)
+    asked = world.executor.subscriptions.aggregations
+    steps = asked.followed(asked.question(one_command(QTY)))
+    next(steps)
+    steps.close()
+    once = asked.computed(asked.question(one_command(QTY, "sow")), lambda rows: None)
+    next(once)
+    next(once)
+    once.close()
+    assert not world.engine.topics["orders"].router.listeners
+    assert private(world) == 0
+    world.check()
+
+
+def test_a_session_that_goes_takes_its_views_along():
+    world, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    assert private(world) == 1
+    world.executor.close(client.session)
+    assert private(world) == 0
+    world.check()
+
+
+def test_a_view_ends_with_the_topic_that_it_is_made_of():
+    world, client = world_with(*DESKS, topics=(T, COPY))
+    world.advance(SECOND)
+    client.say(c="sow_and_subscribe", t="orders-C", opts=f"oof,{QTY}", cid="1")
+    configuration = replace(world.configuration, topics=(T,))
+    world.executor.reconfigure(configuration, world.now)
+    world.configuration = configuration
+    lines = client.lines()
+    assert [line["c"] for line in lines][-1] == "unsubscribed"
+    assert private(world) == 0
+    world.check()
+
+
+def test_a_subscription_may_be_replaced_by_another_aggregation():
+    world, client = world_with(*DESKS)
+    lines = client.say(c="sow_and_subscribe", t="orders", opts=f"oof,{QTY}", cid="1")
+    name = next(line["s"] for line in lines if line["c"] == "ack")
+    world.publish("orders", {"id": 9, "desk": "a", "qty": 1})
+    held = {line["k"]: line["d"] for line in lines if line["c"] == "sow"}
+    lines = client.lines() + client.say(
+        c="sow_and_subscribe", t="orders", opts=f"oof,replace,{QTY}", s=name, filter="/qty > 6"
+    )
+    for line in lines:
+        if line["c"] in ("sow", "p"):
+            held[line["k"]] = line["d"]
+        elif line["c"] == "oof":
+            held.pop(line["k"])
+    assert [*held.values()] == [{"qty": 7, "desk": "b"}, {"qty": 8, "desk": "c"}]
+    assert private(world) == 1
+    world.publish("orders", {"id": 9, "desk": "a", "qty": 8})
+    assert client.data() == [("p", {"qty": 8, "desk": "a"})]
+    client.say(c="unsubscribe", s=name)
+    assert private(world) == 0
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"opts": "projection=[/desk]"}, "projection needs grouping"),
+        ({"opts": "grouping=[/desk]"}, "grouping needs projection"),
+        ({"opts": f"select=[/a],{QTY}"}, "select do not go together"),
+        ({"opts": QTY, "keys": "1"}, "keys name records"),
+        ({"opts": QTY, "t": "ord.*"}, "is a pattern, and an aggregation is of one topic"),
+        ({"opts": QTY, "t": "order"}, "did you mean orders"),
+        ({"opts": QTY, "t": "plain"}, "stores no records"),
+        ({"opts": QTY, "t": "raw"}, "cannot be made field by field"),
+        ({"opts": QTY, "c": "subscribe"}, "use sow_and_subscribe"),
+        ({"opts": QTY, "c": "delta_subscribe"}, "use sow_and_delta_subscribe"),
+        ({"opts": "projection=[SUM(/a)],grouping=[/b]"}, r"write SUM\(/a\) AS /name"),
+        ({"opts": "projection=[SUM(/a) AS /x"}, "has no closing"),
+        ({"opts": QTY, "filter": "LAST_UPDATED() > 1", "c": "sow_and_subscribe"}, "LAST_UPDATED"),
+        ({"opts": QTY, "filter": "UNIX_TIMESTAMP() > 1", "c": "sow_and_subscribe"}, "the time"),
+        ({"opts": f"projection=[{','.join(['/a'] * 300)}],grouping=[/b]"}, "256 are the most"),
+        ({"projection": f"'{'x' * 70_000}' AS /a", "grouping": "/b"}, "the limit is 65536"),
+        ({"opts": QTY, "t": "fix", "projection": "1 AS /a/b"}, "has no place for /a/b"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_to_write(asked, words):
+    plain, raw = Topic("plain", "json", keys=("/id",), retain=False), Topic("raw", "binary")
+    world, client = world_with(*DESKS, topics=(T, plain, raw, Topic("fix", "nvfix", keys=("/i",))))
+    (ack,) = client.say(**({"c": "sow", "t": "orders", "cid": "1"} | asked))
+    assert ack["status"] == "failure"
+    assert re.search(words, ack["detail"]), ack
+    assert private(world) == 0
+
+
+def test_a_query_may_ask_for_the_time_and_for_what_changes_with_each_message():
+    _, client = world_with(*DESKS)
+    for condition in ("UNIX_TIMESTAMP() > 1", "LAST_UPDATED() > 1"):
+        found = client.say(c="sow", t="orders", opts=QTY, filter=condition)
+        assert len([line for line in found if line["c"] == "sow"]) == 3
+
+
+def test_a_session_may_have_so_many(monkeypatch):
+    monkeypatch.setattr(subscriptions, "FOLLOWED_MAX", 2)
+    world, client = world_with(*DESKS)
+    for limit in range(3):
+        lines = client.say(
+            c="sow_and_subscribe", t="orders", opts=QTY, filter=f"/qty > {limit}", cid="1"
+        )
+    assert "configure a View" in lines[-1]["detail"]
+    assert private(world) == 2
+
+
+def test_groups_are_bounded(monkeypatch):
+    monkeypatch.setattr(aggregations, "GROUPS_MAX", 5)
+    world, client = world_with(*DESKS)
+    asked = "projection=[/id],grouping=[/id]"
+    for command in ("sow", "sow_and_subscribe"):
+        (ack,) = client.say(c=command, t="orders", opts=asked, cid="1")
+        assert "more than 5 groups" in ack["detail"]
+    assert private(world) == 0
+    world.check()
+
+
+def test_nobody_finds_a_view_that_was_made_for_another_one():
+    world, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    other = world.client()
+    other.say(c="subscribe", t="ord.*")
+    other.say(c="subscribe", t="orders")
+    world.publish("orders", {"id": 0, "desk": "a", "qty": 5})
+    assert other.data() == [("p", {"id": 0, "desk": "a", "qty": 5})] * 2
+    lines = other.say(c="sow", t="ord.*")
+    assert len([line for line in lines if line["c"] == "sow"]) == 9
+    name = next(topic.name for topic in world.engine.catalog if not topic.is_listed)
+    assert str(name) + "" == "orders"
+    assert world.engine.topic("orders") is not world.engine.topic(name)
