@@ -49,7 +49,7 @@ def test_an_option_is_read_and_stands_at_its_default(name):
 
 
 def test_requests_take_the_options_that_say_so():
-    assert set(options_of("query")) == {"top_n", "skip_n", "select"}
+    assert set(options_of("query")) == {"top_n", "skip_n", "select", "projection", "grouping"}
     assert set(options_of("stream")) == {
         "oof",
         "no_empties",
@@ -60,6 +60,8 @@ def test_requests_take_the_options_that_say_so():
         "select",
         "skip_n",
         "top_n",
+        "projection",
+        "grouping",
     }
 
 

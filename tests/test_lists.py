@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.lists import comma_list, read_list, split_list
+from sow.lists import comma_list, expressions_end, read_expressions, read_list, split_list
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,28 @@ def test_members_of_a_list_know_where_they_stand(text):
 def test_every_member_stands_where_it_says(text):
     for member in read_list(text):
         assert text[member.position :].startswith(member)
+
+
+@pytest.mark.parametrize(
+    ("text", "members"),
+    [
+        ("", ()),
+        ("/desk, SUM(/qty) AS /qty", ("/desk", "SUM(/qty) AS /qty")),
+        ("[/desk,IF(/a > 1, 1, 0) AS /b]", ("/desk", "IF(/a > 1, 1, 0) AS /b")),
+        ("GROUP_CONCAT(/a, ',') AS /b,/c", ("GROUP_CONCAT(/a, ',') AS /b", "/c")),
+        ("'a,b]' AS /a,\"c,\" AS /b", ("'a,b]' AS /a", '"c," AS /b')),
+        ("[/odd name],[orders]./a", ("[/odd name]", "[orders]./a")),
+        ("[[/odd name]]", ("[/odd name]",)),
+        ("'no end, /a", ("'no end, /a",)),
+    ],
+)
+def test_expressions_hold_commas_in_parentheses_and_quotes(text, members):
+    found = read_expressions(text)
+    assert found == members
+    assert all(text[one.position :].startswith(one) for one in found)
+
+
+def test_a_list_of_expressions_is_read_in_one_pass():
+    for text in ("'" * 60_001, "'\\" * 30_000, "[/" * 30_000, "(" * 60_000, "r'" * 30_000):
+        assert len(read_expressions(text)) <= 1
+        assert expressions_end(text, 0) == -1

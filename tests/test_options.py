@@ -83,3 +83,26 @@ def test_a_conflation_key_has_few_fields_wherever_it_stands():
 def test_no_text_raises_anything_but_a_mistake(text):
     with contextlib.suppress(SowError):
         assert isinstance(read_options(text), Options)
+
+
+def test_lists_of_expressions_may_hold_commas_and_stand_anywhere():
+    read = read_options(
+        "oof,grouping=[/a, [/odd name]],top_n=3, "
+        "projection=[IF(/a > 1, 1, 0) AS /x,GROUP_CONCAT(/b, ',]') AS /y],select=[/x,/y]"
+    )
+    assert read.grouping == ("/a", "[/odd name]")
+    assert read.projection == ("IF(/a > 1, 1, 0) AS /x", "GROUP_CONCAT(/b, ',]') AS /y")
+    assert (read.oof, read.top_n, read.select) == (True, 3, ("/x", "/y"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("projection=[/a", "no closing"),
+        ("oof,grouping=[/a]x", "write a comma"),
+        (f"grouping=[{','.join(['/a'] * 40)}]", "32 are the most"),
+    ],
+)
+def test_a_list_of_expressions_that_is_none_is_told(text, told):
+    with pytest.raises(ClientError, match=told):
+        read_options(text)

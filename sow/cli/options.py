@@ -83,6 +83,22 @@ def select_option(command: Command) -> Command:
     )(command)
 
 
+def groups_options(command: Command) -> Command:
+    """Rows of groups of records in place of records."""
+    command = click.option(
+        "--grouping",
+        metavar="G",
+        callback=note_expression("grouping"),
+        help='With --projection: the fields that make a group, such as "/desk,/symbol".',
+    )(command)
+    return click.option(
+        "--projection",
+        metavar="P",
+        callback=note_expression("projection"),
+        help='Rows made of groups of records, such as "/desk, SUM(/qty) AS /qty".',
+    )(command)
+
+
 def variables_option(command: Command) -> Command:
     """What ${NAME} stands for in the configuration."""
     return click.option(

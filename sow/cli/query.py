@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sow.cli.options import (
     filter_option,
+    groups_options,
     json_option,
     order_option,
     run,
@@ -38,6 +39,7 @@ PIPED_WIDTH = 10_000
 @click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
 @click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
 @select_option
+@groups_options
 @click.option(
     "--format",
     "style",
@@ -56,12 +58,14 @@ def query(
     top: int | None,
     skip: int | None,
     select: str | None,
+    projection: str | None,
+    grouping: str | None,
     style: str,
     explain: bool,
     url: str,
     as_json: bool,
 ) -> None:
-    """Write the records of TOPIC that match."""
+    """Write the records of TOPIC that match, or the rows of groups of them."""
     style = "json" if as_json else style
     question: Question = {
         "filter": filter_text,
@@ -69,6 +73,8 @@ def query(
         "top_n": top,
         "skip_n": skip,
         "select": select,
+        "projection": projection,
+        "grouping": grouping,
     }
     if explain:
         run(_explain(url, topic, question, style != "table"))

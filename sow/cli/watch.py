@@ -9,7 +9,14 @@ import click
 import msgspec
 
 from sow.cli.live import LiveTable
-from sow.cli.options import filter_option, json_option, run, select_option, url_option
+from sow.cli.options import (
+    filter_option,
+    groups_options,
+    json_option,
+    run,
+    select_option,
+    url_option,
+)
 from sow.client import Client, Disconnected, Message, Subscription
 from sow.client.questions import LiveFocus
 
@@ -22,6 +29,7 @@ ENCODER = msgspec.json.Encoder()
 @click.argument("topic")
 @filter_option
 @select_option
+@groups_options
 @click.option("--delta", is_flag=True, help="Only what has changed; a table shows merged records.")
 @click.option("--oof", is_flag=True, help="Also say when a record no longer matches or is deleted.")
 @click.option(
@@ -47,6 +55,8 @@ def watch(
     topic: str,
     filter_text: str | None,
     select: str | None,
+    projection: str | None,
+    grouping: str | None,
     delta: bool,
     oof: bool,
     conflation: str | None,
@@ -72,6 +82,8 @@ def watch(
         raise click.UsageError("--live needs --top, the number of records to keep to")
     if bookmark is not None and (delta or oof):
         raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
+    if bookmark is not None and (projection or grouping):
+        raise click.UsageError("--bookmark reads the log, which has no groups of records")
     focus: LiveFocus = {
         "filter": filter_text,
         "select": select,
@@ -80,6 +92,8 @@ def watch(
         "conflation": conflation,
     }
     page = _page(live, order_by, top, skip)
+    groups = {"projection": projection, "grouping": grouping}
+    page |= {name: text for name, text in groups.items() if text is not None}
     if bookmark is not None:
         if page:
             raise click.UsageError("--bookmark reads the log, which has its own order and no end")

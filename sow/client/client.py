@@ -239,7 +239,9 @@ class Client:
         `question` may have `filter` (docs/expressions.md), `keys` (SowKeys as decimal text),
         `order_by` (``"/px DESC, /id"``, ``"/qty * /px"``; without it the order of first
         publication, docs/semantics.md, Rule 9), `top_n` and `skip_n` (numbers of records), `select`
-        (paths, as a list or as comma text).
+        (paths, as a list or as comma text); `projection` and `grouping` for rows that are made of
+        groups of the records that match (docs/queries.md): lists such as
+        ``["SUM(/qty) AS /qty", "/desk"]`` and ``["/desk"]``.
         Raises, when awaited, BadFilter with the position for what does not compile, UnknownTopic,
         ClientError.
         """
@@ -283,7 +285,9 @@ class Client:
 
         `focus` and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
         are for the records as they stand. With `live`, or `skip_n` besides, it is a live window
-        (docs/windows.md), whose lines say the places of records if `positions` is True.
+        (docs/windows.md), whose lines say the places of records if `positions` is True. With
+        `projection` and `grouping`, as for `query`, the rows of groups of the records that match
+        are told, not the records.
         """
         return self._subscription(*subscription(topic, focus, snapshot=True))
 
@@ -315,14 +319,16 @@ class Client:
         With `top_n` it is a list of so many records, after the first `skip_n` in the order of
         `order_by`, which stays in that order (docs/windows.md).
 
-        `focus` is that of `subscribe`, but for `bookmark`; `oof` is always on, and updates come as
-        deltas unless `delta` is False. Raises when it is entered what `subscribe` raises.
+        `focus` is that of `sow_and_subscribe` without order and limit; `oof` is always on, and
+        updates come as deltas unless `delta` is False. Raises when it is entered what `subscribe`
+        raises.
         """
         asked: dict[str, object] = {"delta": True, **focus, "oof": True}
-        select = parameters({"select": focus.get("select")})["select"]
+        given: dict[str, object] = dict(focus)
+        shown = parameters({name: given[name] for name in SHOWN if name in given})
 
         def columns(name: str) -> Awaitable[Any]:
-            return self.http.columns(name, select)
+            return self.http.columns(name, shown)
 
         if top_n is None:
             followed = self._subscription(*subscription(topic, asked, snapshot=True))

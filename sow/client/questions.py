@@ -16,13 +16,16 @@ class Selection(TypedDict, total=False):
 
 class Question(Selection, total=False):
     """A query: which records, in which order, how many of them after the first `skip_n`, and
-    which of their fields; with `as_of`, a bookmark or a time, as they were then."""
+    which of their fields; with `as_of`, a bookmark or a time, as they were then. With `projection`
+    and `grouping` the rows that are made of groups of them."""
 
     order_by: str | None
     top_n: int | None
     skip_n: int | None
     select: Sequence[str] | str | None
     as_of: str | None
+    projection: Sequence[str] | str | None
+    grouping: Sequence[str] | str | None
 
 
 class Pacing(TypedDict, total=False):
@@ -35,7 +38,8 @@ class Pacing(TypedDict, total=False):
 
 class Focus(Pacing, total=False):
     """What a subscription hears: updates that match `filter`; with `oof` what stops matching,
-    with `delta` what has changed instead of whole records, unless nothing has (`no_empties`)."""
+    with `delta` what has changed instead of whole records, unless nothing has (`no_empties`). With
+    `projection` and `grouping` these are rows of groups of records; a snapshot comes first."""
 
     filter: str | None
     oof: bool
@@ -44,6 +48,8 @@ class Focus(Pacing, total=False):
     timestamp: bool
     no_sowkey: bool
     select: Sequence[str] | str | None
+    projection: Sequence[str] | str | None
+    grouping: Sequence[str] | str | None
 
 
 class LiveFocus(Focus, total=False):
@@ -69,7 +75,16 @@ def parameters(asked: Mapping[str, object]) -> dict[str, object]:
     for name in ("keys", "select"):
         if name in found:
             found[name] = _comma(found[name])
-    return found
+    return found | _groups(found)
+
+
+def _groups(asked: Mapping[str, object]) -> dict[str, object]:
+    """Lists of expressions, in which a comma may stand, as text."""
+    found = {name: asked[name] for name in ("projection", "grouping") if name in asked}
+    return {
+        name: one if one is None or isinstance(one, str) else f"[{_comma(one)}]"
+        for name, one in found.items()
+    }
 
 
 def subscription(
@@ -88,7 +103,7 @@ def subscription(
         options.append(f"conflation={_interval(conflation)}")
     if key is not None:
         options.append(f"conflation_key=[{_comma(key)}]")
-    fields: dict[str, object] = {"t": topic, **given}
+    fields: dict[str, object] = {"t": topic, **given, **_groups(given)}
     if "select" in fields:
         fields["select"] = _comma(fields["select"])
     if "bookmark" in fields:

@@ -13,9 +13,10 @@ aggregate comes to is handed in: nothing here knows how it is kept, nor where re
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from sow.errors import BadFilter, shown
+from sow.errors import BadFilter, ClientError, shown
 from sow.expressions.aggregates import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.builder import Construction
 from sow.expressions.codegen import SourceText
@@ -30,11 +31,12 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.parser import parse_grouped, parse_projected
-from sow.paths import Path, TopicPath, Value
+from sow.paths import Member, Path, TopicPath, Value
 from sow.suggest import nearest
 
 Columns = Sequence[Sequence[Value]]
 Row = dict[str, Any]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -113,14 +115,9 @@ def compile_projection(
     Raises BadFilter with the character of the text, and its text in words, TooLarge for what is
     too long.
     """
-    constructions: list[Construction] = []
-    for text in projected:
-        made = parse_projected(text)
-        value = _qualified(made.value, topics, "projection")
-        _check_value(value)
-        constructions.append(replace_value(made, value))
+    constructions = [_placed(text, partial(_projected, topics=topics)) for text in projected]
     _check_targets(constructions)
-    paths = [_grouped(text, topics) for text in grouping]
+    paths = [_placed(text, partial(_grouped, topics=topics)) for text in grouping]
     return Projection(
         constructions, list(dict.fromkeys(paths)), (tuple(projected), tuple(grouping))
     )
@@ -295,6 +292,23 @@ def _check_targets(constructions: Sequence[Construction]) -> None:
                     expected="a path that no other field has",
                 )
         seen.append(steps)
+
+
+def _placed(text: str, read: Callable[[str], Made]) -> Made:
+    """What `text` is read as; what is wrong with a member of a list is told at its place there."""
+    try:
+        return read(text)
+    except ClientError as error:
+        if isinstance(text, Member) and error.position is not None:
+            error.position += text.position
+        raise
+
+
+def _projected(text: str, topics: Mapping[str, str]) -> Construction:
+    made = parse_projected(text)
+    value = _qualified(made.value, topics, "projection")
+    _check_value(value)
+    return replace_value(made, value)
 
 
 def _grouped(text: str, topics: Mapping[str, str]) -> TopicPath:

@@ -10,7 +10,7 @@ A query is answered from the records as of one moment, by a view that hears of n
 subscribes has one that goes on hearing; equal ones share it, and with the last of them it goes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sow.commands import Command
@@ -134,7 +134,7 @@ class Aggregations:
             check_deterministic(condition, "an aggregated subscription")
             _check_steady(condition)
         kind = topic.definition.message_type
-        projection = compile_projection(projected, grouping, {topic.name: kind})
+        projection = _compiled(projected, grouping, {topic.name: kind})
         _check_rows(topic.records.message_type, projection)
         name = PrivateName(topic.name)
         view = View(
@@ -185,12 +185,11 @@ class Aggregations:
         admit(len(answer.slots))
         records = self._still(topic).records
         rows = Snapshot.take(records, answer.slots)
-        borns = records.table.born[answer.slots]
         yield
         yield from rows.settle()
         paths = [source.path for source in question.projection.inputs]
         self._still(topic)
-        producer = HeldRows(rows, borns, paths)
+        producer = HeldRows(rows, paths)
         view = yield from engine.add_private(question.view, GROUPS_MAX, producer)
         return Share(view, lambda: engine.remove_private(view))
 
@@ -268,6 +267,22 @@ def _check_form(command: Command) -> None:
 
 AGGREGATED = ("sow", "sow_and_subscribe", "sow_and_delta_subscribe")
 """Commands that may be about groups."""
+
+
+def _compiled(
+    projected: Sequence[str], grouping: Sequence[str], topics: Mapping[str, str]
+) -> Projection:
+    """The projection; what is wrong is told of the list that it stands in."""
+    try:
+        compile_projection((), grouping, topics)
+    except ClientError as error:
+        error.detail = f"grouping: {error.detail}"
+        raise
+    try:
+        return compile_projection(projected, grouping, topics)
+    except ClientError as error:
+        error.detail = f"projection: {error.detail}"
+        raise
 
 
 def _check_steady(condition: Filter) -> None:

@@ -6,7 +6,6 @@ moment at which its records were taken hold of.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sow.history.held import Rows
 from sow.history.snapshot import Snapshot
 from sow.paths import Path
 from sow.steps import Steps
@@ -19,11 +18,11 @@ STEP_ROWS = 250
 
 
 class HeldRows:
-    """The records of a snapshot, first published at `borns`, with the values of `paths`."""
+    """The records of a snapshot, in the order of their first publication, with the values of
+    `paths`."""
 
-    def __init__(self, snapshot: Snapshot, borns: Rows, paths: Sequence[Path]) -> None:
+    def __init__(self, snapshot: Snapshot, paths: Sequence[Path]) -> None:
         self._snapshot = snapshot
-        self._borns = borns
         self._decoder = snapshot.topic.decoder(tuple(paths))
 
     @property
@@ -39,14 +38,14 @@ class HeldRows:
         """All records, as having come."""
         for start, stop in self._snapshot.chunks(STEP_ROWS):
             columns = self._snapshot.part(start, stop)
-            count = stop - start
+            count, places = stop - start, range(start, stop)
             yield RowChanges(
-                range(start, stop),
+                places,
                 None,
                 self._decoder.columns(columns.bodies),
                 [False] * count,
                 [True] * count,
-                self._borns[start:stop].tolist(),
+                places,
                 columns.seqs,
                 columns.ts_us,
             )

@@ -143,8 +143,9 @@ class Client:
     def query(self, topic: str, **question: Unpack[Question]) -> TopicAnswer:
         """The records that match, decoded, as they stood at one moment.
 
-        `question` may have `filter`, `keys`, `order_by`, `top_n`, `skip_n` and `select`, as for
-        `sow.client.Client.query`. Raises BadFilter with the position, UnknownTopic, ClientError.
+        `question` may have `filter`, `keys`, `order_by`, `top_n`, `skip_n`, `select`, `projection`
+        and `grouping`, as for `sow.client.Client.query`. Raises BadFilter with the position,
+        UnknownTopic, ClientError.
         Tables of the answer have the types of the topic; they are asked for when they are wanted.
         """
         bridge = self._bridge
