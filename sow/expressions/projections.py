@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from sow.errors import BadFilter, ClientError, shown
+from sow.errors import BadFilter, ClientError, TooLarge, shown
 from sow.expressions.aggregates import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.builder import Construction
 from sow.expressions.codegen import SourceText
@@ -79,16 +79,16 @@ class Projection:
         parts = _Parts(grouping)
         made = [replace_value(one, parts.outer(one.value)) for one in constructions]
         self.inputs: tuple[TopicPath, ...] = tuple(parts.inputs)
+        places = {path: at for at, path in enumerate(self.inputs)}
         self.arguments: tuple[Argument, ...] = tuple(
-            Argument(text, _argument(node, self.inputs)) for text, node in parts.arguments.items()
+            Argument(text, _argument(node, places)) for text, node in parts.arguments.items()
         )
         self.aggregates: tuple[Aggregate, ...] = tuple(parts.aggregates)
         self.targets: tuple[Path, ...] = tuple(one.target for one in made)
         shown = {one.value: one.target for one in reversed(made)}
         keys = [shown.get(Slot(number)) for number in range(len(self.grouping))]
         self.keys: tuple[Path, ...] = tuple([key for key in keys if key]) if all(keys) else ()
-        slots = len(self.grouping) + len(self.aggregates)
-        self._cells = [_cell(one, len(self.grouping), slots) for one in made]
+        self._cells = [_cell(one, len(self.grouping)) for one in made]
 
     def document(self, grouped: Sequence[Value], results: Sequence[Value]) -> Row:
         """The row of a group, given the values of its grouping fields and what each of
@@ -107,15 +107,29 @@ class Projection:
 
 
 def compile_projection(
-    projected: Sequence[str], grouping: Sequence[str], topics: Mapping[str, str]
+    projected: Sequence[str],
+    grouping: Sequence[str],
+    topics: Mapping[str, str],
+    parts_max: int | None = None,
 ) -> Projection:
     """The projection that the texts state, over `topics`, each with its message type.
 
     A path may be qualified by its topic, `[orders]./qty`, and has to be where there are several.
-    Raises BadFilter with the character of the text, and its text in words, TooLarge for what is
-    too long.
+    Raises BadFilter with the character of the text, TooLarge for what is too long, or has more than
+    `parts_max` paths, literals, operators and calls in all.
     """
-    constructions = [_placed(text, partial(_projected, topics=topics)) for text in projected]
+    constructions: list[Construction] = []
+    parts = 0
+    for text in projected:
+        constructions.append(_placed(text, partial(_projected, topics=topics)))
+        parts += sum(1 for _ in walk(constructions[-1].value))
+        if parts_max is not None and parts > parts_max:
+            raise TooLarge(
+                f"there are more than {parts_max} parts (paths, literals, operators and calls); "
+                "project fewer fields",
+                position=text.position if isinstance(text, Member) else 0,
+                expected=f"at most {parts_max} parts",
+            )
     _check_targets(constructions)
     paths = [_placed(text, partial(_grouped, topics=topics)) for text in grouping]
     return Projection(
@@ -176,9 +190,10 @@ def _with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
     return replace(node, **parts) if parts else node
 
 
-def _argument(node: Node, inputs: Sequence[TopicPath]) -> Callable[[Columns, int], Sequence[Value]]:
-    """What gives the values of an argument, given a column for each input."""
-    places = {path: at for at, path in enumerate(inputs)}
+def _argument(
+    node: Node, places: Mapping[TopicPath, int]
+) -> Callable[[Columns, int], Sequence[Value]]:
+    """What gives the values of an argument, given a column for each input, in these places."""
     if isinstance(node, Identifier):
         only = places[_source(node)]
         return lambda columns, _count: columns[only]
@@ -200,7 +215,7 @@ def _bare(path: TopicPath) -> Path | TopicPath:
 
 
 def _cell(
-    construction: Construction, grouped: int, slots: int
+    construction: Construction, grouped: int
 ) -> tuple[tuple[str, ...], bool, Callable[[Sequence[Value]], Value]]:
     """Where a field of a row stands, whether it is left out when NULL, and what gives it."""
     node = construction.value
@@ -208,10 +223,18 @@ def _cell(
         number = node.number
         optional = number < grouped or "OPTIONAL" in construction.hints
         return construction.target.steps, optional, lambda known: known[number]
-    source = SourceText([Slot(number) for number in range(slots)])
+    read = list(dict.fromkeys(part for part in walk(node) if isinstance(part, Slot)))
+    source = SourceText(read)
     value = source.value(node)
     text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
-    return construction.target.steps, "OPTIONAL" in construction.hints, run_source(source, text)
+    calculate = run_source(source, text)
+    numbers = [slot.number for slot in read]
+
+    def cell(known: Sequence[Value]) -> Value:
+        made: Value = calculate([known[number] for number in numbers])
+        return made
+
+    return construction.target.steps, "OPTIONAL" in construction.hints, cell
 
 
 # What is refused.

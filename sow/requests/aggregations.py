@@ -31,6 +31,9 @@ from sow.topic_patterns import is_pattern
 
 TEXT_BYTES_MAX = 64 * 1024
 """Of a projection and its grouping together, as AMPS has it."""
+PARTS_MAX = 1_000
+"""Of a projection, as of an order: what it takes to read and compile, at once, stays around
+50 ms."""
 FOLLOWED_MAX = 32
 """Aggregated subscriptions of a session: each may be a view of its own, which costs every publish
 to its topic some three microseconds a record and holds memory for every group."""
@@ -279,7 +282,7 @@ def _compiled(
         error.detail = f"grouping: {error.detail}"
         raise
     try:
-        return compile_projection(projected, grouping, topics)
+        return compile_projection(projected, grouping, topics, PARTS_MAX)
     except ClientError as error:
         error.detail = f"projection: {error.detail}"
         raise
