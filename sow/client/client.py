@@ -44,6 +44,9 @@ FRAME_MESSAGES = 1000
 """Messages of one frame, which is stored completely or not at all: enough to share the cost of a
 frame and of a wait for the disk, few enough that a refusal names a place one can look at."""
 
+SHOWN = ("select", "projection", "grouping")
+"""What decides which fields the documents of a subscription have."""
+
 
 class Client:
     """One server, from `async with` to its end (or `close`).
@@ -328,7 +331,7 @@ class Client:
         shown = parameters({name: given[name] for name in SHOWN if name in given})
 
         def columns(name: str) -> Awaitable[Any]:
-            return self.http.columns(name, shown)
+            return self.http.columns(name, **shown)
 
         if top_n is None:
             followed = self._subscription(*subscription(topic, asked, snapshot=True))

@@ -161,10 +161,10 @@ class Http:
                 content = await response.read()
         return from_stream(content)
 
-    async def columns(self, topic: str, shown: Mapping[str, object]) -> Any:
-        """The pyarrow Schema of tables of a topic's records, or of what is `shown` of them: some
-        of their fields (`select`), or groups of them, as parameters of a query."""
-        return (await self.table(topic, {"top_n": 0, **shown})).schema
+    async def columns(self, topic: str, select: object = None, **groups: object) -> Any:
+        """The pyarrow Schema of tables of a topic's records, or of some of their fields; or of rows
+        of `groups` of them, which are the parameters `projection` and `grouping`."""
+        return (await self.table(topic, {"top_n": 0, "select": select, **groups})).schema
 
     @asynccontextmanager
     async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:

@@ -116,7 +116,15 @@ def test_commands_are_those_of_the_table():
     fields = {name for here in said(headers).values() for name in names_in(here)}
     assert fields <= wire.HEADER_FIELDS
     # A name of a session, and how bodies of bytes are written, are of this protocol alone.
-    assert wire.HEADER_FIELDS - fields == {"n", "enc", "session", "seen", "select"}
+    assert wire.HEADER_FIELDS - fields == {
+        "n",
+        "enc",
+        "session",
+        "seen",
+        "select",
+        "projection",
+        "grouping",
+    }
     assert agrees(said(acks), ACKS, ACKS_LATER) == set()
 
 
