@@ -24,6 +24,8 @@ USES: dict[str, tuple[Use, ...]] = {
     "filter": READS,
     "columns": READS,
     "asOf": (RECORDS,),
+    "projection": (RECORDS,),
+    "grouping": (RECORDS,),
     "inferSchema": READS,
     "partitions": READS,
     "pushdown": (RECORDS, LOG),
@@ -50,6 +52,8 @@ INSTEAD = {
     "endingBookmark": "a read of the log has it, with startingBookmark",
     "failOnDataLoss": "a read of the log has it, with startingBookmark",
     "asOf": "it is of one moment; leave out startingBookmark",
+    "projection": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
+    "grouping": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
     "allowEmpty": "a batch write has it, with mode replace",
     "epoch": "a stream counts its own batches",
 }

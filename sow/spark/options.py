@@ -16,8 +16,8 @@ from sow.suggest import did_you_mean
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
 NEVER_EMPTY = (
-    "url", "asOf", "startingBookmark", "endingBookmark", "consumer", "writer", "deadLetterPath",
-    "keyColumn", "opColumn",
+    "url", "asOf", "projection", "grouping", "startingBookmark", "endingBookmark", "consumer",
+    "writer", "deadLetterPath", "keyColumn", "opColumn",
 )  # fmt: skip
 """Options of which an empty text is no value; a `filter` without text lets every row through."""
 
@@ -35,6 +35,8 @@ class SourceOptions:
     filter: str | None
     columns: tuple[str, ...]
     as_of: str | None
+    projection: str | None
+    grouping: str | None
     infer_schema: bool
     partitions: int | None
     pushdown: bool
@@ -54,6 +56,13 @@ class SourceOptions:
     dead_letter_path: str | None
     key_column: str
     op_column: str
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """What rows are made of groups of the records, as parameters of a query; none of them for
+        the records themselves."""
+        asked = {"projection": self.projection, "grouping": self.grouping}
+        return {name: text for name, text in asked.items() if text is not None}
 
     @property
     def server(self) -> SowServer:
@@ -93,6 +102,8 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         filter=asked.get("filter"),
         columns=_list(asked.get("columns", "")),
         as_of=asked.get("asOf"),
+        projection=asked.get("projection"),
+        grouping=asked.get("grouping"),
         infer_schema=_flag("inferSchema", asked.get("inferSchema", "false")),
         partitions=_count("partitions", asked.get("partitions")),
         pushdown=_flag("pushdown", asked.get("pushdown", "false")),
@@ -125,6 +136,11 @@ def _check_together(asked: Mapping[str, str], use: Use | None) -> None:
         raise ClientError(
             "startingBookmark snapshot is for streams, where the log follows the records; to read "
             "the records alone leave it out"
+        )
+    if {"projection", "grouping"} & asked.keys() and {"partitions", "pushdown"} & asked.keys():
+        raise ClientError(
+            "rows of groups are made by the server and come in one piece: leave out partitions and "
+            "pushdown"
         )
     replaces = asked.get("mode") == "replace"
     if use == STREAM_WRITE and replaces:

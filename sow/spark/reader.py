@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
-from sow.spark.http import member
+from sow.spark.http import member, segment
 from sow.spark.options import SourceOptions
 from sow.spark.pushdown import pushed
 from sow.spark.rows import range_of_log
@@ -31,8 +31,20 @@ class LogPart(InputPartition):
         self.until = until
 
 
+class GroupsPart(InputPartition):
+    """Rows of groups of records, which were asked for while the read was planned: a task that runs
+    again has the same."""
+
+    def __init__(self, rows: bytes) -> None:
+        self.rows = rows
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in Arrow."""
+        return iter(pa.ipc.open_stream(self.rows))
+
+
 class SowReader(DataSourceReader):
-    """Reads the records of a topic, or a range of its log."""
+    """Reads the records of a topic, the rows of groups of them, or a range of its log."""
 
     def __init__(
         self,
@@ -57,9 +69,22 @@ class SowReader(DataSourceReader):
         """Take the snapshot, or cut the log; the parts are for tasks to read."""
         if self.from_log:
             return self._log_parts()
+        if self.options.groups:
+            return [self._groups()]
         wanted = Wanted(self.options.topic, self.condition, self.keys, self.options.partitions)
         taken = take(self.options.server, wanted, self.options.as_of)
         return [part for one in taken for part in one.parts]
+
+    def _groups(self) -> GroupsPart:
+        options = self.options
+        reply = options.server.arrow(
+            f"/v1/topics/{segment(options.topic)}/records",
+            filter=self.condition,
+            as_of=options.as_of,
+            meta="true",
+            **options.groups,
+        )
+        return GroupsPart(reply.body)
 
     def _log_parts(self) -> Sequence[InputPartition]:
         options = self.options
@@ -95,6 +120,8 @@ class SowReader(DataSourceReader):
                 self.condition,
                 self.options.fail_on_data_loss,
             )
+        elif isinstance(partition, GroupsPart):
+            batches = partition.read()
         else:
             assert isinstance(partition, SnapshotPart)
             batches = partition.read(server)

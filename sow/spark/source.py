@@ -176,7 +176,10 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 def _inferred(options: SourceOptions) -> pa.Schema:
     reply = options.server.arrow(
-        f"/v1/topics/{segment(options.topic)}/records", filter=options.filter, top_n=0
+        f"/v1/topics/{segment(options.topic)}/records",
+        filter=options.filter,
+        top_n=0,
+        **options.groups,
     )
     told: pa.Schema = pa.ipc.open_stream(reply.body).schema
     # A field within another one is read as part of that.

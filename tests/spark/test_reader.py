@@ -63,9 +63,38 @@ def test_a_read_of_the_log_ends_where_it_is_told(server):
         assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]
 
 
+GROUPS = {"projection": "/desk, SUM(/qty) AS /qty", "grouping": "/desk"}
+
+
+def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(server):
+    server.publish("orders", *({"id": n, "desk": "ab"[n % 2], "qty": n} for n in range(5)))
+    source = SowDataSource({"url": server.url, "topic": "orders", "filter": "/id > 0"} | GROUPS)
+    reader = source.reader(from_arrow_schema(ROW))
+    (part,) = reader.partitions()
+    server.publish("orders", {"id": 9, "desk": "a", "qty": 100})
+    for _ in range(2):
+        found = pa.Table.from_batches(reader.read(part), ROW).to_pylist()
+        assert {row["topic"] for row in found} == {"orders"}
+        assert [json.loads(row["value"]) for row in found] == [
+            {"desk": "b", "qty": 4},
+            {"desk": "a", "qty": 6},
+        ]
+
+
+def test_the_columns_of_groups_are_those_of_their_rows(server):
+    server.publish("orders", {"id": 1, "desk": "a", "qty": 2})
+    asked = {"url": server.url, "topic": "orders", "inferSchema": "true"} | GROUPS
+    assert SowDataSource(asked).schema().names == ["desk", "qty"]
+    schema = pa.schema([("desk", pa.string()), ("qty", pa.int64())])
+    assert rows(server, "orders", schema, **GROUPS) == [{"desk": "a", "qty": 2}]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"topic": "orders", "partitions": "2"} | GROUPS, "come in one piece"),
+        ({"topic": "orders", "projection": "/a"}, "projection needs grouping"),
+        ({"topic": "orders", "startingBookmark": "0"} | GROUPS, "leave out startingBookmark"),
         ({"topic": "ordres"}, "did you mean orders"),
         ({"topic": "orders", "filtre": "1"}, "no option 'filtre'"),
         ({"topic": "orders", "columns": "valu"}, "no column 'valu'"),
