@@ -257,7 +257,7 @@ def test_a_session_that_goes_takes_its_views_along():
     world, client = world_with(*DESKS)
     client.say(c="sow_and_subscribe", t="orders", opts=QTY)
     assert private(world) == 1
-    world.executor.close(client.session)
+    world.executor.sessions.close(client.session)
     assert private(world) == 0
     world.check()
 
