@@ -190,8 +190,14 @@ class Aggregations:
         rows = Snapshot.take(records, answer.slots)
         yield
         yield from rows.settle()
+        return (yield from self.computed_of(question, rows))
+
+    def computed_of(self, question: AggregatedQuestion, rows: Snapshot) -> Steps[Share]:
+        """The rows of these records, which are those that match, in the order of their first
+        publication."""
+        engine = self._engine
+        self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
-        self._still(topic)
         producer = HeldRows(rows, paths)
         view = yield from engine.add_private(question.view, GROUPS_MAX, producer)
         return Share(view, lambda: engine.remove_private(view))

@@ -142,10 +142,16 @@ class HttpDoor:
         aggregations, turns = self._executor.subscriptions.aggregations, self._driver.turns
         with self._unread.answer(client_key(request)) as unread:
             question = aggregations.question(command)
-            steps = aggregations.computed(question, unread.admit)
+            moment, bookmark = asked.pop("as_of", None), None
+            if moment is None:
+                steps = aggregations.computed(question, unread.admit)
+            else:
+                query = Query(filter=question.condition).at(self._engine.now_us)
+                found = await self._ask_past(question.topic, moment, query, unread.admit)
+                steps, bookmark = aggregations.computed_of(question, found.rows), found.bookmark
             share = await turns.take("an aggregated query over HTTP", steps)
         try:
-            return await self._query(request, share.topic, asked, options, None)
+            return await self._query(request, share.topic, asked, options, None, bookmark)
         finally:
             share.let_go()
 
@@ -156,7 +162,9 @@ class HttpDoor:
         asked: Mapping[str, str],
         options: Options,
         condition: str | None,
+        bookmark: int | None = None,
     ) -> web.StreamResponse:
+        """The answer of a topic; `bookmark` is the moment that it shows, if it is of the past."""
         query = self._asked_query(asked, options, condition)
         kind = form_of(request, asked, FORMATS)
         meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
@@ -182,6 +190,8 @@ class HttpDoor:
                     "a query over HTTP",
                     ask(self._engine, topic.name, query, meta or in_columns, unread.admit),
                 )
+            if bookmark is not None:
+                found = found._replace(bookmark=bookmark)
             # What there is now has been heard of, and so has every value of the rows.
             columns = self._columns(topic, shape) if in_columns else None
             return await self._answer(request, found, kind, shape, columns, meta, explain)

@@ -42,6 +42,15 @@ def test_rows_come_in_each_form(orders):
     assert orders.records("/sow/columns") == []
 
 
+def test_groups_of_records_as_they_were(orders):
+    before = orders.get(records("orders")).headers["SOW-Bookmark"]
+    orders.publish("orders", {"id": 2, "symbol": "A", "price": 1})
+    answer = orders.get(records("orders", **ASKED, as_of=before, order_by="/symbol"))
+    assert (answer.json, answer.headers["SOW-Bookmark"]) == (ROWS, before)
+    found = orders.records("orders", **ASKED, as_of=before, filter="/price > 10")
+    assert [row["n"] for row in found] == [1, 1]
+
+
 def test_what_is_wrong_is_told_at_its_place(orders):
     wrong = {**ASKED, "projection": "/symbol, SUM(MAX(/price)) AS /x"}
     problem = orders.get(records("orders", **wrong)).json

@@ -371,3 +371,25 @@ def test_nobody_finds_a_view_that_was_made_for_another_one():
     name = next(topic.name for topic in world.engine.catalog if not topic.is_listed)
     assert str(name) + "" == "orders"
     assert world.engine.topic("orders") is not world.engine.topic(name)
+
+
+def test_a_live_window_keeps_to_the_first_rows():
+    world, client = world_with(*DESKS)
+    asked = {"c": "sow_and_subscribe", "t": "orders", "order_by": "/qty DESC", "top_n": 2}
+    lines = client.say(**asked, opts=f"live,positions,{QTY}", cid="1")
+    held = [line["d"]["desk"] for line in lines if line["c"] == "sow"]
+    assert held == ["c", "b"]
+    world.publish("orders", {"id": 0, "desk": "a", "qty": 100})
+    for line in client.lines():
+        if line["c"] == "oof":
+            held.remove(line["d"]["desk"])
+        elif line["c"] == "p":
+            held.insert(line["at"], line["d"]["desk"])
+    assert held == ["a", "c"]
+    name = next(line["s"] for line in lines if line["c"] == "ack")
+    asked |= {"skip_n": 1, "s": name}
+    client.say(**asked, opts=f"live,positions,replace,{QTY}")
+    assert private(world) == 1
+    client.say(c="unsubscribe", s=name)
+    assert private(world) == 0
+    world.check()
