@@ -35,7 +35,7 @@ from sow.requests.from_bookmark import FromBookmark
 from sow.requests.questions import Questions, acknowledge, counts_of, feed_key, sow_keys
 from sow.requests.replacing import Replacing
 from sow.requests.subscription import Register, Subscription
-from sow.requests.window_rules import window_of
+from sow.requests.window_rules import check_window, window_of
 from sow.requests.windowing import Windowing
 from sow.steps import Steps
 from sow.store.protocols import Journal
@@ -101,7 +101,9 @@ class Subscriptions:
         if is_aggregated(command):
             self.aggregations.question(command)
             self.questions.query(command)
-            feed_key(command, encoding, complete=False)
+            window = feed_key(command, encoding, complete=False).window
+            if window is not None:
+                check_window(command, window, None, is_pattern=False)
         else:
             yield from self.questions.check(command, encoding)
 

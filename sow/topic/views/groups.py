@@ -174,6 +174,11 @@ class RowGroups:
                 del self._groups[key]
         return found
 
+    def discard(self, count: int) -> None:
+        """Forget so many groups of a view that has gone, or all that are left."""
+        for _ in range(min(count, len(self._groups))):
+            self._groups.popitem()
+
     def let_go(self, key: str, seq: int, ts_us: int) -> None:
         """A row of this key is there, made by other groups, and there is no such group: it goes."""
         if key not in self._groups:
