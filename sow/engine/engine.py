@@ -482,6 +482,8 @@ class Engine:
                 topic.records.table.forget()
         self.catalog.enter_view(topic)
         self.look_after_topic(topic)
+        if topic.view.is_dirty:
+            self.views.wake(topic.view)
         return topic
 
     def remove_private(self, topic: ViewTopic) -> None:

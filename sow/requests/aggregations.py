@@ -281,7 +281,7 @@ class Aggregations:
 
 def _is_current(topic: ViewTopic | None) -> bool:
     """Whether a view's rows say all that its groups know."""
-    return topic is not None and not topic.view.groups.dirty_count
+    return topic is not None and not topic.view.is_dirty
 
 
 def _check_form(command: Command) -> None:

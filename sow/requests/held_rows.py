@@ -34,6 +34,15 @@ class HeldRows:
         """Nothing: no change is about that moment."""
         return ()
 
+    @property
+    def is_behind(self) -> bool:
+        """Never: nothing is heard."""
+        return False
+
+    def work(self) -> Iterator[RowChanges]:
+        """Nothing is left."""
+        return iter(())
+
     def rows(self) -> Iterator[RowChanges]:
         """All records, as having come."""
         for start, stop in self._snapshot.chunks(STEP_ROWS):
