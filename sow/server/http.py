@@ -49,7 +49,6 @@ from sow.topic.rendering import Shape
 QUERY_PARAMETERS = (
     "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
 )  # fmt: skip
-QUERY_PARAMETERS_LATER: tuple[str, ...] = ()
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)

@@ -23,7 +23,6 @@ from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
     QUERY_PARAMETERS,
-    QUERY_PARAMETERS_LATER,
     SESSIONS_PARAMETERS,
     HttpDoor,
 )
@@ -131,7 +130,6 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             through(lambda doors: doors.http.query),
             "Query records",
             QUERY_PARAMETERS,
-            QUERY_PARAMETERS_LATER,
         ),
         Route(
             "POST",

@@ -34,7 +34,8 @@ one, nor where one record is asked about: in a filter, an order, an enrichment.
 Texts that spell a number are numbers to `SUM`, `AVG` and the deviations; what is neither makes them
 NaN. For the others, values compare as in filters: two texts as texts, a text and a number as
 numbers. Of equal values of several kinds a number is written before a text, and where whole numbers
-and doubles are in one group, `2.0` is written `2`.
+and doubles are in one group, `2.0` is written `2`. Types such as FIX have nothing but texts: write
+`MAX(/44 * 1)` for the largest number.
 
 The examples are of a group of these records, in this order:
 

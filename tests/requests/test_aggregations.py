@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sow.definitions import ConflatedTopic, Topic, View
 from sow.requests import aggregations, subscriptions
+from sow.steps import at_once
 from sow.wire import read_frame
 from tests.core.harness import SECOND, World
 
@@ -371,6 +372,55 @@ def test_nobody_finds_a_view_that_was_made_for_another_one():
     name = next(topic.name for topic in world.engine.catalog if not topic.is_listed)
     assert str(name) + "" == "orders"
     assert world.engine.topic("orders") is not world.engine.topic(name)
+
+
+def test_an_aggregation_may_be_replaced_by_the_records_and_they_by_it():
+    world, client = world_with(*DESKS)
+    lines = client.say(c="sow_and_subscribe", t="orders", opts=f"oof,{QTY}", cid="1")
+    name = next(line["s"] for line in lines if line["c"] == "ack")
+    held = {line["k"]: line["d"] for line in lines if line["c"] == "sow"}
+
+    def apply(lines):
+        for line in lines:
+            if line["c"] in ("sow", "p"):
+                held[line["k"]] = line["d"]
+            elif line["c"] == "oof":
+                held.pop(line["k"])
+
+    apply(client.say(c="sow_and_subscribe", t="orders", opts="oof,replace", s=name))
+    assert [*held.values()] == DESKS
+    assert private(world) == 0
+    apply(client.say(c="sow_and_subscribe", t="orders", opts=f"oof,replace,{QTY}", s=name))
+    assert {row["desk"]: row["qty"] for row in held.values()} == {"a": 9, "b": 12, "c": 15}
+    assert private(world) == 1
+    world.publish("orders", {"id": 0, "desk": "a", "qty": 1})
+    apply(client.lines())
+    assert {row["desk"]: row["qty"] for row in held.values()} == {"a": 10, "b": 12, "c": 15}
+    world.check()
+
+
+def test_groups_of_the_rows_of_a_view_are_asked_for_too():
+    world, client = world_with(*DESKS, topics=(T, VIEW))
+    asked = {"projection": "SUM(/n) AS /n, COUNT(1) AS /desks", "grouping": "/none"}
+    lines = client.say(c="sow_and_subscribe", t="desks", **asked)
+    assert [line["d"] for line in lines if line["c"] == "sow"] == [{"n": 9, "desks": 3}]
+    world.publish("orders", {"id": 9, "desk": "d"}, {"id": 10, "desk": "d"})
+    assert client.data() == [("p", {"n": 11, "desks": 4})]
+    world.check()
+
+
+def test_a_topic_of_a_pattern_that_is_given_up_ends_what_is_made_of_it():
+    pattern = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
+    world = World(pattern)
+    world.publish("/desk/1", {"id": 1, "desk": "a", "qty": 1})
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="/desk/1", opts=f"oof,{QTY}")
+    end_topic = world.executor.subscriptions.end_topic
+    at_once(world.engine.give_up(world.engine.topic("/desk/1"), end_topic))
+    world.settle()
+    assert [line["c"] for line in client.lines()][-1] == "unsubscribed"
+    assert private(world) == 0
+    world.check()
 
 
 def test_many_groups_are_forgotten_some_at_a_time(monkeypatch):
