@@ -261,7 +261,7 @@ def test_one_bad_line_does_not_cost_its_neighbours(world, client):
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ({"c": "sow", "t": "orders", "opts": "projection=[/a]"}, "projection"),
+        ({"c": "sow", "t": "orders", "opts": "pause"}, "pause"),
         ({"c": "subscribe", "t": "orders", "opts": "rate=1000"}, "rate"),
     ],
 )
