@@ -284,8 +284,8 @@ MUTATIONS = (
     Mutation(
         "what was given up is not said",
         "sow/delivery/sessions.py",
-        "                self._give_up(self, membership.name)\n",
-        "                pass\n",
+        "            self._give_up(self, membership.name)\n",
+        "            pass\n",
     ),
     Mutation(
         "what waits of a replaced subscription is given up",
@@ -400,9 +400,9 @@ MUTATIONS = (
     ),
     Mutation(
         "another interval forgets what waits",
-        "conflated_topics/topic.py",
-        "        self._conflator.offer(list(pending), pending.values(), now_us)\n",
-        "",
+        "conflated_topics/conflator.py",
+        "            schedule.open(list(self._pending), now_us)\n",
+        "            self._pending.clear()\n",
     ),
     Mutation(
         "a copy that is added later is not told",
@@ -431,14 +431,14 @@ MUTATIONS = (
     Mutation(
         "a delta is that of the whole documents",
         "sow/topic/batch.py",
-        "difference(*map(shape.shown, documents))",
+        "difference(*[shown_of(shape, document) for document in documents])",
         "difference(*documents)",
     ),
     Mutation(
         "a replay at the client's pace lets go before anybody has joined",
         "sow/delivery/conflated_strands.py",
-        "bool(self.members) and (bool(self._released) or self._client_is_ready())",
-        "bool(self._released) or self._client_is_ready()",
+        "if self.is_over or not self.members:",
+        "if self.is_over:",
     ),
     Mutation(
         "a delete in the log is passed over at a restart",
@@ -665,8 +665,8 @@ MUTATIONS = (
     Mutation(
         "a record that leaves a window stood one place further on",
         "sow/delivery/windows/pages.py",
-        "PageStep(identity, held.rows[identity], None, len(staying))",
-        "PageStep(identity, held.rows[identity], None, len(staying) + 1)",
+        "PageStep(identity, old, None, len(order))",
+        "PageStep(identity, old, None, len(order) + 1)",
     ),
     Mutation(
         "a record is put before what has settled in a window",
