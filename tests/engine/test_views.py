@@ -120,6 +120,33 @@ def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
     assert told() == [("p", {"desk": "a", "qty": 600})]
 
 
+def test_of_a_commit_nobody_is_told_half_however_long_it_takes(world, follow):
+    told, engine = follow("desks"), world.engine
+
+    def work(topic):
+        for at in range(3):
+            body = json.dumps({"id": at, "desk": "a", "qty": 1}).encode()
+            engine.put(topic, engine.read(topic, [body]), world.now)
+            yield
+
+    for _ in engine.undivided.carry_out(lambda: engine.publishable("t"), work):
+        if engine.undivided.concerns(["t"]):
+            world.clock.advance(2 * HELD_US_MAX)
+            engine.reach(world.now)
+            world.settle()
+            assert told() == []
+    world.settle()
+    assert told() == [("p", {"desk": "a", "qty": 3})]
+
+
+def test_a_view_of_a_type_of_its_own(world):
+    text = replace(DESKS, message_type="nvfix", name="text")
+    reconfigure(world, T, DESKS, TOTAL, SLOW, text)
+    world.publish("t", {"id": 1, "desk": "a", "qty": 2.5})
+    table = world.engine.topics["text"].records.table
+    assert table.bodies == [b"desk=a\x01qty=2.5\x01"]
+
+
 def test_a_row_keeps_its_place_and_never_goes_back_over_a_restart(world):
     world.publish("t", {"id": 1, "desk": "b", "qty": 1}, {"id": 2, "desk": "a", "qty": 0.1})
     world.publish("t", {"id": 3, "desk": "a", "qty": 0.2})
