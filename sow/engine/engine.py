@@ -95,6 +95,7 @@ class Engine:
         self.capacity = Capacity(self.catalog)
         self.undivided = Undivided(lambda: self.seq, self._go_on_after)
         self.requests = OpenRequests(lambda: self.now_us, self._let_go)
+        self.timers.add(self.requests, lambda requests, _now_us: requests.let_go())
         self.removals = Removals(
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
@@ -415,7 +416,10 @@ class Engine:
 
     def _is_held(self, strand: Strand) -> bool:
         """Whether a strand waits for the end of a request, and is flushed then."""
-        return isinstance(strand, WindowStrand) and self.requests.holds(strand)
+        if not (isinstance(strand, WindowStrand) and self.requests.holds(strand)):
+            return False
+        self.timers.note(self.requests)
+        return True
 
     def _let_go(self, strands: Iterable[WindowStrand]) -> None:
         """What live windows waited for has ended."""

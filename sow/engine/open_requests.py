@@ -40,6 +40,8 @@ class OpenRequests:
         self._open: dict[OpenRequest, None] = {}
         """Those that have changed something, and go on."""
         self._held: dict[WindowStrand, None] = {}
+        self._until_us: int | None = None
+        """When one of those who are held may have been held for long enough."""
 
     def together(self, steps: Steps[Result]) -> Steps[Result]:
         """Take steps that are one request, or a part of the one that is being carried out."""
@@ -66,21 +68,32 @@ class OpenRequests:
     def _end(self, request: OpenRequest) -> None:
         if request in self._open:
             del self._open[request]
-            # Those whom another one holds back are held again when they are to be told.
-            held, self._held = self._held, {}
-            if held:
-                self._let_go(held)
+            self.let_go()
+
+    def due_us(self) -> int | None:
+        """When somebody may have been held back for long enough."""
+        return self._until_us
+
+    def let_go(self) -> None:
+        """Hold nobody back; whom another request holds is held again when he is to be told."""
+        held, self._held, self._until_us = self._held, {}, None
+        if held:
+            self._let_go(held)
 
     def holds(self, strand: WindowStrand) -> bool:
         """Whether a window has to wait for the end of a request; if so it is let go then."""
         name, oldest_us = strand.view.lines.topic.name, self._now_us() - HELD_US_MAX
-        if any(one.began_us > oldest_us and name in one.topics for one in self._open):
-            self._held[strand] = None
-            return True
-        return False
+        began_us = [one.began_us for one in self._open if name in one.topics]
+        if max(began_us, default=oldest_us) <= oldest_us:
+            return False
+        until_us = max(began_us) + HELD_US_MAX
+        self._held[strand] = None
+        self._until_us = until_us if self._until_us is None else min(until_us, self._until_us)
+        return True
 
     def check(self) -> None:
         """Assert what is always true between two steps."""
         assert self.current is None, "a step of a request goes on"
         assert all(request.topics for request in self._open)
         assert self._open or not self._held, "a window waits for nobody"
+        assert bool(self._held) == (self._until_us is not None), "a window waits for ever"

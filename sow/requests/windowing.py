@@ -15,7 +15,7 @@ from sow.delivery.sessions import Session
 from sow.delivery.windows.ordered_sets import capacity_of
 from sow.delivery.windows.pages import EMPTY_PAGE, WindowPage
 from sow.delivery.windows.window_feeds import WindowFeed, terms_of
-from sow.delivery.windows.window_strands import PAGE_ROWS_AT_ONCE, PageAnswer, WindowStrand
+from sow.delivery.windows.window_strands import WORDED_AT_ONCE, PageAnswer, WindowStrand
 from sow.engine.engine import Engine
 from sow.errors import ClientError, InvalidTopic, TooLarge
 from sow.query import Query, QueryAnswer
@@ -99,7 +99,7 @@ class Windowing:
         if not topic.records.retains:
             raise InvalidTopic(f"{topic.name} keeps no records that a window could show (Retain)")
         topic.router.check_room((command.filter, terms_of(window)))
-        if window.top_n > PAGE_ROWS_AT_ONCE:
+        if window.top_n > WORDED_AT_ONCE:
             self._questions.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)
         query = Query(self._questions.condition(command), None, terms_of(window), capacity)

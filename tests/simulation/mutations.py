@@ -665,8 +665,8 @@ MUTATIONS = (
     Mutation(
         "a record that leaves a window stood one place further on",
         "sow/delivery/windows/pages.py",
-        "PageStep(identity, old, None, len(order))",
-        "PageStep(identity, old, None, len(order) + 1)",
+        "            yield PageStep(identity, old, None, len(order))",
+        "            yield PageStep(identity, old, None, len(order) + 1)",
     ),
     Mutation(
         "a record is put before what has settled in a window",
@@ -695,8 +695,8 @@ MUTATIONS = (
     Mutation(
         "a window shows half a request",
         "sow/engine/open_requests.py",
-        "        if any(one.began_us > oldest_us and name in one.topics for one in self._open):",
-        "        if not self._open and self._held:",
+        "        if max(began_us, default=oldest_us) <= oldest_us:",
+        "        if not self._held:",
     ),
     Mutation(
         "a window is scrolled from nothing",

@@ -34,8 +34,8 @@ from sow.topic.batch import Batch
 from sow.topic.rendering import LineColumns
 from sow.topic.updates import Update
 
-PAGE_ROWS_AT_ONCE = 500
-BYTES_AT_ONCE = 256 * 1024
+WORDED_AT_ONCE = 500
+WORDED_BYTES_AT_ONCE = 256 * 1024
 """Rows of an answer that are worded in one go, as everywhere; where they are long, fewer."""
 
 
@@ -90,7 +90,7 @@ class PageAnswer:
     @property
     def is_short(self) -> bool:
         """Whether all of it can be written in one go."""
-        return self.rows <= PAGE_ROWS_AT_ONCE and self.bytes <= BYTES_AT_ONCE
+        return self.rows <= WORDED_AT_ONCE and self.bytes <= WORDED_BYTES_AT_ONCE
 
     def leavings(self) -> Iterator[list[bytes]]:
         """Lines of what leaves."""
@@ -120,7 +120,7 @@ def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
     start = size_bytes = 0
     for at, size in enumerate(sizes_bytes):
         size_bytes += size
-        if at > start and (at - start == PAGE_ROWS_AT_ONCE or size_bytes > BYTES_AT_ONCE):
+        if at > start and (at - start == WORDED_AT_ONCE or size_bytes > WORDED_BYTES_AT_ONCE):
             yield start, at
             start, size_bytes = at, size
     if start < len(sizes_bytes):
