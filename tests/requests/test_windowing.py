@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sow.config import loads
 from sow.definitions import ConflatedTopic, Topic
 from sow.requests import window_rules, windowing
 from tests.core.harness import SECOND, World
@@ -198,4 +199,28 @@ def test_a_long_answer_is_worded_as_the_client_takes_it(world, count, size):
     reader.check(world)
     reader.scroll(skip_n=3)
     reader.check(world)
+    world.check()
+
+
+DESKS = """<SOWConfig><Name>t</Name><SOW>
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
+<Durability>transient</Durability></Topic>
+<View><Name>desks</Name><MessageType>json</MessageType><UnderlyingTopic>orders</UnderlyingTopic>
+<Projection><Field>/desk</Field><Field>SUM(/qty) AS /qty</Field></Projection>
+<Grouping><Field>/desk</Field></Grouping></View></SOW></SOWConfig>"""
+
+
+def test_the_first_rows_of_a_view_stay_in_order():
+    world = World(*loads(DESKS).configuration.topics)
+    orders = [{"id": at, "desk": f"d{at % 7}", "qty": at} for at in range(30)]
+    world.publish("orders", *orders)
+    reader = reader_of(world, topic="desks", order_by="/qty DESC", top_n=3)
+    world.publish("orders", {"id": 1, "desk": "d0", "qty": 500}, {"id": 2, "desk": "d1", "qty": 9})
+    reader.read()
+    reader.check(world)
+    assert reader.turns == 1
+    for condition in ("/id < 10", "1 = 1"):
+        world.delete("orders", condition)
+        reader.read()
+        reader.check(world)
     world.check()
