@@ -9,7 +9,7 @@ because of them may leave before its group is durable: what a client has seen is
 Whoever drives the engine stores each group's entries in order, then calls `release`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeGuard
 
@@ -87,7 +87,7 @@ class Engine:
         self.views = Views(
             self._view,
             self._route,
-            self._is_long,
+            lambda names: self.requests.holds_until_us(names) is not None,
             lambda names: not self.undivided.concerns(names),
             lambda: self.ledger.now_us,
         )
@@ -169,10 +169,6 @@ class Engine:
         """Have views say what has changed in them, or some of it."""
         views.release()
         self.timers.note(views)
-
-    def _is_long(self, names: Collection[str]) -> bool:
-        """Whether a publish or a removal in slices is under way in one of these topics."""
-        return self.publications.concerns(names) or self.removals.concerns(names)
 
     def publishable(self, name: str) -> SourceTopic:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.

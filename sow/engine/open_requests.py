@@ -1,19 +1,20 @@
 """Open requests: those that have changed topics and are not done, and who waits for their end.
 
 A request or a frame may take many steps, between which others are served. Whoever follows single
-changes is told of each as it comes; a live window is told when all has come that belongs together,
-so that it never shows half a request. So it is held back while a request is open that has changed
-its topic, but for no longer than `HELD_US_MAX`. Who changes nothing holds nobody back.
+changes is told of each as it comes; a live window and a view say what has become of their topics
+when all has come that belongs together, so that they never show half a request. So they are held
+back while a request is open that has changed one of these, but for no longer than `HELD_US_MAX`.
+Who changes nothing holds nobody back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sow.delivery.windows.window_strands import WindowStrand
 from sow.steps import Result, Steps
 
 HELD_US_MAX = 1_000_000
-"""A window is told of a request that takes longer in parts: whoever publishes a million records
-must not keep what others publish from those who look at the same topic."""
+"""A request that takes longer is told of in parts: whoever publishes a million records must not
+keep what others publish from those who look at the same topic."""
 
 
 class OpenRequest:
@@ -80,13 +81,18 @@ class OpenRequests:
         if held:
             self._let_go(held)
 
+    def holds_until_us(self, names: Collection[str]) -> int | None:
+        """Until when whoever looks at these topics has to wait, if no request ends before; None:
+        they need not."""
+        began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
+        until_us = max(began_us, default=0) + HELD_US_MAX
+        return until_us if began_us and until_us > self._now_us() else None
+
     def holds(self, strand: WindowStrand) -> bool:
         """Whether a window has to wait for the end of a request; if so it is let go then."""
-        name, oldest_us = strand.view.lines.topic.name, self._now_us() - HELD_US_MAX
-        began_us = [one.began_us for one in self._open if name in one.topics]
-        if max(began_us, default=oldest_us) <= oldest_us:
+        until_us = self.holds_until_us((strand.view.lines.topic.name,))
+        if until_us is None:
             return False
-        until_us = max(began_us) + HELD_US_MAX
         self._held[strand] = None
         self._until_us = until_us if self._until_us is None else min(until_us, self._until_us)
         return True

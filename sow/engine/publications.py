@@ -14,7 +14,7 @@ next large one finishes, so that they do not gather.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sow.engine.capacity import Capacity, Deed, Reservation
 from sow.engine.disk_room import DiskRoom
@@ -277,10 +277,6 @@ class Publications:
             if publication.name == name:
                 yield from self.finish(publication)
                 yield
-
-    def concerns(self, names: Collection[str]) -> bool:
-        """Whether anything is still to be put into one of these topics."""
-        return any(publication.name in names for publication in self._under_way)
 
     def is_under_way(self, name: str) -> bool:
         """Whether anything is still to be put into a topic."""

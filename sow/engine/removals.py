@@ -10,7 +10,7 @@ A removal that is given up has removed what it has removed; the rest stays. Noth
 records go, or who wants to know of it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,10 +110,6 @@ class Removals:
                 size_bytes += self._disk.removal_bytes(identities)
                 yield
             self._disk.check_reserve(lambda: size_bytes)
-
-    def concerns(self, names: Collection[str]) -> bool:
-        """Whether records of one of these topics are still to go."""
-        return any(topic.name in names for topic in self._running)
 
     def _check_goes_on(self, topic: SourceTopic, going: Going, identities: Sequence[str]) -> None:
         done = f"{going.removed} of {len(going)} records were deleted"

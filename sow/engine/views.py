@@ -5,8 +5,9 @@ is released, those first that others are made of: so a view of a topic and of an
 same topic never shows one without the other, and a row changes at most once in a turn.
 
 A turn ends when the engine is flushed; a publish, a removal or a commit that is carried out in
-slices is one turn. Others go on meanwhile and should be seen: a publish or a removal is waited for
-no longer than `HELD_US_MAX`. Of a commit nobody is to see half, so it is waited for to its end.
+slices is one turn. Others go on meanwhile and should be seen, so a request is not waited for
+without end (`sow.engine.open_requests`). Of a commit nobody is to see half: it is waited for to its
+end.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -18,29 +19,27 @@ from sow.topic.views.view import MaterializedView
 ROWS_AT_ONCE = 500
 """Rows that are looked at when a turn ends, two or three milliseconds of work; the rest falls due,
 in turn with what others want."""
-HELD_US_MAX = 1_000_000
-"""A load that takes minutes does not keep its views from being current within a second."""
 
 
 class Views:
     """The views of one engine.
 
-    `find` gives the topic of a view, `route` tells of its changes. `is_long` says whether a publish
-    or a removal in slices is under way in one of some topics, `is_whole` whether nothing is that
-    nobody is to see half of. `now_us` gives the time.
+    `find` gives the topic of a view, `route` tells of its changes. `is_open` says whether a request
+    that has changed one of some topics is to be waited for, `is_whole` whether nothing is there
+    that nobody is to see half of. `now_us` gives the time.
     """
 
     def __init__(
         self,
         find: Callable[[str], ViewTopic],
         route: Callable[[ViewTopic, Batch], None],
-        is_long: Callable[[Collection[str]], bool],
+        is_open: Callable[[Collection[str]], bool],
         is_whole: Callable[[Collection[str]], bool],
         now_us: Callable[[], int],
     ) -> None:
         self._find = find
         self._route = route
-        self._is_long = is_long
+        self._is_open = is_open
         self._is_whole = is_whole
         self._now_us = now_us
         self._dirty: dict[MaterializedView, int] = {}
@@ -99,10 +98,7 @@ class Views:
             yield view.looked_at
 
     def _is_held(self, view: MaterializedView) -> bool:
-        if not self._is_whole(view.sources):
-            return True
-        is_new = self._now_us() < self._dirty[view] + HELD_US_MAX
-        return is_new and self._is_long(view.sources)
+        return not self._is_whole(view.sources) or self._is_open(view.sources)
 
     def check(self) -> None:
         """Assert what is always true of views between two steps."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sow.definitions import ConflatedTopic, Topic, View
-from sow.engine.views import HELD_US_MAX
+from sow.engine.open_requests import HELD_US_MAX
 from sow.errors import ConfigError, InvalidTopic
 from sow.steps import at_once
 from tests.core.harness import SECOND, World, short
@@ -107,7 +107,7 @@ def test_a_publish_in_slices_is_one_turn(world, follow):
 
 def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
     told, steps = follow("desks"), large(world)
-    while not world.engine.publications.concerns(["t"]):
+    while not world.engine.publications.is_under_way("t"):
         next(steps)
     world.settle()
     world.clock.advance(HELD_US_MAX)

@@ -74,8 +74,8 @@ MUTATIONS = (
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "        return is_new and self._is_long(view.sources)",
-        "        return False",
+        "return not self._is_whole(view.sources) or self._is_open(view.sources)",
+        "return not self._is_whole(view.sources)",
     ),
     Mutation(
         "a view that was changed goes on with the rows that it had",
@@ -695,8 +695,8 @@ MUTATIONS = (
     Mutation(
         "a window shows half a request",
         "sow/engine/open_requests.py",
-        "        if max(began_us, default=oldest_us) <= oldest_us:",
-        "        if not self._held:",
+        "        until_us = self.holds_until_us((strand.view.lines.topic.name,))\n",
+        "        until_us: int | None = None\n",
     ),
     Mutation(
         "a window is scrolled from nothing",
