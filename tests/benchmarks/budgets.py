@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.copies import KINDS as COPY_KINDS
 from tests.benchmarks.measure import Figure
+from tests.benchmarks.views import GROUPED, JOINED
 
 Measured = Callable[[Figure], float | None]
 
@@ -60,6 +61,11 @@ def added_percent(figure: Figure) -> float:
 def added(figure: Figure) -> float:
     """What it takes beyond its floor."""
     return figure.value - median(figure.floor)
+
+
+def cores_at_20_000(figure: Figure) -> float:
+    """How much of a core it takes beyond its floor, 20,000 times a second."""
+    return added(figure) * 20_000 / 1e6
 
 
 def per_core_second(figure: Figure) -> float | None:
@@ -135,6 +141,17 @@ BUDGETS = (
         0.5,
         "ms",
     ),
+    Budget("a view of five aggregates", f"views: {GROUPED}", added, 3, "µs/update"),
+    Budget("ingest with a view", f"views: {GROUPED}", ratio, 0.6, "of without", True),
+    Budget("a join 1:1", f"views: {JOINED}", added, 5, "µs/update"),
+    Budget(
+        "100 live windows, 20,000 updates/s",
+        "windows: an update with 100 of them",
+        cores_at_20_000,
+        0.15,
+        "cores",
+    ),
+    Budget("a scroll", "windows: a scroll", value, 10, "ms"),
     Budget(
         "a filter with arithmetic and two functions",
         "calculated filter: arithmetic and two functions",
@@ -267,6 +284,11 @@ OWN_FILTERS = (
     "with these filters one copy takes in an update of a hundred, and a hundred copies take in all "
     f"of them and give up what was there: ten and a hundred times the records moved: {PROFILED}"
 )
+ROWS_ANEW = (
+    "of a hundred updates 63 make the row of a group anew: it is made, written as JSON, compared "
+    "with what stood there and put, which is twice what it takes to keep the groups, and ingest "
+    "itself without a disk and a socket is some 1.5 µs"
+)
 ONE_BY_ONE = (
     "what a frame costs by itself, whatever it holds: aiohttp's reader, a message, a reply; frames "
     f"of one turn are decoded, logged and stored as one batch already: {PROFILED}"
@@ -289,6 +311,12 @@ REASONS: Mapping[str, str] = {
     "fan-out to 1,000": (
         "half of it is the send itself; the rest is the outbox's bookkeeping for each session and "
         "frame, which is what bounds a slow client"
+    ),
+    "a view of five aggregates": ROWS_ANEW,
+    "ingest with a view": ROWS_ANEW,
+    "a join 1:1": (
+        "every update makes a row anew: the records that it meets are looked up and read, its "
+        "group of one row changes, and the row is made, written and put as any record is"
     ),
     "query, 1 % range, right after 10,000 updates": (
         "the question first reads the field of all that has changed since the last one; a server "

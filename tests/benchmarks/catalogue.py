@@ -20,6 +20,7 @@ from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.snapshot import snapshot
 from tests.benchmarks.stalls import stalls
 from tests.benchmarks.subscribing import subscribing
+from tests.benchmarks.views import views
 from tests.benchmarks.windows import windows
 
 Benchmark = Callable[[Sizes], Iterator[Figure]]
@@ -33,6 +34,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "fan-out": fan_out,
     "filters": filters,
     "subscribing": subscribing,
+    "views": views,
     "windows": windows,
     "calculations": calculations,
     "message-types": message_types,

@@ -33,11 +33,13 @@ class EngineDriver:
         self.now_us = 1_000_000
         self._client: Session | None = None
 
-    def publish(self, frames: Iterable[bytes], frame_us: int = FRAME_US) -> None:
-        """Publish frames of lines to `orders`."""
+    def publish(
+        self, frames: Iterable[bytes], frame_us: int = FRAME_US, topic: str = "orders"
+    ) -> None:
+        """Publish frames of lines to a topic."""
         for frame in frames:
             self.now_us += frame_us
-            self.engine.publish("orders", frame.split(b"\n"), self.now_us)
+            self.engine.publish(topic, frame.split(b"\n"), self.now_us)
             self._turn()
 
     def send(self, frames: Iterable[bytes]) -> None:
@@ -62,9 +64,10 @@ class EngineDriver:
             while session.pull(self.engine.ledger.released, self.now_us) is not None:
                 pass
 
-    def load(self, bodies: Sequence[bytes], size: int = 1000) -> None:
+    def load(self, bodies: Sequence[bytes], size: int = 1000, topic: str = "orders") -> None:
         """Publish bodies in large frames and bring the indexes up to date."""
-        self.publish(b"\n".join(bodies[at : at + size]) for at in range(0, len(bodies), size))
+        frames = (b"\n".join(bodies[at : at + size]) for at in range(0, len(bodies), size))
+        self.publish(frames, topic=topic)
         while self.engine.refresh_indexes(100_000):
             pass
 

@@ -18,8 +18,8 @@ from tests.benchmarks.sockets import LineCounter
 from tests.benchmarks.stalls import OPERATIONS, WORST, stalls
 
 IN_PROCESS = (
-    "ingest-engine", "filters", "subscribing", "windows", "calculations", "message-types",
-    "conflation", "copies",
+    "ingest-engine", "filters", "subscribing", "views", "windows", "calculations",
+    "message-types", "conflation", "copies",
 )  # fmt: skip
 WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "memory",
