@@ -133,6 +133,20 @@ class Table:
         return self.born if self._places is None else self._places
 
     @property
+    def is_arranged(self) -> bool:
+        """Records have been given their places: a new one may stand anywhere."""
+        return self._places is not None
+
+    def ties(self, slots: Slots) -> list[int] | list[tuple[int, int]]:
+        """What records in these slots that are equal otherwise are ordered by, as `live` has it:
+        when they were first published, or the place that they were given and their SowKey."""
+        if self._places is None:
+            births: list[int] = self.born[slots].tolist()
+            return births
+        columns = self._places[slots].tolist(), self._sow_keys[slots].tolist()
+        return list(zip(*columns, strict=True))
+
+    @property
     def _sow_keys(self) -> NDArray[np.uint64]:
         column: NDArray[np.uint64] = self._numbers[KEY].view(np.uint64)
         return column

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sow.definitions import ConflatedTopic, SessionSettings, Topic
+from sow.definitions import ConflatedTopic, SessionSettings, Topic, View
 from sow.delivery.windows import ordered_sets
 from tests.core.harness import MS, SECOND, World
 from tests.core.window_reader import WindowReader
@@ -163,3 +163,23 @@ TestWindows.settings = MORE
 @pytest.mark.slow
 class TestWindowsForLong(Windows.TestCase):
     settings = settings(max_examples=1500, stateful_step_count=60)
+
+
+@pytest.mark.parametrize("order_by", [None, "/last", "/last DESC"])
+def test_a_window_over_a_view_has_its_rows_where_the_query_has_them(order_by):
+    """A row of a view stands where the oldest record of its group does, whichever that is by
+    now, and not where it stood when it came."""
+    rows = View("rows", "json", ("t",), ("/desk", "MAX(/one) AS /last"), ("/desk",))
+    world = World(Topic("t", "json", keys=("/id",)), rows)
+    reader = WindowReader(world.client(), "rows", order_by=order_by, top_n=2)
+    reader.begin()
+    for steps in (
+        [{"id": 1, "desk": "a", "one": 1}, {"id": 2, "desk": "b", "one": 1}],
+        [{"id": 3, "desk": "a", "one": 1}],
+        [{"id": 1, "desk": "c", "one": 1}],  # c stands first now, and a last
+        [{"id": 2, "desk": "a", "one": 1}],
+    ):
+        world.publish("t", *steps)
+        reader.read()
+        reader.check(world)
+        world.check()

@@ -7,11 +7,13 @@
 There is one for each distinct filter and order of a topic, shared by all windows over it. It hears
 every batch, so what a change costs that concerns no window is a comparison with the head's bound.
 The order is the query's (docs/semantics.md, Rule 9), ties by first publication, so a window is
-what the same query answers.
+what the same query answers. Rows of views stand in places of their own, and so in windows, too.
 """
 
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from sow.delivery.windows.pages import PageRow, rows_of
 from sow.delivery.windows.window_heads import CROWD_FACTOR, Entry, WindowHead
@@ -160,6 +162,8 @@ class OrderedSet(Generic[Reader]):
             return range(len(batch))
         if head.bound is None:
             return ()
+        if not self.terms and self.topic.table.is_arranged:
+            return range(len(batch))
         if not self.terms:
             # By first publication: those that are new stand last.
             return [at for at, old in enumerate(batch.changes.olds) if old is None]
@@ -182,8 +186,8 @@ class OrderedSet(Generic[Reader]):
         if not is_in:
             return self.head.drop(identity)
         ranks = [term.rank(batch.ordering(term)[at]) for term in self.terms]
-        born = int(self.topic.table.born[changes.slots[at]])
-        return self.head.put((*ranks, born, identity))
+        (tie,) = self.topic.table.ties(np.array(changes.slots[at : at + 1], np.int64))
+        return self.head.put((*ranks, tie, identity))
 
     def _drop(self, identity: str) -> int | None:
         """A record has gone; returns the place that is concerned."""
@@ -284,13 +288,13 @@ class OrderedSet(Generic[Reader]):
         table, found = self.topic.table, slots.tolist()
         bodies = [table.bodies[slot] or b"" for slot in found]
         identities = [table.identities[slot] or "" for slot in found]
-        born = table.born[slots].tolist()
+        ties = table.ties(slots)
         columns: dict[Path, Column] = {}
         if self._paths:
             read = self.topic.decoder(self._paths).columns(bodies)
             columns = dict(zip(self._paths, read, strict=True))
         ranks = [self._ranks(term, columns, slots, bodies) for term in self.terms]
-        return [*zip(*ranks, born, identities, strict=True)]
+        return [*zip(*ranks, ties, identities, strict=True)]
 
     def _ranks(
         self, term: OrderTerm, columns: dict[Path, Column], slots: Slots, bodies: list[bytes]

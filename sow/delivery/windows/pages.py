@@ -21,12 +21,12 @@ from sow.topic.records import Records
 
 class PageRow(NamedTuple):
     """A record as a page shows it: its body, the number and the time of its last change, and when
-    it was first published. Rows that are equal stand in the same order."""
+    it was first published or where it was placed. Rows that are equal stand in the same order."""
 
     body: bytes
     seq: int
     ts_us: int
-    born: int
+    tie: int | tuple[int, int]
 
 
 def rows_of(topic: Records, identities: Sequence[str]) -> list[PageRow]:
@@ -35,8 +35,8 @@ def rows_of(topic: Records, identities: Sequence[str]) -> list[PageRow]:
     found = [table.slots[identity] for identity in identities]
     bodies = [table.bodies[slot] or b"" for slot in found]
     slots = np.array(found, np.int64)
-    numbers = [column[slots].tolist() for column in (table.seqs, table.ts_us, table.born)]
-    return list(map(PageRow, bodies, *numbers))
+    numbers = [column[slots].tolist() for column in (table.seqs, table.ts_us)]
+    return list(map(PageRow, bodies, *numbers, table.ties(slots)))
 
 
 class Parted(NamedTuple):

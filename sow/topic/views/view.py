@@ -211,10 +211,12 @@ class MaterializedView:
 
     def _put(self, there: Sequence[tuple[str, RowGroup, bytes]]) -> list[Batch]:
         table, find = self.rows.table, self.rows.table.slots.get
+        places = [group.born >> self._place_shift for _, group, _ in there]
         changed = []
-        for row in there:
+        for row, place in zip(there, places, strict=True):
             slot = find(row[0])
-            if slot is None or table.bodies[slot] != row[2]:
+            # A row that stands elsewhere is told: windows and views over this one go by its place.
+            if slot is None or table.bodies[slot] != row[2] or table.order[slot] != place:
                 changed.append(row)
         batches = []
         if changed:
@@ -228,7 +230,6 @@ class MaterializedView:
                     [group.ts_us for _, group, _ in changed],
                 )
             )
-        places = [group.born >> self._place_shift for _, group, _ in there]
         table.arrange([key for key, _, _ in there], places)
         return batches
 
