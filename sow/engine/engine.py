@@ -23,6 +23,7 @@ from sow.engine.capacity import Capacity
 from sow.engine.catalog import Catalog
 from sow.engine.disk_room import DiskRoom
 from sow.engine.filters import Filters
+from sow.engine.forgetting import Forgetting
 from sow.engine.homeless import Homeless
 from sow.engine.known_columns import KnownColumns
 from sow.engine.ledger import Group, Ledger
@@ -122,6 +123,9 @@ class Engine:
         for topic in self.catalog:
             self.look_after_topic(topic)
         self.timers.add(self.views, self._release_views)
+        self.forgetting = Forgetting()
+        """Groups of views that have gone."""
+        self.timers.add(self.forgetting, lambda forgetting, _now_us: forgetting.go_on())
 
     # Who wants to know.
 
@@ -480,6 +484,7 @@ class Engine:
             filling.close()
             if not is_full:
                 topic.records.table.forget()
+                self._forget_groups(topic.view)
         self.catalog.enter_view(topic)
         self.look_after_topic(topic)
         if topic.view.is_dirty:
@@ -492,6 +497,12 @@ class Engine:
             # Nobody wants to know of each of its rows, so that this is one step.
             at_once(self._leave(topic, lambda _topic: None))
             self.catalog.forget(topic)
+
+    def _forget_groups(self, view: MaterializedView) -> None:
+        """A view has gone, or hears of nothing any more."""
+        self.forgetting.add(view.groups)
+        self.timers.note(self.forgetting)
+        self.tell_of_work()
 
     def _remove_private_of(
         self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]
@@ -512,6 +523,7 @@ class Engine:
         view = self.catalog.materialized(definition, topic.records)
         yield from self._filling(view, definition, view.fill_groups())
         self.views.forget(topic.view)
+        self._forget_groups(topic.view)
         self.catalog.replace(topic, view, definition)
         view.succeed(self.seq, self.now_us)
         self.tell_of_work()
@@ -598,6 +610,7 @@ class Engine:
         if isinstance(topic, ViewTopic):
             self.views.forget(topic.view)
             self.catalog.end_view(topic)
+            self._forget_groups(topic.view)
         if any(feed.wants_old for feed in topic.router.feeds()):
             yield from self._empty(topic, lambda some: self._discharge(topic, some))
         end_topic(topic)

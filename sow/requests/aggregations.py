@@ -27,7 +27,6 @@ from sow.paths import Path
 from sow.query import Query
 from sow.requests.held_rows import HeldRows
 from sow.steps import Steps
-from sow.topic.views.groups import RowGroups
 from sow.topic_patterns import is_pattern
 
 TEXT_BYTES_MAX = 64 * 1024
@@ -41,8 +40,6 @@ to its topic some three microseconds a record and holds memory for every group."
 GROUPS_MAX = 1_000_000
 """Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
 as many as there is memory for."""
-DISCARDED_AT_ONCE = 1_000
-"""Groups of a view that has gone, forgotten in one step: a millisecond or two."""
 Admit = Callable[[int], None]
 
 
@@ -58,24 +55,6 @@ class Share:
         let_go, self._let_go = self._let_go, None
         if let_go is not None:
             let_go()
-
-
-class Discarded:
-    """The groups of a view that has gone: a million of them take a second to forget."""
-
-    def __init__(self, engine: Engine, groups: RowGroups) -> None:
-        self._engine = engine
-        self._groups = groups
-
-    def due_us(self) -> int | None:
-        """At once, until all have gone."""
-        return 0 if len(self._groups) else None
-
-    def go_on(self) -> None:
-        """Forget some."""
-        self._groups.discard(DISCARDED_AT_ONCE)
-        if not len(self._groups):
-            self._engine.timers.remove(self)
 
 
 @dataclass(eq=False)
@@ -221,7 +200,7 @@ class Aggregations:
         paths = [source.path for source in question.projection.inputs]
         producer = HeldRows(rows, paths)
         view = yield from engine.add_private(question.view, GROUPS_MAX, producer)
-        return Share(view, lambda: self._remove(view))
+        return Share(view, lambda: engine.remove_private(view))
 
     def followed(self, question: AggregatedQuestion) -> Steps[Share]:
         """The rows, which go on hearing of the topic; shared by who asks the same."""
@@ -255,17 +234,7 @@ class Aggregations:
             del self._shared[key]
         shared.filling.close()
         if shared.topic is not None:
-            self._remove(shared.topic)
-
-    def _remove(self, topic: ViewTopic) -> None:
-        """Nobody needs a view any more; of many groups the rest is forgotten as it falls due."""
-        engine = self._engine
-        engine.remove_private(topic)
-        discarded = Discarded(engine, topic.view.groups)
-        discarded.go_on()
-        if discarded.due_us() is not None:
-            engine.timers.add(discarded, lambda _item, _now_us: discarded.go_on())
-            engine.tell_of_work()
+            self._engine.remove_private(shared.topic)
 
     def _still(self, topic: LiveTopic) -> LiveTopic:
         """The topic, if it has not gone meanwhile."""

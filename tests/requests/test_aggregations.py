@@ -423,22 +423,6 @@ def test_a_topic_of_a_pattern_that_is_given_up_ends_what_is_made_of_it():
     world.check()
 
 
-def test_many_groups_are_forgotten_some_at_a_time(monkeypatch):
-    monkeypatch.setattr(aggregations, "DISCARDED_AT_ONCE", 4)
-    world, client = world_with(*DESKS)
-    client.say(c="sow_and_subscribe", t="orders", opts="projection=[/id],grouping=[/id]")
-    (groups,) = (topic.view.groups for topic in world.engine.catalog if not topic.is_listed
-                 and not topic.is_system)  # fmt: skip
-    client.execute(b'{"c":"unsubscribe","s":"all"}')
-    assert private(world) == 0
-    left = [len(groups)]
-    while left[-1]:
-        world.advance(1)
-        left.append(len(groups))
-    assert left[0] <= 5
-    world.check()
-
-
 def test_a_live_window_keeps_to_the_first_rows():
     world, client = world_with(*DESKS)
     asked = {"c": "sow_and_subscribe", "t": "orders", "order_by": "/qty DESC", "top_n": 2}

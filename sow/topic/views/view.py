@@ -242,10 +242,10 @@ class MaterializedView:
         return [] if batch is None else [batch]
 
     def end(self) -> None:
-        """The view is about to go with all its rows: it makes none any more."""
+        """The view is about to go with all its rows: it makes none any more. Whoever lets it go
+        forgets its groups, which may be millions."""
         self.stop()
         self.stopped = self.stopped or f"the view {self.name} is being removed"
-        self.groups.clear()
 
     def stop(self) -> None:
         """The view goes: its underlying topics need not read its fields any more."""

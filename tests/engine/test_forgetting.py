@@ -1,0 +1,73 @@
+"""Groups of views that have gone are forgotten some at a time."""
+
+import pytest
+
+from sow.definitions import Topic, View
+from sow.engine import forgetting as module
+from sow.engine.forgetting import Forgetting
+from sow.requests import aggregations
+from sow.steps import at_once
+from tests.core.harness import World
+
+T = Topic("orders", "json", keys=("/id",))
+VIEW = View("each", "json", ("orders",), ("/id", "SUM(/qty) AS /qty"), ("/id",))
+EACH = "projection=[/id],grouping=[/id]"
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """One of nine groups, of which four are forgotten in a step."""
+    monkeypatch.setattr(module, "GROUPS_AT_ONCE", 4)
+    world = World(T, VIEW)
+    world.publish("orders", *[{"id": number, "qty": 1} for number in range(9)])
+    return world
+
+
+def steps(world):
+    """How many there are after each step."""
+    left = []
+    while world.engine.forgetting.due_us() is not None:
+        world.engine.forgetting.go_on()
+        left.append(sum(map(len, world.engine.forgetting._waiting)))
+    world.check()
+    return left
+
+
+def test_those_of_a_subscription_that_has_ended(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    client.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert steps(world) == [5, 1, 0]
+
+
+def test_those_of_a_view_that_was_changed_or_removed(world):
+    engine = world.engine
+    at_once(engine.change_view(engine.topics["each"], VIEW))
+    assert steps(world) == [5, 1, 0]
+    world.settle()
+    assert len(world.records("each")) == 9
+    at_once(engine.remove_copies("each", lambda _topic: None))
+    assert steps(world) == [5, 1, 0]
+
+
+def test_those_of_a_view_that_became_too_large_or_that_nobody_waits_for(world, monkeypatch):
+    monkeypatch.setattr(aggregations, "GROUPS_MAX", 8)
+    (ack,) = world.client().say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")
+    assert "more than 8 groups" in ack["detail"]
+    assert sum(steps(world)) > 0
+
+
+def test_they_fall_due_until_none_is_left(world):
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    client.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert world.due_us() == 0
+    world.settle()
+    world.advance(1)
+    assert world.engine.forgetting.due_us() is None
+
+
+def test_nothing_is_forgotten_of_nothing():
+    forgetting = Forgetting()
+    forgetting.go_on()
+    assert forgetting.due_us() is None
