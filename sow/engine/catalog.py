@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
+from weakref import WeakSet
 
 from sow.definitions import (
     Configuration,
@@ -49,6 +50,7 @@ from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.merging import make_merger
 from sow.topic.records import Records
+from sow.topic.views.groups import RowGroups
 from sow.topic.views.joins import Joins
 from sow.topic.views.row_changes import RowProducer
 from sow.topic.views.single_rows import SingleRows
@@ -94,6 +96,8 @@ class Catalog:
         self._ledger = ledger
         self._wake = wake
         self._view_numbers = itertools.count()
+        self._groups: WeakSet[RowGroups] = WeakSet()
+        """Those of views that are there, that are being filled, and that are being forgotten."""
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
         for definition in configuration.topics:
             self.add(definition)
@@ -258,7 +262,16 @@ class Catalog:
             producer = self._producer(definition, projection)
         above, sources = self._made_of(definition.underlyings)
         rank = above, next(self._view_numbers)
-        return MaterializedView(records, producer, projection, rank, sources, self._wake)
+        view = MaterializedView(records, producer, projection, rank, sources, self._wake)
+        self._groups.add(view.groups)
+        return view
+
+    def view_objects_max(self) -> int:
+        """How many Python objects views may hold, their groups foremost; looks at all topics."""
+        if not self._groups:
+            return 0
+        records = sum(len(topic.records.table) for topic in self.topics.values())
+        return sum(groups.objects_max(records) for groups in self._groups)
 
     def _producer(self, definition: View, projection: Projection) -> RowProducer:
         """What says which rows go into the groups of a view."""

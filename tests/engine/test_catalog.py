@@ -1,13 +1,15 @@
 """Catalog: which topics there are, who may come, and how they go."""
 
+import gc
 from dataclasses import replace
 
 import pytest
 
-from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic
+from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic, View
 from sow.engine.live_topics import CopyTopic
 from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
 from sow.steps import at_once
+from tests.core.harness import World
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
 
 SLOWER = ConflatedTopic("slower", "json", "copies", interval_us=1_000, topic_format="%n-slow")
@@ -182,3 +184,26 @@ def test_of_copies_that_are_alike_one_can_go():
     made.forget(other)
     assert orders.router.copies() == []
     made.check()
+
+
+@pytest.mark.parametrize("grouping", ["/id", "/same"])
+def test_views_hold_no_more_objects_than_they_say(grouping):
+    names = ["sum", "min", "count_distinct", "group_concat", "stddev_pop", "any"]
+    fields = (grouping, *[f"{name.upper()}(/{name}) AS /{name}" for name in names], "/bare")
+    world = World(ORDERS, View("v", "json", ("orders",), fields, (grouping,)))
+    world.publish("orders", {"id": -1})
+    view_objects_max, count = world.engine.catalog.view_objects_max, 1_000
+    before = view_objects_max()
+    gc.collect()
+    there = len(gc.get_objects())
+    world.publish(
+        "orders",
+        *[{"id": at, "bare": at, **dict.fromkeys(names, at + 0.5)} for at in range(count)],
+    )
+    gc.collect()
+    come = len(gc.get_objects()) - there
+    assert come <= view_objects_max() - before <= 40 * come + 100 * count
+    at_once(world.engine.remove_copies("v", lambda _topic: None))
+    while world.engine.forgetting.due_us() is not None:
+        world.engine.forgetting.go_on()
+    assert view_objects_max() == 0, "groups are forgotten without the collector"

@@ -187,3 +187,18 @@ def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(mo
         garbage.look()
         counts.frozen = counts.living
     assert counts.all_seen == []
+
+
+def test_what_is_expected_is_no_reason_to_look_through_all(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
+    counts = Counts(10_000)
+    monkeypatch.setattr(module, "gc", counts)
+    garbage = Garbage(lambda: True, lambda: 300_000)
+    garbage.begin()
+    while counts.frozen < 320_000:
+        garbage.look()
+        assert counts.all_seen == []
+    for _ in range(20):
+        garbage.look()
+    assert counts.all_seen, "more than that is looked through"

@@ -27,6 +27,9 @@ KEY_LENGTH_MAX = 16 * 1024
 """Characters of the values that make a group: they are held as its key and as its fields. What has
 more is left out of the view, and counted."""
 PLAIN = frozenset({str, type(None)})
+GROUP_OBJECTS, ARGUMENT_OBJECTS, VALUE_OBJECTS = 10, 3, 2
+"""Objects that Python's collector knows of, at most: of a group, of what a group keeps for an
+argument, and of a record's value in it or its place among what it joins."""
 
 Spelling = tuple[tuple[str, str], ...]
 """How a row writes the values that it is grouped by: the type and the text of each."""
@@ -147,6 +150,12 @@ class RowGroups:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def objects_max(self, records: int) -> int:
+        """How many objects the groups may hold that are made of so many records."""
+        arguments = len(self.projection.arguments)
+        of_groups = len(self) * (GROUP_OBJECTS + ARGUMENT_OBJECTS * arguments)
+        return of_groups + records * VALUE_OBJECTS * (arguments + 1)
 
     def clear(self) -> None:
         """Forget all groups, and tell of none."""

@@ -35,6 +35,14 @@ def summed(found):
     return {key: group.accumulators.results() for key, group in found.take_dirty(99)}
 
 
+def test_it_says_how_many_objects_it_may_hold():
+    found = groups()
+    assert found.objects_max(0) == 0
+    found.take(came(("a", "x", 1), ("b", "y", 2)))
+    assert found.objects_max(0) == 2 * (10 + 3 * len(PROJECTION.arguments))
+    assert found.objects_max(2) > found.objects_max(0)
+
+
 def test_rows_are_grouped_by_the_text_of_their_values():
     found = groups()
     found.take(came(("a", "x", 1), ("b", 5, 2), ("c", "5", 3), ("d", None, 4), ("e", "", 5)))
