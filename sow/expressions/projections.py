@@ -88,21 +88,12 @@ class Projection:
         shown = {one.value: one.target for one in reversed(made)}
         keys = [shown.get(Slot(number)) for number in range(len(self.grouping))]
         self.keys: tuple[Path, ...] = tuple([key for key in keys if key]) if all(keys) else ()
-        self._cells = [_cell(one, len(self.grouping)) for one in made]
+        self._row = _row_maker(made, len(self.grouping), len(self.aggregates))
 
     def document(self, grouped: Sequence[Value], results: Sequence[Value]) -> Row:
         """The row of a group, given the values of its grouping fields and what each of
         `aggregates` comes to."""
-        known = [*grouped, *results]
-        row: Row = {}
-        for steps, optional, value in self._cells:
-            one = value(known)
-            if one is None and optional:
-                continue
-            inner = row
-            for step in steps[:-1]:
-                inner = inner.setdefault(step, {})
-            inner[steps[-1]] = one
+        row: Row = self._row(grouped, results)
         return row
 
 
@@ -214,27 +205,48 @@ def _bare(path: TopicPath) -> Path | TopicPath:
     return path if path.topic else path.path
 
 
-def _cell(
-    construction: Construction, grouped: int
-) -> tuple[tuple[str, ...], bool, Callable[[Sequence[Value]], Value]]:
-    """Where a field of a row stands, whether it is left out when NULL, and what gives it."""
-    node = construction.value
+def _row_maker(
+    made: Sequence[Construction], grouped: int, aggregated: int
+) -> Callable[[Sequence[Value], Sequence[Value]], Row]:
+    """A function of what is known of a group that makes its row, field by field: it is called for
+    every row that changes, so it is source of its own. What is said in the projection is reached by
+    names, never written into it."""
+    source = SourceText(())
+    known = [f"v{number}" for number in range(grouped + aggregated)]
+    lines = ["def result(grouped, results):"]
+    lines += [f"    [{', '.join(known[:grouped])}] = grouped"]
+    lines += [f"    [{', '.join(known[grouped:])}] = results", "    row = {}"]
+    for number, one in enumerate(made):
+        *outer, last = (f"n{number}_{at}" for at in range(len(one.target.steps)))
+        source.names.update(zip((*outer, last), one.target.steps, strict=True))
+        lines.append(f"    value = {_value(one.value, number, source)}")
+        inner = "".join(f".setdefault({step}, {{}})" for step in outer)
+        # A field that is left out leaves no empty object around it.
+        condition = "if value is not None: " if _is_optional(one, grouped) else ""
+        lines.append(f"    {condition}row{inner}[{last}] = value")
+    function: Callable[[Sequence[Value], Sequence[Value]], Row] = run_source(
+        source, "\n".join([*lines, "    return row"]) + "\n"
+    )
+    return function
+
+
+def _value(node: Node, number: int, source: SourceText) -> str:
+    """Source of a field's value: what is known, or what a function of its own calculates of it."""
     if isinstance(node, Slot):
-        number = node.number
-        optional = number < grouped or "OPTIONAL" in construction.hints
-        return construction.target.steps, optional, lambda known: known[number]
+        return f"v{node.number}"
     read = list(dict.fromkeys(part for part in walk(node) if isinstance(part, Slot)))
-    source = SourceText(read)
-    value = source.value(node)
-    text = f"def result(values):\n    [{source.variables}] = values\n    return {value}\n"
-    calculate = run_source(source, text)
-    numbers = [slot.number for slot in read]
+    inner = SourceText(read)
+    value = inner.value(node)
+    text = f"def result(values):\n    [{inner.variables}] = values\n    return {value}\n"
+    source.names[f"f{number}"] = run_source(inner, text)
+    return f"f{number}([{', '.join(f'v{slot.number}' for slot in read)}])"
 
-    def cell(known: Sequence[Value]) -> Value:
-        made: Value = calculate([known[number] for number in numbers])
-        return made
 
-    return construction.target.steps, "OPTIONAL" in construction.hints, cell
+def _is_optional(construction: Construction, grouped: int) -> bool:
+    """Whether a field is left out when it is NULL: on demand, and where it is grouped by."""
+    node = construction.value
+    is_grouped = isinstance(node, Slot) and node.number < grouped
+    return is_grouped or "OPTIONAL" in construction.hints
 
 
 # What is refused.

@@ -63,6 +63,19 @@ def test_a_row_is_made_of_what_is_known_of_the_group():
     }
 
 
+def test_what_is_left_out_leaves_nothing_around_it():
+    made = compiled("/desk AS /d/desk", "SUM(/a) AS /d/a HINT OPTIONAL", "/sym AS /o/p/sym")
+    assert made.document([None], [None, None]) == {"o": {"p": {"sym": None}}}
+    row = made.document(["x"], [1, 2])
+    assert str(row) == str({"d": {"desk": "x", "a": 1}, "o": {"p": {"sym": 2}}}), "in this order"
+
+
+def test_no_word_of_a_projection_is_taken_for_source():
+    made = compiled("SUM(/a) AS /class/import", "/row", "/n0_0 AS /value")
+    row = made.document(["x"], [1, 2, 3])
+    assert row == {"class": {"import": 1}, "row": 2, "value": 3}
+
+
 def test_a_grouping_field_without_value_is_absent_and_others_are_null():
     made = compiled("/desk", "/sym", "SUM(/a) AS /a", "SUM(/b) AS /b HINT OPTIONAL")
     assert made.document([None], [None, None, None]) == {"sym": None, "a": None}

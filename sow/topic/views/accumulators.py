@@ -54,6 +54,17 @@ class Kept(NamedTuple):
     argument: int
 
 
+class ReadOff(NamedTuple):
+    """How an aggregate is read: what reads it, of which of the things that are kept."""
+
+    read: Callable[[Any], Value]
+    at: int
+
+
+NEWEST = -1
+"""Where the newest row is kept: behind all others."""
+
+
 class Keeping:
     """What is to be kept of each group, and how each aggregate is read off it."""
 
@@ -61,15 +72,11 @@ class Keeping:
         aggregates = projection.aggregates
         self.kept: list[Kept] = []
         self.newest = any(one.kind == LAST for one in aggregates)
-        self.readers: list[Callable[[Accumulators], Value]] = [
-            self._reader(one, aggregates) for one in aggregates
-        ]
+        self.readers: list[ReadOff] = [self._reader(one, aggregates) for one in aggregates]
 
-    def _reader(
-        self, one: Aggregate, others: Sequence[Aggregate]
-    ) -> "Callable[[Accumulators], Value]":
+    def _reader(self, one: Aggregate, others: Sequence[Aggregate]) -> ReadOff:
         if one.kind == LAST:
-            return lambda group: group.newest(one.argument)
+            return ReadOff(lambda found: found.value(one.argument), NEWEST)
         beside = {other.kind for other in others if other.argument == one.argument}
         if one.kind in DISTINCT:
             return self._read(Kept(DistinctValues, one.argument), DISTINCT[one.kind])
@@ -82,11 +89,10 @@ class Keeping:
             return self._read(Kept(make, one.argument), read)
         return self._read(Kept(ValueCount, one.argument), _count)
 
-    def _read(self, kept: Kept, read: Callable[[Any], Value]) -> "Callable[[Accumulators], Value]":
+    def _read(self, kept: Kept, read: Callable[[Any], Value]) -> ReadOff:
         if kept not in self.kept:
             self.kept.append(kept)
-        at = self.kept.index(kept)
-        return lambda group: read(group.kept[at][0])
+        return ReadOff(read, self.kept.index(kept))
 
 
 class Accumulators:
@@ -150,14 +156,11 @@ class Accumulators:
             for identity, values, born, seq in zip(identities, rows, borns, seqs, strict=True):
                 self._newest.add(identity, values, born, seq)
 
-    def newest(self, argument: int) -> Value:
-        """The value of an argument in the row that changed last; None if there is no row."""
-        values = None if self._newest is None else self._newest.values()
-        return None if values is None else values[argument]
-
     def results(self) -> list[Value]:
         """What each of the projection's `aggregates` comes to."""
-        return [read(self) for read in self._keeping.readers]
+        found: list[Any] = [one for one, _ in self.kept]
+        found.append(self._newest)
+        return [read(found[at]) for read, at in self._keeping.readers]
 
 
 def accumulators_of(projection: Projection) -> Callable[[], Accumulators]:

@@ -30,6 +30,8 @@ PLAIN = frozenset({str, type(None)})
 GROUP_OBJECTS, ARGUMENT_OBJECTS, VALUE_OBJECTS = 10, 3, 2
 """Objects that Python's collector knows of, at most: of a group, of what a group keeps for an
 argument, and of a record's value in it or its place among what it joins."""
+WRITTEN_ONE_WAY = PLAIN | {int}
+"""Kinds of values of which equal ones are written alike."""
 
 Spelling = tuple[tuple[str, str], ...]
 """How a row writes the values that it is grouped by: the type and the text of each."""
@@ -199,14 +201,26 @@ class RowGroups:
 
     def take(self, changes: RowChanges) -> None:
         """Let rows enter, change, move and leave."""
+        if self._all_stay(changes) and self._take_values(changes):
+            return
         before = self._side(changes.olds, len(changes))
         after = self._side(changes.news, len(changes))
         if before is None and after is not None:
             self._take_new(changes, after)
-        elif before is not None and after is not None and _all_stay(changes, before, after):
-            self._take_values(changes, before, after)
         elif before is not None:
             self._take_changed(changes, before, after)
+
+    def _all_stay(self, changes: RowChanges) -> bool:
+        """Whether all rows were there and are, and what they are grouped by has not changed, nor
+        how it is written. More than that may stay; this is soon seen."""
+        olds, news, count = changes.olds, changes.news, len(self.projection.grouping)
+        return (
+            olds is not None
+            and news is not None
+            and all(changes.was_in)
+            and all(changes.is_in)
+            and all(map(_is_written_alike, olds[:count], news[:count]))
+        )
 
     def _side(self, columns: Sequence[Sequence[Value]] | None, count: int) -> GroupedRows | None:
         if columns is None:
@@ -214,9 +228,15 @@ class RowGroups:
         projection = self.projection
         grouped = columns[: len(projection.grouping)]
         texts = list(map(_texts, grouped))
-        arguments = [one.values(columns, count) for one in projection.arguments]
-        values = list(zip(*arguments, strict=True)) if arguments else [()] * count
+        values = self._values(columns, count)
         return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), values)
+
+    def _values(
+        self, columns: Sequence[Sequence[Value]], count: int
+    ) -> Sequence[tuple[Value, ...]]:
+        """By row what it has for the arguments."""
+        arguments = [one.values(columns, count) for one in self.projection.arguments]
+        return list(zip(*arguments, strict=True)) if arguments else [()] * count
 
     def _take_changed(
         self, changes: RowChanges, before: GroupedRows, after: GroupedRows | None
@@ -244,20 +264,27 @@ class RowGroups:
             if now:
                 self._enter(changes, nothing, at)
 
-    def _take_values(self, changes: RowChanges, before: GroupedRows, after: GroupedRows) -> None:
-        """Rows that stay in their groups: what happens most, in the quickest way."""
-        groups, keys = self._groups, after.keys
+    def _take_values(self, changes: RowChanges) -> bool:
+        """Rows that stay in their groups: what happens most, in the quickest way. False if one of
+        them is in no group."""
+        groups, count, olds, news = self._groups, len(changes), changes.olds, changes.news
+        assert olds is not None
+        assert news is not None
+        keys = _keys([_texts(one) for one in news[: len(self.projection.grouping)]], count)
+        if None in keys:
+            return False
         newest = changes.newest_seqs or changes.seqs
         columns = zip(
-            keys, before.values, after.values, changes.identities, changes.borns, newest,
-            changes.seqs, changes.ts_us, strict=True,
+            keys, self._values(olds, count), self._values(news, count), changes.identities,
+            changes.borns, newest, changes.seqs, changes.ts_us, strict=True,
         )  # fmt: skip
-        for key, olds, news, identity, born, newest_seq, seq, ts_us in columns:
+        for key, was, now, identity, born, newest_seq, seq, ts_us in columns:
             group = groups[key]
-            group.accumulators.replace(olds, news, identity, born, newest_seq)
+            group.accumulators.replace(was, now, identity, born, newest_seq)
             if seq > group.seq:
                 group.seq, group.ts_us = seq, ts_us
         self._dirty.update(dict.fromkeys(keys))  # type: ignore[arg-type]
+        return True
 
     def _take_new(self, changes: RowChanges, after: GroupedRows) -> None:
         """Rows that were not there."""
@@ -351,15 +378,9 @@ def _spelled(columns: Sequence[Sequence[Value]], count: int) -> Sequence[tuple[V
     return [None if {type(value) for value in row} <= PLAIN else row for row in rows]
 
 
-def _all_stay(changes: RowChanges, before: GroupedRows, after: GroupedRows) -> bool:
-    """Whether all rows were there and are, each in the group in which it was, spelled alike."""
-    return (
-        before.keys == after.keys
-        and before.spelled == after.spelled == [None] * len(changes)
-        and all(changes.was_in)
-        and all(changes.is_in)
-        and None not in after.keys
-    )
+def _is_written_alike(old: Sequence[Value], new: Sequence[Value]) -> bool:
+    """Whether values are the same and written the same, as equal doubles need not be."""
+    return old == new and set(map(type, old)) | set(map(type, new)) <= WRITTEN_ONE_WAY
 
 
 def _single(value: Value) -> Value:

@@ -74,6 +74,11 @@ class NewestRow:
             return late[5]
         return newest[2]
 
+    def value(self, number: int) -> Value:
+        """One value of the newest row, by its number; None if there is no row."""
+        values = self.values()
+        return None if values is None else values[number]
+
 
 def _sortable(values: Values) -> tuple[object, ...]:
     return tuple([sort_key(value) for value in values])

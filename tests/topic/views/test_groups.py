@@ -1,5 +1,8 @@
 """Groups: rows enter, change, move and leave; a group is a function of those that are in it."""
 
+from itertools import pairwise
+
+from sow.digits import Digits
 from sow.expressions import compile_projection
 from sow.topic.views.accumulators import accumulators_of
 from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroups
@@ -127,3 +130,25 @@ def test_a_row_of_other_groups_is_let_go():
     found.let_go("x", 5, 5)
     found.let_go("old", 5, 5)
     assert {key: group.count for key, group in found.take_dirty(9)} == {"x": 1, "old": 0}
+
+
+def test_a_value_that_is_written_otherwise_is_shown_as_it_is_written_now():
+    ways = (5, "5", 5.0, Digits("5.0"), Digits("5.00"), 5, True, 1, 1.0, "1", None, "", None)
+    quick = groups()
+    quick.take(came(("a", ways[0], 1)))
+    for seq, (old, new) in enumerate(pairwise(ways), 2):
+        quick.take(changed("a", (old, 1), (new, 1), born=1, seq=seq))
+        anew = groups()
+        anew.take(came(("a", new, 1), seq=seq))
+        ((key, group),) = [found for found in quick.take_dirty(9) if found[1].count]
+        assert [repr(value) for value in group.values()] == [
+            repr(value) for value in anew[key].values()
+        ]
+        assert group.seq == seq
+
+
+def test_a_row_whose_key_is_too_long_stays_in_no_group():
+    found, long = groups(), "x" * (KEY_LENGTH_MAX + 1)
+    found.take(came(("a", long, 1)))
+    found.take(changed("a", (long, 1), (long, 2), born=1))
+    assert (len(found), found.left_out) == (0, 1)

@@ -37,3 +37,11 @@ def test_rows_that_have_gone_do_not_stay_on_the_heap():
         newest.add("late", (seq,), 2, seq)
     assert newest.values() == ("new",)
     assert len(newest._waiting) <= 2 + newest_row.GONE_MIN + 1
+
+
+def test_one_value_is_that_of_the_newest_row():
+    newest = NewestRow()
+    assert newest.value(1) is None
+    newest.add("a", (1, 2), 1, 1)
+    newest.add("b", (3, 4), 2, 2)
+    assert newest.value(1) == 4
