@@ -43,6 +43,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "queries-updates": queries.under_updates,
     "restart": restart.restart,
     "restart-growth": restart.growth,
+    "restart-view": restart.with_view,
     "memory": memory,
     "patterns": patterns,
     "conflation": conflation,

@@ -2,7 +2,8 @@
 
 Once from a checkpoint with a tail of the journal after it, once from the journal alone. The
 floor is LMDB handing over all values of the same file, with nothing made of them. Then what a
-record costs where there are more of them: the floor is a record of the smallest topic.
+record costs where there are more of them: the floor is a record of the smallest topic. And with a
+view of them: the floor is to start without.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,10 +21,13 @@ from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess
 from tests.benchmarks.records import HASH_INDEX, configuration, every_order, parts, updates
 from tests.benchmarks.sizes import Sizes
+from tests.benchmarks.views import BY_ACCOUNT, ENDING
 
 FRAME = 1000
 TAIL_SHARE = 10
 """The journal's tail after the checkpoint is this part of the records."""
+VIEWED_SHARE = 5
+"""Records that a view is made of anew are this part of all: it is the ratio that is looked for."""
 STARTS = 2
 """Of each size: it is the processor's time that counts, and loading millions takes a minute."""
 LEAST_S = 1e-3
@@ -58,9 +62,27 @@ def _each_us(records: int, starts: int) -> list[float]:
     return [max(LEAST_S, one_s) * 1e6 / records for one_s in each_s]
 
 
-def started_cpu_s(data: Path) -> float:
+def with_view(sizes: Sizes) -> Iterator[Figure]:
+    """The processor's time to start with a view, which is made of the records anew; the floor is to
+    start without one."""
+    records = sizes.records // VIEWED_SHARE
+    viewed = XML.replace(ENDING, BY_ACCOUNT + ENDING)
+    with TemporaryDirectory(prefix="sow-bench-") as path:
+        full, empty = Path(path) / "full", Path(path) / "empty"
+        fill(full, records, checkpointed=True)
+        nothing_s = started_cpu_s(empty)
+        floor, ours = in_turn(
+            min(STARTS, sizes.repetitions),
+            lambda: max(LEAST_S, started_cpu_s(full) - nothing_s),
+            lambda: max(LEAST_S, started_cpu_s(full, viewed) - nothing_s),
+        )
+    case = f"{records} records, five aggregates of 1,000 groups"
+    yield Figure("restart with a view", case, "s", ours, floor, "no view")
+
+
+def started_cpu_s(data: Path, xml: str = XML) -> float:
     """The processor's time from the start of a process to its ready line."""
-    with ServerProcess(XML, data) as server:
+    with ServerProcess(xml, data) as server:
         return server.cpu_s
 
 

@@ -22,8 +22,8 @@ IN_PROCESS = (
     "message-types", "conflation", "copies",
 )  # fmt: skip
 WITH_SERVER = (
-    "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "memory",
-    "patterns", "snapshot", "followers",
+    "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "restart-view",
+    "memory", "patterns", "snapshot", "followers",
 )  # fmt: skip
 
 
