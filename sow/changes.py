@@ -17,7 +17,8 @@ class Changes:
     """Columns of equal length. `slots` are places in the topic's table, valid while routed.
 
     `news` is None when the records left; `reason` then says why, and `partings` are the bodies
-    that made them leave (reason ``match`` only: the state that no longer matches).
+    that made them leave (reason ``match`` only: the state that no longer matches). `stood` are the
+    places in the topic's order that records had before, where they may have got others.
     """
 
     topic: str
@@ -29,6 +30,11 @@ class Changes:
     ts_us: Sequence[int]
     reason: Reason | None = None
     partings: Sequence[bytes] | None = None
+    stood: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.identities)
+
+    def come_from(self, stood: Sequence[int]) -> None:
+        """Say where in the topic's order records stood before, new ones where they stand."""
+        self.stood = stood

@@ -217,6 +217,7 @@ class RowGroups:
         return (
             olds is not None
             and news is not None
+            and changes.old_borns is None
             and all(changes.was_in)
             and all(changes.is_in)
             and all(map(_is_written_alike, olds[:count], news[:count]))
@@ -249,8 +250,10 @@ class RowGroups:
             before.values, nothing.values, changes.borns, changes.newest_seqs or changes.seqs,
             changes.seqs, changes.ts_us, range(len(changes)), strict=True,
         )  # fmt: skip
+        olds_born = changes.old_borns or changes.borns
         for identity, was, now, old_key, key, olds, news, born, newest, seq, ts_us, at in columns:
-            if was and now and key == old_key and key is not None:
+            stays = was and now and key == old_key and key is not None
+            if stays and key is not None and born == olds_born[at]:
                 group = groups[key]
                 group.accumulators.replace(olds, news, identity, born, newest)
                 if before.spelled[at] is not None or nothing.spelled[at] is not None:
@@ -327,7 +330,7 @@ class RowGroups:
         if key is None:
             self.left_out -= 1
             return
-        group, born = self._groups[key], changes.borns[at]
+        group, born = self._groups[key], (changes.old_borns or changes.borns)[at]
         group.accumulators.remove(before.values[at], changes.identities[at], born)
         group.leave(born)
         group.spell(before.spelled[at], -1)

@@ -79,6 +79,7 @@ class JoinedRows:
             pairs = zip(befores[self.at], afters[self.at], is_in, strict=True)
             shown[self.at] = [after if there else before for before, after, there in pairs]
         newest = self._newest(shown)
+        moved = any(map(_has_moved, self.changes.values()))
         seqs, ts_us = self._stamps(newest)
         return RowChanges(
             self.rows,
@@ -91,6 +92,7 @@ class JoinedRows:
             ts_us,
             self.reason or "match",
             [state[STATE_SEQ] for state in newest],
+            _births(befores) if moved else None,
         )
 
     def _states(self, at: int, topic: JoinedTopic, before: bool) -> States:
@@ -126,6 +128,12 @@ class JoinedRows:
                 seqs.append(state[STATE_SEQ])
                 ts_us.append(state[STATE_TS_US])
         return seqs, ts_us
+
+
+def _has_moved(change: RecordChange) -> bool:
+    """Whether a record, the row of a view, stands elsewhere than before."""
+    old, new = change.old, change.new
+    return old is not None and new is not None and old[STATE_BORN] != new[STATE_BORN]
 
 
 def _of_those(columns: list[Column], there: Sequence[bool]) -> list[Column] | None:

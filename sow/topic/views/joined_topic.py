@@ -94,18 +94,20 @@ class JoinedTopic:
     def hear(self, batch: Batch) -> None:
         """Note a batch of its changes."""
         changes, table = batch.changes, self.records.table
-        borns = table.born[changes.slots].tolist()
+        borns = table.order[changes.slots].tolist()
+        stood = changes.stood or borns
         olds = self._rows_of(batch, old=True)
         news = None if changes.news is None else self._rows_of(batch, old=False)
         heard, reason = self._heard, changes.reason
-        for at, (identity, born, old, seq, ts_us) in enumerate(
-            zip(changes.identities, borns, olds, changes.seqs, changes.ts_us, strict=True)
+        columns = changes.identities, stood, borns, olds, changes.seqs, changes.ts_us
+        for at, (identity, before_born, born, old, seq, ts_us) in enumerate(
+            zip(*columns, strict=True)
         ):
             before = heard.get(identity)
             if before is not None:
                 was = before.old
             else:
-                was = None if old is None else (old, born, seq, ts_us)
+                was = None if old is None else (old, before_born, seq, ts_us)
             now = None if news is None else (news[at] or (), born, seq, ts_us)
             heard[identity] = RecordChange(was, now, seq, ts_us, reason)
 
@@ -162,7 +164,7 @@ class JoinedTopic:
             slots = [slot for _, slot in pairs]
             bodies = [table.bodies[slot] or b"" for slot in slots]
             rows = zip(*self.records.decoder(self.paths).columns(bodies), strict=True)
-            numbers = [column[slots].tolist() for column in (table.born, table.seqs, table.ts_us)]
+            numbers = [column[slots].tolist() for column in (table.order, table.seqs, table.ts_us)]
             states = zip(rows, *numbers, strict=True)
             found.update(zip([name for name, _ in pairs], states, strict=True))
         return found

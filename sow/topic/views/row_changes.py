@@ -38,11 +38,13 @@ class RowChanges:
     before and after, None where the row was not in; None altogether where no row was, or is. A row
     may come several times: what it was is then what it became before.
     `borns` say when the rows first appeared: the order of the rows that are there, and the same for
-    a row as long as it is. `seqs` and `ts_us` are the newest change and its time of what each row
-    is made of; of one that leaves, of the change that made it leave. Where records meet, a row may
-    come because another one has gone: `newest_seqs` are then of the records that each row is made
-    of alone, by which is known which of the rows that are there changed last; None: they are
-    `seqs`.
+    a row as long as it is, but for `old_borns`. `seqs` and `ts_us` are the newest change and its
+    time of what each row is made of; of one that leaves, of the change that made it leave. Where
+    records meet, a row may come because another one has gone: `newest_seqs` are then of the records
+    that each row is made of alone, by which is known which of the rows that are there changed last;
+    None: they are `seqs`.
+    `old_borns` are what `borns` were before, where that differs: a row of a view may come to stand
+    elsewhere.
     `reason` says why the rows leave that do; ``match`` where a filter does not let in what they are
     now, or where another row stands in their place.
     """
@@ -57,6 +59,7 @@ class RowChanges:
     ts_us: Sequence[int]
     reason: Reason = "match"
     newest_seqs: Sequence[int] | None = None
+    old_borns: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.identities)

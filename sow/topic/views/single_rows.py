@@ -76,16 +76,18 @@ class SingleRows:
         if any(is_in):
             batch.read(self._paths)
             news = [batch.column(path) for path in self._paths]
+        stand = self._underlying.table.order[np.asarray(changes.slots, np.int64)].tolist()
         yield RowChanges(
             changes.identities,
             olds,
             news,
             was_in,
             is_in,
-            self._underlying.table.born[np.asarray(changes.slots, np.int64)].tolist(),
+            stand,
             changes.seqs,
             changes.ts_us,
             changes.reason or "match",
+            old_borns=None if changes.stood == stand else changes.stood,
         )
 
     @property
@@ -134,13 +136,14 @@ class SingleRows:
 
     def _note(self, batch: Batch, given: NDArray[np.bool_]) -> None:
         """Remember what was given of records that have changed."""
-        changes, borns = batch.changes, self._underlying.table.born
-        for identity, slot, old in zip(
-            changes.identities, changes.slots, changes.olds, strict=True
+        changes = batch.changes
+        stood = changes.stood or self._underlying.table.order[list(changes.slots)].tolist()
+        for identity, slot, old, place in zip(
+            changes.identities, changes.slots, changes.olds, stood, strict=True
         ):
             if slot < len(given) and given[slot]:
                 given[slot] = False
-                self._noted[identity] = Noted(old, int(borns[slot]))
+                self._noted[identity] = Noted(old, place)
             else:
                 self._noted.setdefault(identity, Noted(None, 0))
 
@@ -194,7 +197,7 @@ class SingleRows:
             self._underlying.decoder(self._paths).columns(bodies),
             [False] * len(slots),
             is_in,
-            table.born[slots].tolist(),
+            table.order[slots].tolist(),
             table.seqs[slots].tolist(),
             table.ts_us[slots].tolist(),
         )

@@ -212,12 +212,13 @@ class MaterializedView:
     def _put(self, there: Sequence[tuple[str, RowGroup, bytes]]) -> list[Batch]:
         table, find = self.rows.table, self.rows.table.slots.get
         places = [group.born >> self._place_shift for _, group, _ in there]
-        changed = []
+        changed, stood = [], []
         for row, place in zip(there, places, strict=True):
             slot = find(row[0])
             # A row that stands elsewhere is told: windows and views over this one go by its place.
             if slot is None or table.bodies[slot] != row[2] or table.order[slot] != place:
                 changed.append(row)
+                stood.append(place if slot is None else int(table.order[slot]))
         batches = []
         if changed:
             floor = self.filled_seq
@@ -230,6 +231,8 @@ class MaterializedView:
                     [group.ts_us for _, group, _ in changed],
                 )
             )
+        for batch in batches:
+            batch.changes.come_from(stood)
         table.arrange([key for key, _, _ in there], places)
         return batches
 
