@@ -44,7 +44,9 @@ class Garbage:
         self._expected = expected
         self._passes = 0
         self._settled = 0
-        """Objects settled since all were looked through, whether they are still there or not."""
+        """Objects settled since `_frozen_max` was found, whether they are still there or not."""
+        self._frozen_max = 0
+        """So many settled ones there were at most."""
         self._stayed = 0
         """How many stayed then."""
 
@@ -52,7 +54,7 @@ class Garbage:
         """All that has been made so far stays."""
         gc.set_threshold(YOUNG_OBJECTS, YOUNG_PASSES, NEVER)
         gc.freeze()
-        self._stayed = gc.get_freeze_count()
+        self._stayed = self._frozen_max = gc.get_freeze_count()
 
     def look(self, _now_us: int = 0) -> bool:
         """Look through old objects if there are enough; says that there is nothing more to do."""
@@ -70,13 +72,16 @@ class Garbage:
         gc.freeze()
         self._passes = 0
         if self._settled > SETTLED_OBJECTS:
-            self._settled = 0
+            self._frozen_max, self._settled = self._frozen_max + self._settled, 0
             believed = 2 * self._stayed + SETTLED_OBJECTS + self._expected()
-            if gc.get_freeze_count() > believed:
-                self._collect_all()
+            if self._frozen_max > believed:
+                # To count them takes a second for ten million.
+                self._frozen_max = gc.get_freeze_count()
+                if self._frozen_max > believed:
+                    self._collect_all()
 
     def _collect_all(self) -> None:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._stayed = gc.get_freeze_count()
+        self._stayed = self._frozen_max = gc.get_freeze_count()

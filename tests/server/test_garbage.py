@@ -136,6 +136,7 @@ class Counts:
 
     def __init__(self, living):
         self.living, self.frozen, self.old, self.all_seen = living, living, 0, []
+        self.counted = 0
 
     def get_count(self):
         self.old += 1_000
@@ -145,6 +146,7 @@ class Counts:
         return range(self.old)
 
     def get_freeze_count(self):
+        self.counted += 1
         return self.frozen
 
     def set_threshold(self, *_thresholds):
@@ -196,9 +198,11 @@ def test_what_is_expected_is_no_reason_to_look_through_all(monkeypatch):
     monkeypatch.setattr(module, "gc", counts)
     garbage = Garbage(lambda: True, lambda: 300_000)
     garbage.begin()
+    counts.counted = 0
     while counts.frozen < 320_000:
         garbage.look()
         assert counts.all_seen == []
+    assert counts.counted == 0, "as many as that are not even counted"
     for _ in range(20):
         garbage.look()
     assert counts.all_seen, "more than that is looked through"
