@@ -137,6 +137,12 @@ class Table:
         """Records have been given their places: a new one may stand anywhere."""
         return self._places is not None
 
+    def tie(self, slot: int) -> int | tuple[int, int]:
+        """That of one record of `ties`."""
+        if self._places is None:
+            return int(self.born[slot])
+        return int(self._places[slot]), int(self._sow_keys[slot])
+
     def ties(self, slots: Slots) -> list[int] | list[tuple[int, int]]:
         """What records in these slots that are equal otherwise are ordered by, as `live` has it:
         when they were first published, or the place that they were given and their SowKey."""

@@ -56,7 +56,7 @@ MUTATIONS = (
     Mutation(
         "a row that is as it was is told again",
         "sow/topic/views/view.py",
-        "if slot is None or table.bodies[slot] != row[2]:",
+        "if slot is None or table.bodies[slot] != row[2] or table.order[slot] != place:",
         "if True:",
     ),
     Mutation(
@@ -659,8 +659,8 @@ MUTATIONS = (
     Mutation(
         "an ordered set does not tell equal records apart by their births",
         "sow/delivery/windows/ordered_sets.py",
-        "        return self.head.put((*ranks, born, identity))",
-        "        return self.head.put((*ranks, -born, identity))",
+        "self.head.put((*ranks, self.topic.table.tie(changes.slots[at]), identity))",
+        "self.head.put((*ranks, 0, identity))",
     ),
     Mutation(
         "a record that leaves a window stood one place further on",

@@ -255,9 +255,10 @@ def test_what_it_takes_to_name_all_records_is_counted_but_for_copies():
 def test_records_that_are_equal_otherwise_are_told_apart_as_they_stand():
     table = Table(sow_keys, "t")
     table.put(list("abc"), [b"{}"] * 3, [1, 2, 3], [0] * 3)
-    assert table.ties(table.live()) == [1, 2, 3]
+    assert table.ties(table.live()) == [*map(table.tie, table.live().tolist())] == [1, 2, 3]
     table.arrange("abc", [5, 4, 4])
     assert table.is_arranged
     ties = table.ties(table.live())
+    assert ties == [*map(table.tie, table.live().tolist())]
     assert ties == sorted(ties)
     assert [place for place, _ in ties] == [4, 4, 5]

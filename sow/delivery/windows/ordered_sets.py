@@ -13,8 +13,6 @@ what the same query answers. Rows of views stand in places of their own, and so 
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-
 from sow.delivery.windows.pages import PageRow, rows_of
 from sow.delivery.windows.window_heads import CROWD_FACTOR, Entry, WindowHead
 from sow.expressions import Filter, OrderTerm
@@ -186,8 +184,7 @@ class OrderedSet(Generic[Reader]):
         if not is_in:
             return self.head.drop(identity)
         ranks = [term.rank(batch.ordering(term)[at]) for term in self.terms]
-        (tie,) = self.topic.table.ties(np.array(changes.slots[at : at + 1], np.int64))
-        return self.head.put((*ranks, tie, identity))
+        return self.head.put((*ranks, self.topic.table.tie(changes.slots[at]), identity))
 
     def _drop(self, identity: str) -> int | None:
         """A record has gone; returns the place that is concerned."""
