@@ -24,7 +24,7 @@ types: $(INSTALLED)  ## types, strictly
 unit: $(INSTALLED)  ## all tests of the default run, on all cores
 	$(BIN)/python -m pytest $(ON_ALL_CORES)
 
-laws: $(INSTALLED)  ## the same, with ten times as many examples and seeds for every law; an hour
+laws: $(INSTALLED)  ## the same, with ten times as many examples and seeds for every law
 	SOW_EFFORT=10 $(BIN)/python -m pytest $(ON_ALL_CORES)
 
 uvloop: $(INSTALLED)  ## what has to do with sockets and processes once more, on uvloop
@@ -67,7 +67,7 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 browser: $(INSTALLED)  ## pages of other sites in a real browser are refused everything (needs Chromium)
 	$(BIN)/python -m pytest -m browser tests/browser
 
-bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; about half an hour
+bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; over half an hour
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'
 	$(BIN)/python -m tests.benchmarks --write
 

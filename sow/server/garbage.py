@@ -75,7 +75,7 @@ class Garbage:
             self._frozen_max, self._settled = self._frozen_max + self._settled, 0
             believed = 2 * self._stayed + SETTLED_OBJECTS + self._expected()
             if self._frozen_max > believed:
-                # To count them takes a second for ten million.
+                # To count them goes through all of them.
                 self._frozen_max = gc.get_freeze_count()
                 if self._frozen_max > believed:
                     self._collect_all()
