@@ -213,10 +213,14 @@ class Conflator(Generic[K, V]):
         """All that waits, each key once, oldest window first, whether its window has ended or not;
         for whoever knows that nothing more will come."""
         taken = dict(self.pending())
-        self._closed.clear()
+        self.clear()
+        return taken
+
+    def clear(self) -> None:
+        """Let nothing wait any more; it may have failed in the middle of a fold."""
+        self._closed = NO_WINDOWS
         self._pending.clear()
         self.schedule.clear()
-        return taken
 
     def _put(self, taken: dict[K, V], entries: dict[K, V]) -> None:
         """Windows of one key that are taken together, because a take came late, are folded."""

@@ -168,6 +168,10 @@ class FocusedConflator(Generic[K, V]):
         self._merge = merge
         self._conflator.refold(self._fold if merge else None)
 
+    def clear(self) -> None:
+        """Let nothing wait any more; it may have failed in the middle of a merge."""
+        self._conflator.clear()
+
     def waiting(self) -> Mapping[K, V | Removal[K, V]]:
         """What waits for each key: an update, or the removal that it is. Only to be looked at."""
         return self._conflator.pending()

@@ -186,8 +186,8 @@ class Replaying(Busy):
 
 
 class Stopped(SowError):
-    """A view has stopped, since what it asks for is too much to find out; its rows are gone, and
-    nothing of what they were made of is."""
+    """A view or a conflated topic has stopped, since what it would hold is too much to find out, or
+    the server fails on it; its records are gone, and nothing of what they were made of is."""
 
     reason = "stopped"
     status = 503

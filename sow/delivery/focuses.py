@@ -95,8 +95,13 @@ class Focuses:
         found: Found[CopyFocus] = {}
         if batch.changes.news is not None:
             assert self._index is not None
-            batch.read(self._index.paths(old=False))
-            self._index.find(batch.column, range(len(batch)), found, old=False)
+            try:
+                batch.read(self._index.paths(old=False))
+                self._index.find(batch.column, range(len(batch)), found, old=False)
+            except Exception:
+                # What one of them asks for cannot be read: asked by itself, it stops alone.
+                every = list(range(len(batch)))
+                return {focus: every for focus in self._filed or ()}  # noqa: C420 - a list
         return found
 
     def check(self) -> None:

@@ -80,6 +80,7 @@ class Engine:
         self.ledger = Ledger()
         self.disk = DiskRoom(self.ledger, has_room, takes or has_room)
         self._work_listeners: list[Callable[[], None]] = []
+        self._stop_listeners: list[Callable[[str], None]] = []
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
@@ -134,6 +135,11 @@ class Engine:
         caused."""
         self._work_listeners.append(listener)
 
+    def hear_of_stopped(self, listener: Callable[[str], None]) -> None:
+        """Have `listener` told of each view and conflated topic that has stopped, in a sentence."""
+        self.views.hear_of_stopped(listener)
+        self._stop_listeners.append(listener)
+
     def tell_of_work(self) -> None:
         """Something has to be flushed, and whoever flushes cannot know of it."""
         for listener in self._work_listeners:
@@ -148,10 +154,10 @@ class Engine:
 
     def topic(self, name: str) -> LiveTopic:
         """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one, and
-        Stopped for a view that has."""
+        Stopped for a view or a conflated topic that has."""
         topic = self.catalog.topic(name)
-        if isinstance(topic, ViewTopic) and topic.view.stopped:
-            raise Stopped(topic.view.stopped)
+        if topic.stopped:
+            raise Stopped(topic.stopped)
         return topic
 
     def look_after_topic(self, topic: LiveTopic) -> None:
@@ -338,8 +344,7 @@ class Engine:
             self._waiting[feed.strand] = None
             self.timers.expect(feed.strand)
         for listener in woken:
-            # What waits in a conflator already is never due earlier than it was.
-            self.timers.expect(listener)
+            self.timers.note(listener)
 
     # Time.
 
@@ -380,8 +385,12 @@ class Engine:
 
     def _release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
         """Have a copy release what is due, under each of its names."""
-        for batch in copy.release(now_us):
+        batches, has_stopped = copy.release(now_us), bool(copy.stopped)
+        for batch in batches:
             self._route(self.topics[batch.changes.topic], batch)
+        if has_stopped and not copy.is_clearing:
+            for listener in self._stop_listeners:
+                listener(copy.stopped)
 
     def update_copy(
         self,
@@ -566,7 +575,10 @@ class Engine:
 
     def refocus(self, topic: CopyTopic, definition: ConflatedTopic) -> Steps[None]:
         """Go on with another filter of a conflated topic, by which its records enter or leave, some
-        in each step."""
+        in each step; one that has stopped is made again."""
+        while topic.copy.is_clearing:
+            self._release_copy(topic.copy, self.now_us)
+            yield
         condition = None if definition.filter is None else self.filter(definition.filter)
         self.part(topic)
         router = self.topics[topic.underlying].router

@@ -128,6 +128,8 @@ class SourceTopic(LiveTopicBase):
     __slots__ = ("_is_stored", "_ledger", "expirations", "makes_records")
 
     definition: Topic
+    stopped = ""
+    """It never does."""
     kind = "topic"
     """What the outside calls topics of this kind."""
 
@@ -307,6 +309,11 @@ class CopyTopic(LiveTopicBase):
         """The name of the topic that is copied."""
         return self.copy.underlying.name
 
+    @property
+    def stopped(self) -> str:
+        """Why it has no records any more."""
+        return self.copy.stopped
+
     # Others that are alike.
 
     @property
@@ -390,6 +397,11 @@ class ViewTopic(LiveTopicBase):
         self.view = view
         self.underlyings = underlyings
         """The names of the topics that it is made of."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it has no rows any more."""
+        return self.view.stopped
 
     def due_us(self) -> int | None:
         """Nothing falls due: turns end."""

@@ -246,9 +246,9 @@ class Reconfiguration:
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)
-            topic = self._engine.topics.get(new.name)
-            if isinstance(topic, ViewTopic) and topic.view.stopped:
-                fields |= {"joins"}  # to be made again, by whatever has changed
+        if not isinstance(new, Topic) and any(one.stopped for one in self._topics(new)):
+            # To be made again, by whatever has changed.
+            fields |= {"joins" if isinstance(new, View) else "filter"}
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
             self._engine.catalog.check_definition(new, is_new=False)
         for part, what, apply in (
@@ -284,18 +284,22 @@ class Reconfiguration:
         apply: Callable[[LiveTopic, Definition], Steps[None] | None],
     ) -> Steps[None]:
         """Change a topic, or every topic of a pattern."""
-        catalog = self._engine.catalog
-        pattern = catalog.patterns.get(definition.name)
-        if pattern is None:
-            topics = [catalog.topics[definition.name]]
-        else:
+        pattern = self._engine.catalog.patterns.get(definition.name)
+        if pattern is not None:
             pattern.redefine(definition)
-            topics = list(pattern.members.values())
-        for topic in topics:
+        for topic in self._topics(definition):
             steps = apply(topic, definition)
             if steps is not None:
                 yield from steps
             yield
+
+    def _topics(self, definition: Definition) -> list[LiveTopic]:
+        """The topic of a definition, or all those of a pattern."""
+        catalog = self._engine.catalog
+        pattern = catalog.patterns.get(definition.name)
+        if pattern is None:
+            return [catalog.topics[definition.name]]
+        return list(pattern.members.values())
 
     @staticmethod
     def _reindex(topic: LiveTopic, definition: Definition) -> Steps[None]:

@@ -189,7 +189,7 @@ class Server:
         )
         self.executor.sessions.hear_of_slow_clients(log.warning)
         self.executor.hear_of_failures(log.error)
-        self.engine.views.hear_of_stopped(log.warning)
+        self.engine.hear_of_stopped(log.error)
         self.driver.idle_work["conflating queues"] = self.executor.sessions.conflate_in_background
         self.checkpointer = Checkpointer(
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes

@@ -40,6 +40,7 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
             "updates_out": conflation.updates_out,
             "executions": conflation.releases,
             "conflation_ratio": round(conflation.ratio, 3),
+            "stopped": topic.stopped or None,
         }
     if isinstance(topic, ViewTopic):
         described |= _of_view(topic)

@@ -16,7 +16,7 @@ from sow.budget import Budget
 from sow.definitions import CONSUMERS
 from sow.delivery.sessions import Session
 from sow.engine.capacity import records_max
-from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.requests.consumers import Consumer, Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
@@ -156,6 +156,18 @@ TOPIC_METRICS = (
         "sow_merge_misses",
         "Pairs merged.",
         _of_merger(lambda merger: merger.misses),
+    ),
+    TopicMetric(
+        CounterMetricFamily,
+        "sow_merge_errors",
+        "Pairs whose merge failed: the callable raised, or no message can hold the result.",
+        _of_merger(lambda merger: merger.merger.errors),
+    ),
+    TopicMetric(
+        GaugeMetricFamily,
+        "sow_topic_stopped",
+        "1 of a view or conflated topic that has stopped, until it is made again.",
+        lambda topic: None if isinstance(topic, SourceTopic) else bool(topic.stopped),
     ),
 )
 

@@ -9,6 +9,10 @@ Copies that would say the same at every moment are one copy under several names:
 judged, waits and is released once, and then put under each name. Such are copies with one filter,
 one pace and one way of merging that began together. One that is to go on otherwise takes its
 windows with it.
+
+A copy that fails, on its filter, on merging or on making its fields, *stops*: it hears nothing any
+more and lets its records go, which would be true no longer. Whoever publishes, and everybody else,
+never notices.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -17,6 +21,7 @@ from itertools import compress, islice
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow import definitions
 from sow.changes import Reason
+from sow.errors import described
 from sow.expressions import Filter
 from sow.steps import Steps
 from sow.topic.batch import Batch
@@ -47,7 +52,9 @@ class ConflatedCopy:
         "copies",
         "enrichment",
         "filled_seq",
+        "is_clearing",
         "is_external",
+        "stopped",
         "underlying",
     )
 
@@ -71,6 +78,10 @@ class ConflatedCopy:
         """As of which change of the underlying topic the copy was filled."""
         self._noted: dict[str, None] | None = None
         """While it is filled: records that have changed, and are still to be taken over."""
+        self.stopped = ""
+        """Why it has no records any more, and hears of nothing."""
+        self.is_clearing = False
+        """It has stopped, and is to let records go or to say so."""
         if condition is not None and not self.is_external:
             underlying.watched.add(condition.paths)
 
@@ -106,7 +117,7 @@ class ConflatedCopy:
         definition = self.copy.definition
         assert isinstance(definition, definitions.ConflatedTopic)
         is_new = not self.conflation.updates_in and not len(self.copy.table)
-        if not is_new or self.is_external or self._noted is not None:
+        if not is_new or self.is_external or self.stopped or self._noted is not None:
             return None
         return (
             self.underlying.name,
@@ -145,6 +156,8 @@ class ConflatedCopy:
     def hear(self, batch: Batch, now_us: int) -> bool:
         """Take in the underlying topic's changes; True when something waits now, and did not."""
         changes = batch.changes
+        if self.stopped:
+            return False
         if self._noted is not None:
             self._noted.update(dict.fromkeys(changes.identities))
             return False
@@ -152,7 +165,10 @@ class ConflatedCopy:
             # Whoever conflates reads them from the log.
             self.conflation.count_in(len(changes))
             return False
-        passes = batch.new_focus(self.condition)
+        try:
+            passes = batch.new_focus(self.condition)
+        except Exception as error:
+            return self.stop_for(error)
         offered = Offered(changes.identities, batch.states(), passes, changes.reason or "match")
         return self.take_in(offered, changes.news is not None, now_us)
 
@@ -161,10 +177,15 @@ class ConflatedCopy:
 
         `are_messages`: the records have not gone from the underlying topic.
         """
+        if self.stopped:
+            return False
         was_idle = self.conflation.is_idle
-        if are_messages and self.copy.folding.merger is not None:
-            offered = self._as_merged(offered)
-        self.conflation.take_in(offered, now_us)
+        try:
+            if are_messages and self.copy.folding.merger is not None:
+                offered = self._as_merged(offered)
+            self.conflation.take_in(offered, now_us)
+        except Exception as error:
+            return self.stop_for(error)
         return was_idle and not self.conflation.is_idle
 
     def _as_merged(self, offered: Offered[str, CopyUpdate]) -> Offered[str, CopyUpdate]:
@@ -193,6 +214,14 @@ class ConflatedCopy:
         Records that change meanwhile are only noted when they are heard of, and taken over in the
         end: in the order in which they came.
         """
+        try:
+            yield from self._filling(copy)
+        except Exception as error:
+            self.stop_for(error)
+        self._noted = None
+        self.filled_seq = seq()
+
+    def _filling(self, copy: Records) -> Steps[None]:
         self._noted = {}
         identities, table = self.underlying.table.identities, self.underlying.table
         slots = table.live()
@@ -205,8 +234,6 @@ class ConflatedCopy:
             self._take_over(self._noted_first(STEP_ROWS), copy)
             yield
         self._take_over(list(self._noted), copy)
-        self._noted = None
-        self.filled_seq = seq()
 
     def _noted_first(self, count: int) -> list[str]:
         assert self._noted is not None
@@ -236,6 +263,24 @@ class ConflatedCopy:
         messages = self.underlying.messages([*found], bodies, *stamps)
         return dict(compress(updates, self.condition.matches_messages(columns, messages)))
 
+    # Stopping.
+
+    def stop_for(self, error: Exception) -> bool:
+        """Go on without records, since what they would be cannot be found out; `release` lets them
+        go. Returns whether that is new."""
+        if self.stopped:
+            return False
+        self.stop()
+        name = self.copy.name if self.copies else ""
+        self.stopped = (
+            f"the conflated topic {name} has stopped, since the server failed on what it is to "
+            f"hold: {described(error)}; what was published is kept, and a reload of the "
+            "configuration makes it again"
+        )
+        self.conflation.clear()
+        self.is_clearing = True
+        return True
+
     # Releasing.
 
     def due_us(self) -> int | None:
@@ -243,13 +288,30 @@ class ConflatedCopy:
         which nobody is to see half."""
         if self.underlying.is_changing or any(copy.is_changing for copy in self.copies):
             return None
-        return self.conflation.due_us()
+        return 0 if self.is_clearing else self.conflation.due_us()
 
     def release(self, now_us: int) -> list[Batch]:
         """Apply to the copy what is due by now, and return it as changes under each name; of many
         records some, and `due_us` says that there are more."""
-        names = min(len(self.copies), NAMES_IN_STEP)
-        return self._apply(*self.conflation.take(now_us, max(1, RELEASED_AT_ONCE // names)))
+        count_max = max(1, RELEASED_AT_ONCE // min(len(self.copies), NAMES_IN_STEP))
+        if not self.stopped:
+            try:
+                return self._apply(*self.conflation.take(now_us, count_max))
+            except Exception as error:
+                self.stop_for(error)
+        return self._clear(count_max)
+
+    def _clear(self, count_max: int) -> list[Batch]:
+        """Take away records of a copy that has stopped, some under each name."""
+        batches = []
+        for copy in self.copies:
+            table = copy.table
+            some = [*islice(table.slots, count_max)]
+            seq, ts_us = int(table.seqs.max(initial=0)), int(table.ts_us.max(initial=0))
+            stamps = [seq] * len(some), [ts_us] * len(some)
+            batches.append(copy.drop(some, "deleted", lambda _, stamps=stamps: stamps))  # type: ignore[misc]
+        self.is_clearing = any(len(copy.table) for copy in self.copies)
+        return [batch for batch in batches if batch is not None]
 
     def accept(
         self,
@@ -335,6 +397,7 @@ class ConflatedCopy:
     def refocus(self, condition: Filter | None) -> None:
         """Judge what changes from now on by another filter; `judge_all` does so with the rest."""
         self.stop()
+        self.stopped = ""
         if condition is not None:
             self.underlying.watched.add(condition.paths)
         self.condition = condition
@@ -349,7 +412,12 @@ class ConflatedCopy:
         slots = self.underlying.table.live()
         for start in range(0, len(slots), STEP_ROWS):
             some = [identities[slot] for slot in slots[start : start + STEP_ROWS].tolist()]
-            self._judge([identity for identity in some if identity is not None], now_us())
+            try:
+                self._judge([identity for identity in some if identity is not None], now_us())
+            except Exception as error:
+                self.stop_for(error)
+            if self.stopped:
+                return
             yield
 
     def _judge(self, identities: Sequence[str], now_us: int) -> None:
@@ -365,5 +433,5 @@ class ConflatedCopy:
 
     def stop(self) -> None:
         """Let the underlying topic forget what this copy wanted of it."""
-        if self.condition is not None and not self.is_external:
+        if self.condition is not None and not self.is_external and not self.stopped:
             self.underlying.watched.remove(self.condition.paths)

@@ -37,8 +37,21 @@ class CopyFocus:
     def hear(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
         """Tell all copies of a batch; returns those that have something to release now, and had
         nothing."""
-        passes = None if self._lets_all(batch) else batch.new_focus(self.condition)
+        if self._has_stopped:
+            return []
+        try:
+            passes = None if self._lets_all(batch) else batch.new_focus(self.condition)
+        except Exception as error:
+            return self._stop_for(error)
         return self._tell(batch, batch.changes.identities, batch.states(), passes, now_us)
+
+    @property
+    def _has_stopped(self) -> bool:
+        return all(copy.stopped for copy in self.copies)
+
+    def _stop_for(self, error: Exception) -> list[ConflatedCopy]:
+        """The filter has failed, which all copies have; nobody else notices."""
+        return [copy for copy in self.copies if copy.stop_for(error)]
 
     def _lets_all(self, batch: Batch) -> bool:
         return self.condition is None and batch.changes.news is not None
@@ -56,6 +69,8 @@ class CopyFocus:
         `found` are places of records that may pass. `identities` are those of the batch, and
         `places` where it has each: of a record that comes several times, all changes count.
         """
+        if self._has_stopped:
+            return []
         concerned = {batch.changes.identities[at] for at in found}
         for copy in self.copies:
             concerned |= copy.those_there(identities)
@@ -65,11 +80,15 @@ class CopyFocus:
             return self.hear(batch, now_us)
         some = sorted(at for identity in concerned for at in places[identity])
         states, may_pass = batch.states(), set(found)
+        try:
+            passes = [at in may_pass and batch.is_in_focus(self.condition, at) for at in some]
+        except Exception as error:
+            return self._stop_for(error)
         return self._tell(
             batch,
             [batch.changes.identities[at] for at in some],
             [states[at] for at in some],
-            [at in may_pass and batch.is_in_focus(self.condition, at) for at in some],
+            passes,
             now_us,
         )
 

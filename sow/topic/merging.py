@@ -19,6 +19,7 @@ import importlib
 import operator
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 from sow.definitions import BackPressure, Merge, Operation
@@ -40,6 +41,8 @@ class Merger(Protocol):
     """Makes one body of two, which are singles or were merged. `counts`: singles are told apart."""
 
     counts: bool
+    errors: int
+    """How often it has failed, and the newer message stood or both stayed."""
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """`current`, `new` (the same objects), another body, or None: keep both."""
@@ -58,20 +61,24 @@ class FieldMerger:
         self._merges = [(parse_path(merge.field), merge.operation) for merge in merges]
         self._counted = [path for path, operation in self._merges if operation == "count"]
         self.counts = bool(self._counted)
+        self.errors = 0
+        """How often a message could not hold a result."""
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """The newer message with the operations' results; None if it cannot hold one of them."""
         before, after = self._type.parse(current), self._type.parse(new)
         assert isinstance(before, dict)
         assert isinstance(after, dict)
-        for path, operation in self._merges:
-            value = FIELD_OPERATIONS[operation](_scalar(before, path), _scalar(after, path))
-            if value is not None:
-                after = merged(after, _nested(path, value))
         try:
+            for path, operation in self._merges:
+                value = FIELD_OPERATIONS[operation](_scalar(before, path), _scalar(after, path))
+                if value is not None:
+                    after = merged(after, _nested(path, value))
             return self._type.encode(after)
-        except BadMessage:
-            return None  # a sum that is no whole number, where a record has nothing else
+        except (BadMessage, OverflowError):
+            # A sum that is no whole number, where a record has nothing else, or beyond doubles.
+            self.errors += 1
+            return None
 
     def single(self, body: bytes) -> bytes:
         """The message itself, but with counts that say one."""
@@ -226,7 +233,10 @@ def _sum(current: Value, new: Value) -> Value:
     one, other = _number(current), _number(new)
     if one is None or other is None:
         return new if one is None else current
-    return _like(one + other, current, new)
+    total = one + other
+    if not isfinite(total):
+        raise OverflowError("beyond doubles")
+    return _like(total, current, new)
 
 
 def _extreme(better: Callable[[Any, Any], bool], current: Value, new: Value) -> Value:

@@ -74,6 +74,7 @@ class World:
         self.failures = None
         """What has failed for single clients, where a test wants that; else it fails the test."""
         self.executor.hear_of_failures(self._fail)
+        self.engine.hear_of_stopped(self._stop)
         if checkpoints is None:
             checkpoints = {
                 topic.name: MemoryCheckpoint()
@@ -113,6 +114,11 @@ class World:
     def _fail(self, line):
         assert self.failures is not None, line
         self.failures.append(line)
+
+    def _stop(self, line):
+        """A view may ask for too much; a copy or a view on which the engine fails is a bug."""
+        if "the server failed" in line:
+            self._fail(line)
 
     def settle(self):
         """What a server does between events: store the group, then let its words leave.

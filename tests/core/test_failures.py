@@ -1,13 +1,22 @@
 """A bug that shows in what one subscriber is told is that subscriber's: the publish stands, others
-are told, and the client that has asked so hears that it is not."""
+are told, and the client that has asked so hears that it is not. One that shows in what a conflated
+topic or a view holds is that topic's, which stops."""
+
+from dataclasses import replace
 
 import pytest
 
-from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic
+from sow.definitions import ConflatedTopic, Merge, SessionSettings, Topic, View
+from sow.delivery.term_index import TermIndex
 from sow.requests import ending
 from sow.requests.ending import FAILURE, FAILURE_DETAIL
+from sow.topic.batch import Batch
+from sow.topic.conflated_copy import ConflatedCopy
+from sow.topic.made_fields import MadeFields
 from sow.topic.merging import CachedMerger
 from sow.topic.rendering import Renderer
+from sow.topic.views.groups import RowGroups
+from sow.topic.views.view import RowWriter
 from tests.core.harness import SECOND, World, short
 
 ORDERS = Topic("orders", "json", keys=("/id",))
@@ -149,4 +158,105 @@ def test_a_queue_that_cannot_be_folded_ends_its_session_alone(monkeypatch):
     assert line["c"] == "close"
     assert "its log says why" in line["reason"]
     assert "planted" in world.failures[0]
+    world.check()
+
+
+COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
+WELL = replace(COPY, name="well", filter="/id > 0")
+VIEW = View("view", "json", ("orders",), ("/id AS /id", "COUNT(1) AS /n"), ("/id",))
+STOPS = {
+    "filter": (replace(COPY, filter="/qty > 1"), Batch, "new_focus"),
+    "merge": (replace(COPY, merges=(Merge("/qty", "sum"),)), CachedMerger, "merge"),
+    "single": (replace(COPY, merges=(Merge("/n", "count"),)), CachedMerger, "single"),
+    "fields": (replace(COPY, enrichment=("/qty * 2 AS /twice",)), MadeFields, "body"),
+    "groups": (replace(VIEW, name="copy"), RowGroups, "take"),
+    "rows": (replace(VIEW, name="copy"), RowWriter, "__call__"),
+}
+"""What may fail of a topic that is made of another one, and where."""
+
+
+@pytest.mark.parametrize("what", STOPS)
+def test_a_topic_that_cannot_be_made_stops_alone_until_a_reload(what, monkeypatch):
+    definition, owner, name = STOPS[what]
+    world = World(ORDERS, definition, WELL)
+    world.failures = []
+    world.publish("orders", *[{"id": 1, "qty": qty} for qty in (2, 3)], {"id": 2, "qty": 5})
+    world.advance(2 * SECOND)
+    follower, other, publisher = world.client(), world.client(), world.client()
+    follower.say(c="sow_and_subscribe", t="copy", opts="oof")
+    other.say(c="subscribe", t="well")
+    with monkeypatch.context() as planted:
+        real = getattr(owner, name)
+
+        def failing(self, *arguments, **more):
+            if what == "filter" and (not arguments[0] or arguments[0].text != definition.filter):
+                return real(self, *arguments, **more)
+            raise ZeroDivisionError("planted")
+
+        planted.setattr(owner, name, failing)
+        (ack,) = publisher.say(c="publish", t="orders", cid="1", d={"id": 1, "qty": 7})
+        assert ack["status"] == "success", "who publishes does not notice"
+        world.publish("orders", {"id": 1, "qty": 8})
+        world.advance(2 * SECOND)
+        world.publish("orders", {"id": 3, "qty": 9})
+        world.advance(2 * SECOND)
+    told = follower.lines()
+    assert {(line["c"], line.get("reason")) for line in told} == {("oof", "deleted")}
+    assert len(told) == 2, "rows that are true no longer go, and whoever follows is told"
+    assert short(other.lines()) == [("p", {"id": 1, "qty": 8}), ("p", {"id": 3, "qty": 9})]
+    (said,) = world.failures
+    assert "copy has stopped" in said
+    assert "ZeroDivisionError: planted (test_failures.py" in said
+    (ack,) = world.client().say(c="sow", t="copy")
+    assert (ack["status"], ack["reason"], ack["detail"]) == ("failure", "stopped", said)
+    assert len(world.records("orders")) == 3
+    world.check()
+    world.executor.reconfigure(world.configuration, world.now)
+    world.settle()
+    world.advance(2 * SECOND)
+    assert [row["id"] for row in world.records("copy")] == [1, 2, 3], "a reload makes it again"
+    assert sorted(line["d"]["id"] for line in follower.lines()) == [1, 2, 3]
+    world.publish("orders", {"id": 4, "qty": 9})
+    world.advance(2 * SECOND)
+    assert len(world.records("copy")) == 4
+    assert len(world.failures) == 1
+    world.check()
+
+
+def test_a_server_starts_with_a_copy_that_it_fails_on(monkeypatch):
+    world = World(ORDERS, replace(COPY, filter="/qty > 1"), WELL)
+    world.publish("orders", {"id": 1, "qty": 2})
+    with monkeypatch.context() as planted:
+        planted.setattr(ConflatedCopy, "_wanted", broken)
+        again = world.restart()
+        again.failures = []
+        again.advance(0)
+    assert len(again.failures) == 2
+    again.publish("orders", {"id": 2, "qty": 2})
+    assert len(again.records("orders")) == 2
+    again.check()
+
+
+def broken(*_arguments):
+    raise ZeroDivisionError("planted")
+
+
+def test_of_many_copies_one_stops_that_the_index_cannot_find(monkeypatch):
+    """Each is then asked by itself, and only the one that fails stops."""
+    some = [replace(COPY, name=f"copy-{at}", filter=f"/qty = {at}") for at in range(20)]
+    world = World(ORDERS, *some)
+    world.failures = []
+    real = Batch.is_in_focus
+
+    def failing(self, condition, at):
+        return broken() if condition.text == "/qty = 3" else real(self, condition, at)
+
+    monkeypatch.setattr(TermIndex, "find", broken)
+    monkeypatch.setattr(Batch, "is_in_focus", failing)
+    monkeypatch.setattr(Batch, "new_focus", lambda batch, condition: [failing(batch, condition, 0)])
+    world.publish("orders", {"id": 1, "qty": 4})
+    world.advance(2 * SECOND)
+    assert len(world.failures) == 1
+    assert "copy-3 has stopped" in world.failures[0]
+    assert [len(world.records(f"copy-{at}")) for at in (2, 4)] == [0, 1]
     world.check()

@@ -163,3 +163,15 @@ def test_a_merge_of_a_conflated_topic_folds_the_updates_of_a_window():
     world.publish("t", {"id": 1, "v": 10, "last": 10})
     world.advance(2 * SECOND)
     assert world.records("c")[0] == {"id": 1, "v": 10, "last": 10, "n": 1}
+
+
+@pytest.mark.parametrize("values", [(10**308, 17 * 10**307), (1e308, 1e308), (-1.5e308, -1e308)])
+def test_a_sum_that_no_number_holds_leaves_the_newer_message(values):
+    copy = ConflatedTopic("c", "json", "t", interval_us=SECOND, merges=(Merge("/v", "sum"),))
+    world = World(topic(), copy)
+    for value in values:
+        world.publish("t", {"id": 1, "v": value})
+    world.advance(2 * SECOND)
+    assert world.records("c") == [{"id": 1, "v": values[-1]}]
+    assert world.engine.topics["c"].records.folding.merger.merger.errors == 1
+    world.check()

@@ -387,6 +387,18 @@ MUTATIONS = (
         "some = sorted(places[identity][0] for identity in concerned)",
     ),
     Mutation(
+        "a copy that fails while it hears fails who publishes",
+        "sow/topic/conflated_copy.py",
+        "            self.conflation.take_in(offered, now_us)\n        except Exception as error:",
+        "            self.conflation.take_in(offered, now_us)\n        except KeyError as error:",
+    ),
+    Mutation(
+        "a copy that has stopped keeps what was true once",
+        "sow/topic/conflated_copy.py",
+        "            some = [*islice(table.slots, count_max)]",
+        "            some = []",
+    ),
+    Mutation(
         "another filter looks past what is about to leave",
         "sow/topic/conflated_copy.py",
         "if not self.conflation.will_hold(name)]",
@@ -491,7 +503,7 @@ MUTATIONS = (
     Mutation(
         "a sum of merged messages knows the newer one only",
         "sow/topic/merging.py",
-        "return _like(one + other, current, new)",
+        "return _like(total, current, new)",
         "return _like(other, current, new)",
     ),
     Mutation(

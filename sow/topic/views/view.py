@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from sow.changes import Reason
-from sow.errors import BadMessage, TooLarge
+from sow.errors import BadMessage, TooLarge, described
 from sow.expressions import Projection, nested
 from sow.messages.base import MessageType
 from sow.paths import Path
@@ -83,8 +83,11 @@ class MaterializedView:
         if self.stopped:
             return False
         was_dirty = self.is_dirty
-        for changes in self.producer.hear(batch):
-            self.groups.take(changes)
+        try:
+            for changes in self.producer.hear(batch):
+                self.groups.take(changes)
+        except Exception as error:
+            self._stop_for(error)
         if not was_dirty and self.is_dirty and not self._is_filling:
             self._wake(self)
         return False
@@ -109,7 +112,7 @@ class MaterializedView:
             for changes in self.producer.rows():
                 self.groups.take(changes)
                 yield
-        except TooLarge as error:
+        except Exception as error:
             self._stop_for(error)
         while self.is_dirty:
             self.release()
@@ -150,6 +153,14 @@ class MaterializedView:
     def release(self) -> list[Batch]:
         """Let the records say what has become of groups that have changed, of some at a time;
         returns what that changes. There are more while it `is_dirty`."""
+        if not self.stopped:
+            try:
+                return self._released()
+            except Exception as error:
+                self._stop_for(error)
+        return self._clear()
+
+    def _released(self) -> list[Batch]:
         there: list[tuple[str, RowGroup, bytes]] = []
         gone: dict[Reason, list[tuple[str, RowGroup]]] = {}
         table = self.rows.table
@@ -174,8 +185,8 @@ class MaterializedView:
     def _is_worked_off(self) -> bool:
         """Go on with what the producer has left to find out, and only when it has been found out
         say what it comes to: rows are those of the end of a turn, none of the middle."""
-        if self.stopped or self._working is None:
-            if self.stopped or self.groups.dirty_count or not self.producer.is_behind:
+        if self._working is None:
+            if self.groups.dirty_count or not self.producer.is_behind:
                 return True
             self._working = self.producer.work()
         try:
@@ -188,12 +199,16 @@ class MaterializedView:
         self._working = None
         return True
 
-    def _stop_for(self, error: TooLarge) -> None:
-        """Go on without rows, since what they would be is too much to find out. Rows that are no
-        longer true would be worse; nothing of what they were made of is lost."""
+    def _stop_for(self, error: Exception) -> None:
+        """Go on without rows, since what they would be is too much to find out, or the server fails
+        on it. Rows that are no longer true would be worse; nothing of what they were made of is
+        lost, and nobody else notices."""
+        if isinstance(error, TooLarge):
+            why = error.detail
+        else:
+            why = f"the server failed on its rows: {described(error)}"
         self.stopped = (
-            f"the view {self.name} has stopped: {error.detail}; a reload of the configuration "
-            "makes it again"
+            f"the view {self.name} has stopped: {why}; a reload of the configuration makes it again"
         )
         self.producer.stop()
         self.groups.clear()
