@@ -21,6 +21,7 @@ START = datetime(2024, 8, 8, 23, 54, tzinfo=UTC)
 INSTRUMENTS = (("spot", "ETHUSDT"), ("usdm", "ETHUSDT"), ("spot", "BTCUSDT"))
 LEVELS = 40
 MESSAGES = 900
+TRADES = 1500
 VEHICLES = 20
 POSITIONS = 3000
 
@@ -48,6 +49,17 @@ BOOK_TICKER = pa.schema(
         *PLACE,
         *((name, pa.float64()) for name in ("bid_price", "bid_qty", "ask_price", "ask_qty")),
         ("update_id", pa.int64()),
+        ("msg_seq", pa.int32()),
+    ]
+)
+TRADE = pa.schema(
+    [
+        *PLACE,
+        ("trade_ts", pa.timestamp("ms", "UTC")),
+        ("trade_id", pa.int64()),
+        ("price", pa.float64()),
+        ("qty", pa.float64()),
+        ("buyer_is_maker", pa.bool_()),
         ("msg_seq", pa.int32()),
     ]
 )
@@ -79,6 +91,7 @@ def made(directory, seed=1):
     pq.write_table(
         pa.Table.from_pylist(list(_positions(random)), POSITION), buses / "positions.parquet"
     )
+    pq.write_table(pa.Table.from_pylist(list(_trades(random)), TRADE), market / "trades.parquet")
     return directory
 
 
@@ -179,4 +192,25 @@ def _positions(random):
             "latitude": round(random.uniform(30, 31), 6),
             "longitude": round(random.uniform(-98, -97), 6),
             "speed": random.uniform(0, 20),
+        }
+
+
+def _trades(random):
+    """Trades of each instrument, whose ids count up; those of one moment have one time."""
+    now = START
+    ids = {name: random.randrange(10**9) for name in INSTRUMENTS}
+    prices = {name: random.randrange(10**5, 10**6) for name in INSTRUMENTS}
+    for number in range(TRADES):
+        now += timedelta(milliseconds=random.choice((0, 0, 3, 150, 900)))
+        name = random.choice(INSTRUMENTS)
+        ids[name] += 1
+        prices[name] += random.choice((-2, -1, 0, 0, 1, 2))
+        yield {
+            **dict(zip(("market", "symbol"), name, strict=True)),
+            **dict.fromkeys(("ts", "exch_ts", "trade_ts"), now),
+            "trade_id": ids[name],
+            "price": prices[name] / 100,
+            "qty": round(random.uniform(0.001, 5), 4),
+            "buyer_is_maker": random.random() < 0.5,
+            "msg_seq": number,
         }

@@ -18,7 +18,7 @@ from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.client import Client
 from sow.definitions import Configuration, ConflatedTopic, Topic
 from sow.server.app import Server
-from tests.recordings import BOOK_LEVELS, BOOK_TICKER, MARKET, POSITION, made
+from tests.recordings import BOOK_LEVELS, BOOK_TICKER, MARKET, POSITION, TRADE, made
 
 KEYS = ("/market", "/symbol", "/side", "/price")
 PARTS = 4
@@ -130,7 +130,12 @@ def test_an_excerpt_is_made_like_the_recordings(tmp_path):
         made(tmp_path / name)
     for path in sorted((tmp_path / "one").rglob("*.parquet")):
         table = pq.read_table(path)
-        schemas = {"book_levels": BOOK_LEVELS, "book_ticker": BOOK_TICKER, "positions": POSITION}
+        schemas = {
+            "book_levels": BOOK_LEVELS,
+            "book_ticker": BOOK_TICKER,
+            "trades": TRADE,
+            "positions": POSITION,
+        }
         assert table.schema.equals(schemas[path.stem])
         assert table.equals(pq.read_table(tmp_path / "two" / path.relative_to(tmp_path / "one")))
         times = table.column("ts")
