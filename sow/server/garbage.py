@@ -5,7 +5,7 @@ found by the collector alone, which keeps everybody waiting while it looks throu
 microsecond for each. So it never looks through many at a time:
 
     young    ──> by Python itself, when `YOUNG_OBJECTS` have been made, and once more
-    old      ──> between two pieces of work (`look`), when some thousand have gathered
+    old      ──> between two pieces of work (`look`), when a few thousand have gathered
     settled  ──> what is left of the old stays, most likely: frozen, and looked through no more
 
 Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so),
@@ -23,10 +23,10 @@ YOUNG_PASSES = 5
 """Passes over the youngest after which those that were left are looked through together."""
 NEVER = 1_000_000_000
 """Passes after which Python would look through everything by itself, at any moment."""
-OLD_OBJECTS = 20_000
-"""Old objects that are looked through between two pieces of work, in 10 or 20 ms."""
-OLD_OBJECTS_QUIET = 2_000
-"""The same while nobody has anything to do, so that there are seldom many."""
+OLD_OBJECTS = 2_000
+"""Old objects that are enough to be looked through, in some milliseconds with the younger ones. Of
+more, each would take as long; and one that grows, such as the window of a million updates that wait
+for their release, is looked through while it is small."""
 SETTLED_OBJECTS = 1_000_000
 """More settled objects than stayed when all were looked through last, for which that is done
 again: some 100 MB. It takes a second, and happens only where what has gone is not freed, or where
@@ -34,13 +34,10 @@ the first thousands of clients or topics come."""
 
 
 class Garbage:
-    """The collector of this process from `begin` on; `is_quiet` says that nobody has work to do,
-    `expected` how many objects there may well be beside those that stayed."""
+    """The collector of this process from `begin` on; `expected` says how many objects there may
+    well be beside those that stayed."""
 
-    def __init__(
-        self, is_quiet: Callable[[], bool], expected: Callable[[], int] = lambda: 0
-    ) -> None:
-        self._is_quiet = is_quiet
+    def __init__(self, expected: Callable[[], int] = lambda: 0) -> None:
         self._expected = expected
         self._passes = 0
         self._settled = 0
@@ -61,8 +58,7 @@ class Garbage:
         passes = gc.get_count()[2]
         if passes != self._passes:  # something has become old
             self._passes = passes
-            enough = OLD_OBJECTS_QUIET if self._is_quiet() else OLD_OBJECTS
-            if len(gc.get_objects(generation=2)) >= enough:
+            if len(gc.get_objects(generation=2)) >= OLD_OBJECTS:
                 self._collect()
         return False
 

@@ -55,10 +55,6 @@ class Turns:
         if work in self._line:
             self._line.remove(work)
 
-    def is_idle(self) -> bool:
-        """Nobody has work to do."""
-        return not self._line
-
     async def take(self, name: str, steps: Steps[Result]) -> Result:
         """Have the steps taken, turn by turn; returns and raises what they do.
 

@@ -34,11 +34,11 @@ def as_it_was():
 
 
 class Collector:
-    """One that has begun, beside work that is there or not, and all passes over old objects."""
+    """One that has begun, and how often it has looked through old objects."""
 
-    def __init__(self, quiet=True):
-        self.quiet, self.passes = quiet, 0
-        self.garbage = Garbage(lambda: self.quiet)
+    def __init__(self):
+        self.passes = 0
+        self.garbage = Garbage()
         self.garbage.begin()
 
     def age(self, made):
@@ -75,32 +75,22 @@ def test_what_was_there_at_the_beginning_is_not_looked_through():
 
 
 def test_few_old_objects_are_left_alone(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 10_000)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 10_000)
     collector = Collector()
     collector.age(lists(100))
     assert collector.look() == 0
 
 
-@pytest.mark.parametrize(("quiet", "passes"), [(True, 1), (False, 0)])
-def test_fewer_are_enough_while_it_is_quiet(monkeypatch, quiet, passes):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 1_000)
-    monkeypatch.setattr(module, "OLD_OBJECTS", 100_000)
-    collector = Collector(quiet)
-    kept = collector.age(lists(2_000))
-    assert collector.look() == passes
-    assert len(kept) == 2_000
-
-
-def test_many_are_looked_through_whether_it_is_quiet_or_not(monkeypatch):
+def test_many_are_looked_through(monkeypatch):
     monkeypatch.setattr(module, "OLD_OBJECTS", 1_000)
-    collector = Collector(quiet=False)
+    collector = Collector()
     kept = collector.age(lists(2_000))
     assert collector.look() == 1
     assert len(kept) == 2_000
 
 
 def test_old_circles_are_found_and_what_is_left_is_looked_through_no_more(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 0)
     collector = Collector()
     kept = collector.age([Circle() for _ in range(10)])
     for _ in range(10):
@@ -112,14 +102,14 @@ def test_old_circles_are_found_and_what_is_left_is_looked_through_no_more(monkey
 
 
 def test_nothing_is_looked_through_twice_for_nothing(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 0)
     collector = Collector()
     collector.age(lists(10))
     assert [collector.look(), collector.look()] == [1, 1]
 
 
 def test_what_is_settled_and_goes_is_freed_without_the_collector(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 0)
     collector = Collector()
     for _ in range(5):  # each counts all objects of the process, millions beside all other tests
         kept = collector.age(lists(1_000))
@@ -165,11 +155,11 @@ class Counts:
 
 @pytest.mark.parametrize(("living", "at_most"), [(0, 5_000), (100_000, 205_000)])
 def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living, at_most):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 0)
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(living)
     monkeypatch.setattr(module, "gc", counts)
-    garbage = Garbage(lambda: True)
+    garbage = Garbage()
     garbage.begin()
     for _ in range(1_000):
         garbage.look()
@@ -179,11 +169,11 @@ def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living
 
 
 def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 0)
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(10_000)
     monkeypatch.setattr(module, "gc", counts)
-    garbage = Garbage(lambda: True)
+    garbage = Garbage()
     garbage.begin()
     for _ in range(1_000):
         garbage.look()
@@ -192,11 +182,11 @@ def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(mo
 
 
 def test_what_is_expected_is_no_reason_to_look_through_all(monkeypatch):
-    monkeypatch.setattr(module, "OLD_OBJECTS_QUIET", 0)
+    monkeypatch.setattr(module, "OLD_OBJECTS", 0)
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(10_000)
     monkeypatch.setattr(module, "gc", counts)
-    garbage = Garbage(lambda: True, lambda: 300_000)
+    garbage = Garbage(lambda: 300_000)
     garbage.begin()
     counts.counted = 0
     while counts.frozen < 320_000:
