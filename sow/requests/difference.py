@@ -18,7 +18,7 @@ from sow.delivery.feeds import Place
 from sow.delivery.lines import Lines
 from sow.encodings import Encoding, Frames
 from sow.expressions import Filter
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps, rows_at_once
 from sow.steps import Steps
 from sow.store.memory import NO_SLOTS, Slots
 from sow.topic.records import Records
@@ -231,7 +231,7 @@ class Told:
         """The lines, some hundred at a time."""
         yield from _worded(self._updates)
         for lines, parted, rows in self._lost:
-            for start, stop in rows.chunks():
+            for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
                 yield lines.left(rows.part(start, stop))
             yield from _worded([(lines, update) for update in parted])
         yield from self._late_lines()
@@ -259,7 +259,7 @@ class Told:
                 else:
                     lines, late = self._late[source]
                     some = late.at(rows)
-                    for first, last in some.chunks():
+                    for first, last in some.chunks(rows_at_once(lines.key.shape)):
                         yield lines.stand(some.part(first, last))
 
 

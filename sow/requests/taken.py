@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sow.encodings import Encoding, Frames
 from sow.engine.live_topics import LiveTopic
-from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, rows_at_once
 from sow.steps import Steps
 from sow.store.memory import Slots
 from sow.topic.rendering import Shape
@@ -82,17 +82,17 @@ class TakenAnswer:
         """Rows of a topic under the subscription's name, those of a chunk at a time."""
         for snapshot in self:
             head = snapshot.topic.renderer.head("sow", name)
-            for start, stop in snapshot.chunks():
+            for start, stop in snapshot.chunks(rows_at_once(shape)):
                 yield snapshot.lines(encoding, head, shape, start, stop)
 
     def frames(self, encoding: Encoding, name: str, shape: Shape) -> Frames:
         """All rows in frames, each made when it is asked for."""
         lines: list[bytes] = []
-        made = 0
+        made, made_max = 0, rows_at_once(shape)
         for some in self.lines(encoding, name, shape):
             lines += some
             made += len(some) + TOPIC_CHUNK_ROWS
-            if made >= ANSWER_CHUNK_ROWS:
+            if made >= made_max:
                 yield encoding.frame(lines), len(lines)
                 lines, made = [], 0
         if lines:

@@ -103,7 +103,8 @@ class Connection:
         more = fill_socket(now_us)
         if session.outbox or session.ended is not None:
             self._executor.sessions.apply_back_pressure(session, now_us)
-            more = fill_socket(now_us)
+            # Who had no time for all of it comes again.
+            more = more or fill_socket(now_us)
         if session.ended is not None and self._aborting is None:
             self._give_up()
         return more

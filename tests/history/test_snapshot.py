@@ -96,6 +96,17 @@ def test_frames_are_made_chunk_by_chunk(monkeypatch):
     assert {line["c"] for line in lines} == {"sow"}
 
 
+def test_of_rows_whose_fields_are_selected_fewer_are_written_in_one_go(monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_CHUNK_ROWS", 4)
+    monkeypatch.setattr(module, "SELECTED_PART", 2)
+    _, snapshot = taken(*({"id": number} for number in range(5)))
+    selected, head = Shape(select=("/id",)), b""
+    for shape, counts in ((Shape(), [4, 1]), (selected, [2, 2, 1])):
+        assert [count for _, count in snapshot.frames(LINES, head, shape)] == counts
+        assert list(map(len, snapshot.messages(shape))) == counts
+        assert list(map(len, snapshot.documents(False, shape))) == counts
+
+
 def test_documents_are_bodies_or_wrapped(monkeypatch):
     monkeypatch.setattr(module, "ANSWER_CHUNK_ROWS", 1)
     _, snapshot = taken({"id": 1}, {"id": 2})

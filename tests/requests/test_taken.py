@@ -47,7 +47,8 @@ def test_rows_of_several_topics_share_a_frame_until_it_is_long_enough(world, mon
         take(world, taken, name, 3, 3)
     assert taken.is_short
     assert [count for _, count in taken.frames(LINES, "q1", Shape())] == [6]
-    monkeypatch.setattr("sow.requests.taken.ANSWER_CHUNK_ROWS", 5)
+    for module in ("sow.requests.taken", "sow.history.snapshot"):
+        monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 5)
     assert not taken.is_short
     assert [count for _, count in taken.frames(LINES, "q1", Shape())] == [3, 3]
     at_once(taken.settle())

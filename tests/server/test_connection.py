@@ -81,6 +81,25 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
 
 
 @stepped
+async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(monkeypatch):
+    for module in ("sow.history.snapshot", "sow.requests.taken"):
+        monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 1)
+    world = World()
+    client = begun(world)
+    world.publish(*[b'{"id":%d}' % number for number in range(5)])
+    await turns()
+    client.say(b'{"c":"sow","t":"orders","cid":"1"}')
+    world.driver.engine.release(world.driver.engine.flush())
+    counts = []
+    while client.connection.go_on(0.0):
+        counts.append(client.socket.written.count(b'"d":'))
+    assert [*range(6)] == sorted({0, *counts})
+    await turns()
+    client.connection.close()
+    await world.driver.close()
+
+
+@stepped
 async def test_a_session_that_is_given_up_is_told_why_and_has_a_moment_to_read_it():
     world = World()
     client = begun(world)
