@@ -201,14 +201,21 @@ class SourceTopic(LiveTopicBase):
         """Number, log and store messages that were found good; `expires_us` 0 is never."""
         return self.store(messages, self.number(messages, now_us, expires_us), now_us, expires_us)
 
-    def number(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Sequence[int]:
-        """Number and log messages, for `store`; returns their numbers."""
+    def number(
+        self,
+        messages: CheckedMessages,
+        now_us: int,
+        expires_us: int,
+        bodies_bytes: int | None = None,
+    ) -> Sequence[int]:
+        """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is how long
+        they are, where that is known: of very many it takes long to count."""
         bodies, identities, _ = messages
         seqs = self._ledger.numbers(len(bodies), self.is_system)
         if self._is_stored:
             # Where identities follow from the bodies, the log need not hold them, too.
             known = identities if self.is_system or not self.records.keys else None
-            self._log("publish", seqs, now_us, known, bodies, expires_us)
+            self._log("publish", seqs, now_us, known, bodies, expires_us, bodies_bytes)
         else:
             self._log("publish", seqs, now_us, None, [b""] * len(bodies), expires_us)
         return seqs
@@ -253,11 +260,11 @@ class SourceTopic(LiveTopicBase):
         identities: Sequence[str] | None,
         bodies: Sequence[bytes],
         expires_us: int,
+        bodies_bytes: int | None = None,
     ) -> None:
         first = seqs[0] if seqs else self._ledger.seq + 1
-        self._ledger.write(
-            LogEntry(op, self.name, first, now_us, identities, bodies, expires_us, self.is_system)
-        )
+        named = op, self.name, first, now_us, identities
+        self._ledger.write(LogEntry(*named, bodies, expires_us, self.is_system, bodies_bytes))
 
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""

@@ -30,6 +30,8 @@ class Piece(NamedTuple):
 
     messages: CheckedMessages
     removes: bool
+    bodies_bytes: int
+    """Counted with each: of all of them, which are logged in one step, it takes long."""
 
     def __len__(self) -> int:
         return len(self.messages.identities)
@@ -44,7 +46,7 @@ class Piece(NamedTuple):
         """Number and log it."""
         if self.removes:
             return topic.number_removal(self.messages.identities, "delete", now_us)
-        return topic.number(self.messages, now_us, expires_us)
+        return topic.number(self.messages, now_us, expires_us, self.bodies_bytes)
 
     def store(
         self, engine: Engine, topic: SourceTopic, seqs: Sequence[int], now_us: int, expires_us: int
@@ -133,7 +135,7 @@ class Plan:
         messages = self._topic.finished(step.messages, is_delta, self._states, now_us=self._now_us)
         if self._follows_states:
             self._note(messages)
-        return Piece(messages, False)
+        return Piece(messages, False, sum(map(len, messages.bodies)))
 
     def _note(self, messages: CheckedMessages) -> None:
         records = self._topic.records
@@ -162,7 +164,7 @@ class Plan:
 
 
 def _removal(names: list[str]) -> Piece:
-    return Piece(CheckedMessages([], names, {}), True)
+    return Piece(CheckedMessages([], names, {}), True, 0)
 
 
 def _parts(names: list[str]) -> list[list[str]]:

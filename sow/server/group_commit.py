@@ -171,4 +171,4 @@ def _size(entries: Sequence[LogEntry]) -> int:
 
 def stored_bytes(entry: LogEntry) -> int:
     """About how many bytes an entry takes in the journal."""
-    return sum(map(len, entry.bodies)) + ROW_BYTES * len(entry)
+    return entry.bodies_bytes + ROW_BYTES * len(entry)

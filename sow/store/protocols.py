@@ -8,7 +8,7 @@ of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 Op = Literal["publish", "delete", "expire"]
@@ -46,6 +46,14 @@ class LogEntry:
     bodies: Sequence[bytes]
     expires_us: int = 0
     account: bool = False
+    _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def bodies_bytes(self) -> int:
+        """How long its bodies are together; counted once, unless whoever wrote it knows it."""
+        if self._bodies_bytes is None:
+            self._bodies_bytes = sum(map(len, self.bodies))
+        return self._bodies_bytes
 
     def __len__(self) -> int:
         return len(self.bodies) if self.op == "publish" else len(self.identities or ())
@@ -53,7 +61,7 @@ class LogEntry:
     def size_bytes(self) -> int:
         """Bytes of its bodies and identities. Takes time in proportion to the records."""
         texts = sum(len(text.encode(errors="replace")) for text in self.identities or ())
-        return texts + sum(map(len, self.bodies))
+        return texts + self.bodies_bytes
 
 
 def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
@@ -61,7 +69,10 @@ def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
     for at, name in enumerate(entry.identities or ()):
         gone = entry.op != "publish"
         bodies = entry.bodies[at : at + 1]
-        yield name, None if gone else replace(entry, identities=[name], bodies=bodies)
+        yield (
+            name,
+            None if gone else replace(entry, identities=[name], bodies=bodies, _bodies_bytes=None),
+        )
 
 
 @dataclass(slots=True)

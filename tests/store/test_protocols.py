@@ -22,9 +22,19 @@ def test_its_size_is_in_bytes_whatever_the_text():
     assert entry.size_bytes() == 2 + 1 + 3
 
 
+def test_its_bodies_are_counted_once_unless_it_is_known_how_long_they_are():
+    entry = LogEntry("publish", "t", 1, 0, None, [b"123", b"4"])
+    assert entry.bodies_bytes == 4
+    entry.bodies = ()
+    assert entry.bodies_bytes == 4
+    assert LogEntry("publish", "t", 1, 0, None, [b"123"], 0, False, 3).bodies_bytes == 3
+
+
 def test_an_account_is_told_record_by_record():
     entry = LogEntry("publish", "w", 9, 5, ["a", "b"], [b"1", b"2"], 70, account=True)
+    assert entry.bodies_bytes == 2
     told = dict(accounts_of(entry))
+    assert [one.bodies_bytes for one in told.values()] == [1, 1]
     assert told["b"] == LogEntry("publish", "w", 9, 5, ["b"], [b"2"], 70, account=True)
     assert list(told) == ["a", "b"]
     gone = LogEntry("delete", "w", 9, 5, ["a"], [], account=True)
