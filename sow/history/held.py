@@ -1,13 +1,13 @@
 """Held columns: what some rows of a table held at one moment, by reference.
 
-A body is never changed, only replaced, so who holds references holds a moment. References are
-copied all together within milliseconds, while picking those of a million rows one by one takes a
-tenth of a second and more. So where many rows are wanted, the whole column is copied at once, and
-what is wanted is picked from the copy afterwards, in steps; only until then does it hold more than
-was asked for. What is held is plain values, so the collector of cycles has nothing to do with it.
+A body is never changed, only replaced, so who holds references holds a moment. Few are picked at
+once. To pick those of a million rows takes a tenth of a second, so many are picked afterwards, in
+steps; until then the rows are read where they stand, but for those that have changed since, which
+the table has told (`sow.store.holds`). What is held is plain values, so the collector of cycles has
+nothing to do with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -20,52 +20,73 @@ Value = TypeVar("Value")
 
 Rows = NDArray[np.int64]
 
-FEW_PART = 32
-"""One in so many of a column is picked at once: picking one by one in any order costs forty times
-as much as copying all."""
+PICKED_ROWS_MAX = 500
+"""Rows that are picked when they are taken hold of: a tenth of a millisecond."""
 SETTLED_AT_ONCE = 5_000
 """Rows picked in one step: a millisecond, in whichever order they stand."""
 
 
 class HeldColumn(Generic[Value]):
-    """A column of rows, held still. `places` say where in `values` they stand; None: one by one."""
+    """A column of rows, held still. `places` say where in `values` they stand; None: one by one.
 
-    __slots__ = ("_places", "_values")
+    What stood in a place and was replaced is in `before`. Places below nothing are those of `more`,
+    from its start: of the row -1 the first.
+    """
 
-    def __init__(self, values: list[Value], places: Rows | None = None) -> None:
+    __slots__ = ("_before", "_more", "_places", "_values")
+
+    def __init__(
+        self,
+        values: list[Value],
+        places: Rows | None = None,
+        before: Mapping[int, Value] | None = None,
+        more: Sequence[Value] = (),
+    ) -> None:
         self._values = untracked(values)
         self._places = places
+        self._before: Mapping[int, Value] = {} if before is None else before
+        self._more = more
 
     @classmethod
-    def take(cls, column: "list[Value]", slots: Rows) -> "HeldColumn[Value]":
-        """Take hold of what stands in some slots of a column."""
-        if len(slots) * FEW_PART < len(column):
+    def take(
+        cls, column: "list[Value]", slots: Rows, hold: Callable[[], Mapping[int, Value]]
+    ) -> "HeldColumn[Value]":
+        """Take hold of what stands in some slots of a column, of which `hold` gives what is
+        replaced from now on."""
+        if len(slots) <= PICKED_ROWS_MAX:
             return cls([column[slot] for slot in slots.tolist()])
-        if len(slots) == len(column) and np.array_equal(slots, np.arange(len(slots))):
-            return cls(column.copy())
-        return cls(column.copy(), slots)
+        return cls(column, slots, hold())
 
     def __len__(self) -> int:
         return len(self._values) if self._places is None else len(self._places)
 
     def part(self, start: int, stop: int) -> list[Value]:
         """What stands in the rows from `start` on, up to `stop`."""
+        values, before, more = self._values, self._before, self._more
         if self._places is None:
-            return self._values[start:stop]
-        values = self._values
-        return [values[place] for place in self._places[start:stop].tolist()]
+            return values[start:stop]
+        places = self._places[start:stop].tolist()
+        if more:
+            return [
+                more[-1 - place] if place < 0 else before.get(place, values[place])
+                for place in places
+            ]
+        if before:
+            return [before[place] if place in before else values[place] for place in places]
+        return [values[place] for place in places]
 
     def at(self, rows: Rows) -> "HeldColumn[Value]":
         """Some of the rows, of the same values."""
-        return HeldColumn(self._values, rows if self._places is None else self._places[rows])
+        places = rows if self._places is None else self._places[rows]
+        return HeldColumn(self._values, places, self._before, self._more)
 
     def and_more(self, values: Sequence[Value]) -> "HeldColumn[Value]":
         """The rows, and after them others."""
-        more = np.arange(len(self._values), len(self._values) + len(values))
+        more = [*self._more, *values]
         places = np.arange(len(self._values)) if self._places is None else self._places
-        both = self._values.copy()
-        both += values
-        return HeldColumn(both, np.concatenate([places, more]))
+        added = -1 - np.arange(len(self._more), len(more))
+        both = np.concatenate([places, added])
+        return HeldColumn(self._values, both, self._before, untracked(more))
 
     def settle(self) -> Steps[None]:
         """Let go of whatever is in no row."""
@@ -76,3 +97,4 @@ class HeldColumn(Generic[Value]):
             settled += self.part(start, start + SETTLED_AT_ONCE)
             yield
         self._values, self._places = settled, None
+        self._before, self._more = {}, ()

@@ -1,9 +1,9 @@
 """Snapshots: the rows of an answer, held still while they are written out.
 
 An answer names slots, and slots change with the next publish. A snapshot takes hold of the
-bodies themselves (8 bytes a row: bodies never change, `sow.history.held`) and of the numbers beside
-them, so that a million rows can be written piece by piece, as fast as a client takes them, and
-still be the state of one moment. Texts are made of numbers a chunk at a time.
+bodies themselves (8 bytes a row: bodies never change, `sow.history.held`) and copies the numbers
+beside them, so that a million rows can be written piece by piece, as fast as a client takes them,
+and still be the state of one moment. Texts are made of numbers a chunk at a time.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sow.encodings import Encoding, Frames
 from sow.history.held import HeldColumn, Rows
-from sow.steps import Steps
+from sow.steps import Steps, at_once
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
 
@@ -40,6 +40,19 @@ def rows_at_once(shape: Shape) -> int:
     return max(1, ANSWER_CHUNK_ROWS // SELECTED_PART)
 
 
+def held_identities(topic: Records, slots: Rows) -> HeldColumn[str]:
+    """What the records in some slots are called."""
+    table = topic.table
+    identities: list[str] = table.identities  # type: ignore[assignment]
+    return HeldColumn.take(identities, slots, table.hold_identities)  # type: ignore[arg-type]
+
+
+def _held_bodies(topic: Records, slots: Rows) -> HeldColumn[bytes]:
+    table = topic.table
+    bodies: list[bytes] = table.bodies  # type: ignore[assignment]
+    return HeldColumn.take(bodies, slots, table.hold_bodies)  # type: ignore[arg-type]
+
+
 class HeldKeys:
     """SowKeys of rows: numbers, or the texts that the records' own keys are."""
 
@@ -55,8 +68,7 @@ class HeldKeys:
         numbers = topic.table.sow_key_numbers(slots)
         if numbers is not None:
             return cls(numbers, None)
-        identities: list[str] = topic.table.identities  # type: ignore[assignment]
-        return cls(None, HeldColumn.take(identities, slots))
+        return cls(None, held_identities(topic, slots))
 
     @property
     def numbers(self) -> NDArray[np.uint64] | None:
@@ -97,10 +109,6 @@ class Stamps(NamedTuple):
     seqs: Rows
     ts_us: Rows
 
-    def at(self, rows: Rows) -> "Stamps":
-        """Those of some of the rows."""
-        return Stamps(self.sow_keys.at(rows), self.seqs[rows], self.ts_us[rows])
-
 
 @dataclass(slots=True)
 class Snapshot:
@@ -119,12 +127,11 @@ class Snapshot:
         """The records in these slots as they are now; `settle` it afterwards, in steps."""
         table = topic.table
         slots = slots.copy()  # a page of all slots would keep all of them
-        bodies: list[bytes] = table.bodies  # type: ignore[assignment]
         stamps = None
         if with_keys:
             keys = HeldKeys.take(topic, slots)
             stamps = Stamps(keys, table.seqs[slots], table.ts_us[slots])
-        return cls(topic, slots, HeldColumn.take(bodies, slots), stamps)
+        return cls(topic, slots, _held_bodies(topic, slots), stamps)
 
     def settle(self) -> Steps[None]:
         """Hold nothing but the rows; they can be read at any time, and are the same."""
@@ -142,24 +149,39 @@ class Snapshot:
 
     def at(self, rows: Rows) -> "Snapshot":
         """Some of the rows."""
-        stamps = None if self.stamps is None else self.stamps.at(rows)
-        return Snapshot(self.topic, self.slots[rows], self.bodies.at(rows), stamps)
+        return at_once(self.picking(rows))
 
-    def and_more(
+    def picking(self, rows: Rows) -> Steps["Snapshot"]:
+        """The same, a column in each step."""
+        stamps = None
+        if self.stamps is not None:
+            keys = self.stamps.sow_keys.at(rows)
+            yield
+            seqs = self.stamps.seqs[rows]
+            yield
+            stamps = Stamps(keys, seqs, self.stamps.ts_us[rows])
+            yield
+        slots = self.slots[rows]
+        yield
+        return Snapshot(self.topic, slots, self.bodies.at(rows), stamps)
+
+    def adding(
         self,
         sow_keys: Sequence[int] | Sequence[str],
         bodies: Sequence[bytes],
         seqs: Sequence[int],
         ts_us: Sequence[int],
-    ) -> "Snapshot":
-        """The rows, and after them others, which stand nowhere."""
+    ) -> Steps["Snapshot"]:
+        """The rows, and after them others, which stand nowhere; a column in each step."""
         assert self.stamps is not None
-        stamps = Stamps(
-            self.stamps.sow_keys.and_more(sow_keys),
-            np.append(self.stamps.seqs, np.array(seqs, np.int64)),
-            np.append(self.stamps.ts_us, np.array(ts_us, np.int64)),
-        )
+        keys = self.stamps.sow_keys.and_more(sow_keys)
+        yield
+        all_seqs = np.append(self.stamps.seqs, np.array(seqs, np.int64))
+        yield
+        stamps = Stamps(keys, all_seqs, np.append(self.stamps.ts_us, np.array(ts_us, np.int64)))
+        yield
         slots = np.append(self.slots, np.full(len(bodies), NOWHERE))
+        yield
         return Snapshot(self.topic, slots, self.bodies.and_more(bodies), stamps)
 
     @property

@@ -18,7 +18,7 @@ from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
 from sow.history.held import HeldColumn, Rows
-from sow.history.snapshot import Snapshot
+from sow.history.snapshot import Snapshot, held_identities
 from sow.indexes.sorting import sorting
 from sow.indexes.text_order import TextOrder
 from sow.keys import sow_key
@@ -45,9 +45,13 @@ class Present:
         """Take hold of what the topic holds now."""
         table = topic.table
         slots = table.live()
-        identities: list[str] = table.identities  # type: ignore[assignment]
         rows = Snapshot.take(topic, slots)
-        return cls(rows, HeldColumn.take(identities, slots), table.born[slots], newest)
+        return cls(rows, held_identities(topic, slots), table.born[slots], newest)
+
+    def settle(self) -> Steps[None]:
+        """Hold nothing but that."""
+        yield from self.rows.settle()
+        yield from self.identities.settle()
 
 
 class LoggedState(NamedTuple):
@@ -110,7 +114,7 @@ def narrowed(
             passing &= np.array([key in wanted for key in part.sow_keys], np.bool_)
         chosen[start : start + RECORDS_AT_ONCE] = passing
         yield
-    snapshot = snapshot.at(np.flatnonzero(chosen))
+    snapshot = yield from snapshot.picking(np.flatnonzero(chosen))
     yield from snapshot.settle()
     return snapshot
 
@@ -121,7 +125,7 @@ def ordered(snapshot: Snapshot, terms: Sequence[OrderTerm]) -> Steps[Snapshot]:
     for term in terms:
         ranks.append((yield from _ranks(snapshot, term)))
     by = [lambda rows, of_term=of_term: of_term[rows] for of_term in ranks]
-    found = snapshot.at((yield from sorting(np.arange(len(snapshot)), by)))
+    found = yield from snapshot.picking((yield from sorting(np.arange(len(snapshot)), by)))
     yield from found.settle()
     return found
 
@@ -274,11 +278,13 @@ def _with_states(
             births.append(known if 0 < known <= bookmark else state.born)
         if at % RECORDS_AT_ONCE == 0:
             yield
-    rows = now.rows.at(unchanged).and_more(keys, bodies, seqs, ts_us)
     if not bodies:
-        return rows
-    all_births = np.append(now.born[unchanged], births).astype(np.float64)
-    return rows.at((yield from sorting(np.arange(len(rows)), [lambda some: all_births[some]])))
+        return (yield from now.rows.picking(unchanged))
+    rows = yield from now.rows.adding(keys, bodies, seqs, ts_us)
+    there = np.append(unchanged, np.arange(len(now.rows), len(rows)))
+    all_births = np.append(now.born, births).astype(np.float64)
+    yield
+    return (yield from rows.picking((yield from sorting(there, [lambda some: all_births[some]]))))
 
 
 def _key(topic: Records, identity: str) -> int | str:

@@ -78,7 +78,10 @@ class PastStates:
 
     def _present(self, topic: LiveTopic) -> Steps[Present]:
         yield from self._engine.undivided.let_by(topic.name)
-        return Present.take(topic.records, self._engine.seq)
+        now = Present.take(topic.records, self._engine.seq)
+        yield
+        yield from now.settle()
+        return now
 
 
 def _answer(
@@ -92,7 +95,7 @@ def _answer(
     if query.order_by:
         found = yield from ordered(found, query.order_by)
     if page != slice(0, None):
-        found = found.at(np.arange(matches)[page])
+        found = yield from found.picking(np.arange(matches)[page])
         yield from found.settle()
     return Found(_explained(len(then), matches, query, bookmark), found, bookmark)
 

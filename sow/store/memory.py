@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.store.holds import Before, Holds
 from sow.store.protocols import Numbers, Slice, numbers
 from sow.untracked import untracked
 
@@ -66,10 +67,12 @@ class Table:
 
     __slots__ = (
         "_arrivals",
+        "_body_holds",
         "_by_arrival",
         "_by_sow_key",
         "_domain",
         "_free",
+        "_identity_holds",
         "_in_order",
         "_keyed_to",
         "_make_sow_keys",
@@ -107,6 +110,10 @@ class Table:
         """By slot its place in the order, where that was given (`arrange`)."""
         self._by_arrival = by_arrival
         self._arrivals = 0
+        self._body_holds: Holds[bytes | None] | None = None
+        """Who wants to know what is replaced; None while nobody does."""
+        self._identity_holds: Holds[str | None] | None = None
+        """The same of what is removed."""
         self.bytes = 0
 
     @property
@@ -199,6 +206,8 @@ class Table:
         if new:
             self._name(new)
             self._count_names([self.identities[slot] or "" for slot in new], 1)
+        if self._body_holds is not None and not self._body_holds.tell(slots, olds):
+            self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
         return slots, olds
 
@@ -309,6 +318,10 @@ class Table:
         self.bytes -= shrunk
         self._usage.bytes -= shrunk + RECORD_BYTES * len(olds)
         self._count_names(gone, -1)
+        if self._body_holds is not None and not self._body_holds.tell(slots, olds):
+            self._body_holds = None
+        if self._identity_holds is not None and not self._identity_holds.tell(slots, gone):
+            self._identity_holds = None
         self._set_free(slots)
         return gone, slots, olds
 
@@ -365,6 +378,18 @@ class Table:
         held = [slot for slot in range(start, stop) if self.identities[slot] is not None]
         self._by_sow_key.update(zip(self._sow_keys[held].tolist(), held, strict=True))
         return stop - start
+
+    def hold_bodies(self) -> Before[bytes | None]:
+        """What is replaced or removed in `bodies` from now on, while somebody refers to this."""
+        if self._body_holds is None:
+            self._body_holds = Holds()
+        return self._body_holds.take()
+
+    def hold_identities(self) -> Before[str | None]:
+        """The same of `identities`."""
+        if self._identity_holds is None:
+            self._identity_holds = Holds()
+        return self._identity_holds.take()
 
     def live(self) -> Slots:
         """Slots of all records, in order of first publication, or in the one that was given."""

@@ -59,7 +59,7 @@ def test_rows_that_stand_nowhere_come_after_the_others(keys):
     bodies, names, columns = topic.read([body(id=1)], None if keys else ["one"])
     topic.put(names, bodies, columns, [1], [0])
     snapshot = Snapshot.take(topic, topic.table.live())
-    more = snapshot.and_more([7] if keys else ["seven"], [b'{"id":7}'], [5], [6])
+    more = at_once(snapshot.adding([7] if keys else ["seven"], [b'{"id":7}'], [5], [6]))
     assert ids(more) == [1, 7]
     assert more.slots.tolist() == [0, module.NOWHERE]
     row = rows_of(more)

@@ -12,6 +12,7 @@ BOUNDS = {
         "sow.requests.questions:ANSWER_CHUNK_ROWS",
         "sow.requests.taken:ANSWER_CHUNK_ROWS",
     ): (2, 3, 1000),
+    ("sow.history.held:PICKED_ROWS_MAX",): (0, 2, 500),
     ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
