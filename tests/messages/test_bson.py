@@ -105,6 +105,25 @@ def test_what_bson_cannot_hold_is_not_written(document):
         KIND.encode(document)
 
 
+def listed(kind, value, count, end=b""):
+    """A document whose only field is a list of `count` values of a kind, and what `end` holds."""
+    values = b"".join(b"%c%d\0" % (kind, at) + value for at in range(count)) + end
+    inner = b"\4a\0" + (len(values) + 5).to_bytes(4, "little") + values + b"\0"
+    return (len(inner) + 5).to_bytes(4, "little") + inner + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(3, b"\5\0\0\0\0"), (4, b"\5\0\0\0\0"), (255, b""), (11, b"a\0\0")]
+)
+def test_what_is_too_many_is_refused_before_the_rest_is_made(kind, value):
+    """What is wrong at the end is not found any more."""
+    decoder, wrong = KIND.decoder(()), b"\x63x\0"
+    for count, said in ((100_000, "not a BSON document"), (100_001, "more than 100,000 values")):
+        with pytest.raises(BadMessage, match=said):
+            decoder.read([listed(kind, value, count, wrong)])
+    assert len(KIND.parse(listed(kind, value, 100_001))["a"]) == 100_001
+
+
 def test_a_message_of_too_many_values_is_refused():
     few = bson.encode({"a": [bson.Decimal128("1")] * 9_000})
     assert KIND.decoder(()).read([few])[0] == [few]

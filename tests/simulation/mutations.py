@@ -395,8 +395,8 @@ MUTATIONS = (
     Mutation(
         "a copy that has stopped keeps what was true once",
         "sow/topic/conflated_copy.py",
-        "            some = [*islice(table.slots, count_max)]",
-        "            some = []",
+        "        self.is_clearing = True\n",
+        "",
     ),
     Mutation(
         "another filter looks past what is about to leave",
