@@ -109,6 +109,8 @@ def _concat(*values: Value) -> Value:
 def _replace(value: str | None, old: str | None, new: str) -> Value:
     if value is None or old is None:
         return None
+    if old not in value:
+        return value
     if (
         len(new) > len(old)
         and len(value) + value.count(old) * (len(new) - len(old)) > TEXT_CHARS_MAX
@@ -141,15 +143,17 @@ def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
     # As bytes, as LIKE searches: with offsets of characters it would take twice as long.
     compiled = re2.compile(pattern.encode(errors="replace"), _options())
     chars_max = searched_chars_max(pattern)
-    quick = re.compile(pattern, re.ASCII) if _ONE_ATOM.match(pattern) else None
+    quick_sub = re.compile(pattern, re.ASCII).sub if _ONE_ATOM.match(pattern) else None
 
     def replaced(value: Value, new: Value) -> Value:
-        whole = text(value)
+        # Nearly always both are texts, and nothing is to be read of them.
+        whole = value if value.__class__ is str and value else text(value)
+        put = new if new.__class__ is str else text(new) or ""
         if whole is None or len(whole) > chars_max:
             return None
-        put = text(new) or ""
-        if quick and len(whole) <= REPLACED_CHARS_MAX and "\\" not in put and whole.isascii():
-            return bounded(quick.sub(put, whole))
+        if quick_sub and len(whole) <= REPLACED_CHARS_MAX and "\\" not in put and whole.isascii():
+            made = quick_sub(put, whole)
+            return made if len(made) <= TEXT_CHARS_MAX else None
         if not is_found(whole):
             return whole
         if len(whole) > REPLACED_CHARS_MAX:

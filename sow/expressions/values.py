@@ -37,6 +37,8 @@ def number(value: Value) -> Number | None:
 
 def text(value: Value) -> str | None:
     """The value as text; None for NULL."""
+    if value.__class__ is str:
+        return value or None
     one = first(value)
     return None if one is None else as_text(one)
 

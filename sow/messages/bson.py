@@ -55,7 +55,7 @@ class BsonCensus:
 def _counted(kind: type) -> Callable[[Callable[[Any], Any]], TypeDecoder]:
     """What the library calls with each value of a kind that it has made."""
 
-    class Counted(TypeDecoder):
+    class DearDecoder(TypeDecoder):
         bson_type = kind
 
         def __init__(self, pass_on: Callable[[Any], Any]) -> None:
@@ -64,7 +64,7 @@ def _counted(kind: type) -> Callable[[Callable[[Any], Any]], TypeDecoder]:
         def transform_bson(self, value: Any) -> Any:
             return self._pass_on(value)
 
-    return Counted
+    return DearDecoder
 
 
 class Bson:
