@@ -133,7 +133,8 @@ class Join:
 
     Fields are path texts. Several joins of the same two topics hold together. `type` says what
     becomes of records without a match: of the topic that the view names first (``left``), of none
-    (``inner``), or of both (``full``).
+    (``inner``), or of both (``full``). `left_type` and `right_type` are the message types of the
+    topics where they were said, ``[json].[orders]./symbol``: another way to write the same join.
     """
 
     left_topic: str
@@ -142,6 +143,8 @@ class Join:
     right_field: str
     type: JoinType = "left"
     line: int = field(default=0, compare=False)
+    left_type: str = field(default="", compare=False)
+    right_type: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

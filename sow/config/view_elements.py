@@ -44,8 +44,8 @@ def _grouping(text: str) -> str:
     return str(_source_field(text))
 
 
-def _join(text: str) -> tuple[str, str, str, str]:
-    """Topic and path of both sides of ``[a]./x = [b]./y``."""
+def _join(text: str) -> tuple[str, str, str, str, str, str]:
+    """Topic and path of both sides of ``[a]./x = [b]./y``, and the message types that are said."""
     sides = text.split("=")
     if len(sides) != ENDS:
         raise MistakeError("does not say which two fields are equal", JOIN_EXAMPLE)
@@ -56,7 +56,14 @@ def _join(text: str) -> tuple[str, str, str, str]:
         raise MistakeError(
             f"joins {left.topic!r} with itself", "name another topic on one side of the ="
         )
-    return left.topic, str(left.path), right.topic, str(right.path)
+    return (
+        left.topic,
+        str(left.path),
+        right.topic,
+        str(right.path),
+        left.message_type,
+        right.message_type,
+    )
 
 
 def _projected(text: str) -> str:
@@ -103,7 +110,14 @@ UNDERLYING = Element(
                     name="On",
                     kind=JOIN_FIELDS,
                     required=True,
-                    fields=("left_topic", "left_field", "right_topic", "right_field"),
+                    fields=(
+                        "left_topic",
+                        "left_field",
+                        "right_topic",
+                        "right_field",
+                        "left_type",
+                        "right_type",
+                    ),
                     about="The two fields; Join may hold them without this element.",
                 ),
                 Element(

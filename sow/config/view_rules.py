@@ -138,11 +138,13 @@ class _View:
             for one in sections
         ]
         for section, join in zip(sections, joins, strict=True):
-            for name, field in (
-                (join.left_topic, join.left_field),
-                (join.right_topic, join.right_field),
+            for name, field, kind in (
+                (join.left_topic, join.left_field, section.text("left_type")),
+                (join.right_topic, join.right_field, section.text("right_type")),
             ):
-                if why := self._never(topics[name], parse_path(field)):
+                if why := _another(kind, topics[name]) or self._never(
+                    topics[name], parse_path(field)
+                ):
                     self.findings.error(section.line, section.tag, *halves(why))
         if len(joins) < len(self.view.sections("joins")) or not joins:
             return
@@ -271,6 +273,14 @@ class _View:
             return message_type(name, self.variants) if name else None
         except (ClientError, ConfigError):
             return None  # reported with the topic
+
+
+def _another(kind: str, topic: Section) -> str:
+    """Why a topic is not named by this message type; "" if it is, or if none was said."""
+    name, own = topic.text("name"), topic.text("message_type")
+    if kind in ("", own):
+        return ""
+    return f"the messages of {name!r} are {own}, not {kind}; write [{own}].[{name}], or [{name}]"
 
 
 def _targets(view: Section) -> list[Path]:

@@ -139,8 +139,17 @@ def joined(*joins):
             ("[orders]./s = [quote]./s",),
             "Join: no topic 'quote' is defined; did you mean 'quotes'?",
         ),
+        (
+            ("[json].[orders].[/s] = [nvfix].[quotes].[/s]",),
+            "5: Join: the messages of 'quotes' are json, not nvfix; write [json].[quotes], or "
+            "[quotes]",
+        ),
+        (
+            ("[fix].[orders]./s = [quotes]./s",),
+            "5: Join: the messages of 'orders' are json, not fix; write [json].[orders]",
+        ),
     ],
-    ids=["circle", "two-types", "unknown"],
+    ids=["circle", "two-types", "unknown", "another-type", "another-type-on-the-left"],
 )
 def test_what_joins_no_rows_is_said_at_its_join(sow, joins, said):
     loaded = sow(joined(*joins))
