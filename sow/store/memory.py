@@ -61,12 +61,14 @@ class Table:
     """Records of one topic. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
     the keys themselves.
 
-    `by_arrival`: records are ordered by when they came, not by their sequence numbers, which in a
-    copy come in another order. What the table takes is counted in `usage` too.
+    `by_arrival`: records are ordered by when they came, not by their sequence numbers, until they
+    are given another order: that of what they are made of (`bear`, `arrange`). What the table takes
+    is counted in `usage` too.
     """
 
     __slots__ = (
         "_arrivals",
+        "_bears",
         "_body_holds",
         "_by_arrival",
         "_by_sow_key",
@@ -110,6 +112,8 @@ class Table:
         """By slot its place in the order, where that was given (`arrange`)."""
         self._by_arrival = by_arrival
         self._arrivals = 0
+        self._bears = False
+        """Records have been given their births."""
         self._body_holds: Holds[bytes | None] | None = None
         """Who wants to know what is replaced; None while nobody does."""
         self._identity_holds: Holds[str | None] | None = None
@@ -141,7 +145,12 @@ class Table:
 
     @property
     def is_arranged(self) -> bool:
-        """Records have been given their places: a new one may stand anywhere."""
+        """Records have been given their places, or their births: a new one may stand anywhere."""
+        return self._bears or self._places is not None
+
+    @property
+    def shares_places(self) -> bool:
+        """Several records may stand at one place, told apart by their SowKeys."""
         return self._places is not None
 
     def tie(self, slot: int) -> int | tuple[int, int]:
@@ -295,6 +304,30 @@ class Table:
             self._in_order = False
         if places:
             self._places[list(map(self.slots.__getitem__, identities))] = places
+
+    def bear(self, slots: Sequence[int], births: Sequence[int]) -> None:
+        """Let the records in these slots have been born with these numbers, no two with the same,
+        instead of when they came."""
+        where, born, last = np.asarray(slots, np.int64), self.born, len(self.bodies) - 1
+        born[where] = births
+        self._bears = True
+        if self._in_order:
+            below, above = np.maximum(where - 1, 0), np.minimum(where + 1, last)
+            is_above = (born[below] < born[where]) | (where == 0)
+            is_below = (born[where] < born[above]) | (where == last)
+            self._in_order = bool(np.all(is_above & is_below))
+
+    def places_of(self, identities: Sequence[str], absent: Sequence[int]) -> list[int]:
+        """The places of these records in the order of all; of one that is not there, the number
+        that `absent` has for it."""
+        slots = list(map(self.slots.get, identities))
+        if None not in slots:
+            places: list[int] = self.order[slots].tolist()
+            return places
+        return [
+            number if slot is None else int(self.order[slot])
+            for slot, number in zip(slots, absent, strict=True)
+        ]
 
     def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
         """Remove the records that are there; returns their identities, slots and bodies."""

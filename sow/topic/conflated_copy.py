@@ -356,7 +356,26 @@ class ConflatedCopy:
         if self.enrichment is not None:
             bodies = tuple(map(self._as_held, identities, updates))
         columns: Columns = {}
-        return [copy.put(identities, bodies, columns, seqs, ts_us) for copy in copies]
+        # One that has gone from there meanwhile goes from here soon, and is the last until then.
+        places = self.underlying.table.places_of(identities, seqs)
+        batches = []
+        for copy in copies:
+            stood = copy.table.places_of(identities, places)
+            batches.append(copy.put(identities, bodies, columns, seqs, ts_us))
+            self._place(copy, batches[-1], places, stood)
+        return batches
+
+    def _place(
+        self, copy: Records, batch: Batch, places: Sequence[int], stood: Sequence[int]
+    ) -> None:
+        """Let records that were put stand among each other as those of the underlying topic do, so
+        that their order is that of a copy which is made anew."""
+        if self.underlying.table.shares_places:
+            copy.table.arrange(batch.changes.identities, places)
+        else:
+            copy.table.bear(batch.changes.slots, places)
+        if stood != places:
+            batch.changes.come_from(stood)
 
     def _as_held(self, identity: str, update: CopyUpdate) -> bytes:
         """A message as it stands in the copy: with the fields that are made of it."""

@@ -14,10 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sow.definitions import Join, Limits, Topic, View
+from sow.definitions import ConflatedTopic, Join, Limits, Topic, View
 from sow.errors import Stopped
 from tests.core import harness
 from tests.core.harness import SECOND, World
+from tests.core.window_reader import WindowReader
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
 QUOTES = Topic("quotes", "json", keys=("/id",))
@@ -323,3 +324,38 @@ def test_joins_of_one_moment_are_those_of_all_that_has_changed_in_it():
     world.settle()
     assert held(world, "pair") == expected(world, view("pair", "pair", ["full"]))
     assert held(world, "pair")[None]["worth"] == 12
+
+
+def test_groups_whose_rows_begin_with_one_record_stand_by_their_sow_keys():
+    """For queries, their pages, live windows, copies and views over them; also after a restart."""
+    grouped = view("pair", "pair", ["full"], "[quotes]./src")
+    copy = ConflatedTopic("copy", "json", "pair", interval_us=SECOND)
+    over = View("over", "json", ("pair",), ("GROUP_CONCAT(/by) AS /all",), ("/none",))
+    world = World(ORDERS, QUOTES, grouped, copy, over)
+    windows = [
+        WindowReader(world.client(), name, order_by, top_n=4, skip_n=1)
+        for name, order_by in (("pair", None), ("pair", "/n"), ("copy", None))
+    ]
+    for window in windows:
+        window.begin()
+    sources = [{"id": f"q{at}", "sym": "A", "src": f"s{at}", "px": 1} for at in range(6)]
+    world.publish("quotes", *sources)  # nothing before them is there: all stand at one place
+    world.publish("orders", {"id": "o1", "sym": "A"}, {"id": "o2", "sym": "B"})
+    world.publish("quotes", {"id": "q6", "sym": "B", "src": "s5"}, {"id": "q2", "sym": "A"})
+
+    def keys(world, name, **more):
+        lines = world.client().say(c="sow", t=name, **more)
+        return [(int(line["k"]), line["d"].get("by")) for line in lines if line["c"] == "sow"]
+
+    for again in (world, world.restart()):
+        again.advance(2 * SECOND)
+        found = keys(again, "pair")
+        assert found == sorted(found)
+        assert len(found) == 6
+        assert keys(again, "copy") == keys(again, "pair", order_by="/none") == found
+        assert keys(again, "pair", top_n=2, skip_n=2) == found[2:4]
+        (row,) = documents(again, "over")
+        assert row["all"] == "s0,s1,s3,s4,s5", "of one place: in the order of the texts themselves"
+    for window in windows:
+        window.read()
+        window.check(world)

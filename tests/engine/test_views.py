@@ -162,6 +162,35 @@ def test_a_row_keeps_its_place_and_never_goes_back_over_a_restart(world):
     assert again.records("total") == [{"qty": 1.1}]
 
 
+def test_a_copy_of_a_view_stands_as_the_view_does_before_a_restart_and_after(world):
+    """And so does one of a topic: its records come in the order in which windows end."""
+    copy = ConflatedTopic("t-C", "json", "t", interval_us=SECOND, filter="/qty > 0")
+    slower = ConflatedTopic("desks-CC", "json", "desks-C", interval_us=SECOND)
+    reconfigure(world, T, DESKS, TOTAL, SLOW, copy, slower)
+    names = ("t", "t-C", "desks", "desks-C", "desks-CC")
+
+    def orders(world):
+        world.advance(4 * SECOND)
+        world.check()
+        return {name: [next(iter(row.values())) for row in world.records(name)] for name in names}
+
+    world.publish("t", {"id": 1, "desk": "a", "qty": 0}, {"id": 2, "desk": "b", "qty": 1})
+    world.publish("t", {"id": 3, "desk": "c", "qty": 1}, {"id": 4, "desk": "a", "qty": 1})
+    world.advance(4 * SECOND)
+    world.delete("t", "/id = 1")
+    found = orders(world)
+    assert found["desks"] == found["desks-C"] == found["desks-CC"] == ["b", "c", "a"]
+    world.publish("t", {"id": 5, "desk": "b", "qty": 0}, {"id": 1, "desk": "d", "qty": 0})
+    world.delete("t", "/id = 2")
+    world.advance(4 * SECOND)
+    world.publish("t", {"id": 1, "desk": "d", "qty": 1}, {"id": 6, "desk": "a", "qty": 1})
+    world.publish("t", {"id": 5, "desk": "b", "qty": 2})
+    found = orders(world)
+    assert found["t-C"] == [3, 4, 5, 1, 6]
+    assert found["desks"] == found["desks-C"] == found["desks-CC"] == ["c", "a", "b", "d"]
+    assert orders(world.restart()) == found
+
+
 def test_deleting_everything_leaves_nothing(world):
     world.publish("t", *[{"id": at, "desk": str(at), "qty": at} for at in range(40)])
     world.delete("t", "1 = 1")
