@@ -283,6 +283,7 @@ class Catalog:
                 projection.inputs,
                 definition.null_equivalency,
                 lambda: self.configuration.limits.join_fan_out_max,
+                self.usage,
             )
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         (name,) = definition.underlyings
@@ -576,9 +577,10 @@ class Catalog:
         listeners = [one for topic in self for one in topic.router.listeners]
         copies = [one.copy for one in listeners if isinstance(one, ConflatedCopy)]
         tables += [records.table for records in copies if records.name not in self.topics]
+        views = {one for one in listeners if isinstance(one, MaterializedView)}
         assert self.usage.bytes == sum(
             table.bytes + RECORD_BYTES * len(table) for table in tables
-        ), "what all records take is counted wrongly"
+        ) + sum(view.producer.kept_bytes for view in views), "what records take is counted wrongly"
         for name, topic in self.topics.items():
             topic.check()
             assert topic.name == topic.records.name == name

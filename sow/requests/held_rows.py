@@ -35,6 +35,11 @@ class HeldRows:
         return ()
 
     @property
+    def kept_bytes(self) -> int:
+        """Snapshots are counted by themselves."""
+        return 0
+
+    @property
     def is_behind(self) -> bool:
         """Never: nothing is heard."""
         return False

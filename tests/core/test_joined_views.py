@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sow.definitions import ConflatedTopic, Join, Limits, Topic, View
-from sow.errors import Stopped
+from sow.errors import Full, Stopped
+from sow.topic.views.join_index import PLACE_BYTES
 from tests.core import harness
 from tests.core.harness import SECOND, World
 from tests.core.window_reader import WindowReader
@@ -359,3 +360,27 @@ def test_groups_whose_rows_begin_with_one_record_stand_by_their_sow_keys():
     for window in windows:
         window.read()
         window.check(world)
+
+
+def test_what_a_join_keeps_counts_as_memory_until_it_goes():
+    grouped = view("pair", "pair", ["left"])
+    world = World(ORDERS, QUOTES, grouped)
+    world.publish("orders", *[{"id": f"o{at}", "sym": f"S{at}"} for at in range(50)])
+    kept = world.engine.topics["pair"].view.producer.kept_bytes
+    assert kept == 50 * (PLACE_BYTES + len("S0")) + 40
+    world.check()
+    limits = Limits(memory_bytes_max=world.engine.capacity.used_bytes)
+    world.engine.adopt(replace(world.configuration, limits=limits))
+    with pytest.raises(Full):
+        world.publish("orders", {"id": "more"})
+    world.executor.reconfigure(replace(world.configuration, topics=(ORDERS, QUOTES)), world.now)
+    world.check()
+    world.delete("orders", "1 = 1")
+    assert world.engine.capacity.used_bytes == 0
+    world = World(ORDERS, QUOTES, grouped)
+    world.publish("orders", {"id": "o1", "sym": "A"}, {"id": "o2", "sym": "A"})
+    world.publish("quotes", {"id": "q1", "sym": "A", "src": "x"})
+    for name in ("orders", "quotes"):
+        world.delete(name, "1 = 1")
+    assert world.engine.capacity.used_bytes == 0, "deleting everything leaves nothing"
+    world.check()

@@ -8,6 +8,7 @@ Beside `sow.indexes.hash`, which serves queries, for three reasons: that one fin
 so that 1 meets '01'; it links what has moved when the server is idle, and a join asks at every
 change; and its records are in slots, which are used again while a join still knows who was there.
 A value of one record costs its text and a place in a dictionary; of many, a place each in another.
+That is counted with what records take.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,10 +17,14 @@ from sow.expressions.values import first
 from sow.keys import key_text
 from sow.messages.base import Column
 from sow.paths import Value
+from sow.store.memory import Usage
 
 JoinKey = str | tuple[str, ...]
 """The texts of one field or several; NULL is the empty text."""
 NOBODY: tuple[str, ...] = ()
+PLACE_BYTES = 100
+"""What a record takes in an index beside the text of its key, about: 94 were measured where no two
+have a key in common, 139 for two of one key, 26 for a thousand."""
 
 
 def join_keys(columns: Sequence[Column], joins_nulls: bool) -> list[JoinKey | None]:
@@ -45,13 +50,24 @@ def _text(value: Value) -> str:
 
 
 class JoinIndex:
-    """Identities of records by what they join by."""
+    """Identities of records by what they join by; what it takes is counted in `usage` too."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_usage", "bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, usage: Usage | None = None) -> None:
         self._held: dict[JoinKey, str | dict[str, None]] = {}
         """One identity, or several in the order in which they came."""
+        self._usage = usage or Usage()
+        self.bytes = 0
+
+    def _grow(self, by_bytes: int) -> None:
+        self.bytes += by_bytes
+        self._usage.bytes += by_bytes
+
+    def forget(self) -> None:
+        """The index goes with all that is in it: it is counted no more."""
+        self._grow(-self.bytes)
+        self._held = {}
 
     def __contains__(self, key: JoinKey) -> bool:
         return key in self._held
@@ -70,7 +86,10 @@ class JoinIndex:
         held = self._held.get(key)
         if held is None:
             self._held[key] = identity
-        elif isinstance(held, str):
+            self._grow(PLACE_BYTES + _length(key))
+            return
+        self._grow(PLACE_BYTES)
+        if isinstance(held, str):
             self._held[key] = {held: None, identity: None}
         else:
             held[identity] = None
@@ -82,7 +101,9 @@ class JoinIndex:
         held = self._held[key]
         if isinstance(held, str):
             del self._held[key]
+            self._grow(-PLACE_BYTES - _length(key))
             return
+        self._grow(-PLACE_BYTES)
         del held[identity]
         if len(held) == 1:
             self._held[key] = next(iter(held))
@@ -91,4 +112,11 @@ class JoinIndex:
         """Assert that just these records are here, each under its key; reads all of them."""
         found = {(key, name) for key, held in self._held.items() for name in self.get(key)}
         assert all(self._held.values()), "a key is kept for nobody"
+        texts = sum(map(_length, self._held))
+        assert self.bytes == PLACE_BYTES * len(found) + texts, "what it takes is counted wrongly"
         assert found == {(key, name) for name, key in keys.items() if key is not None}
+
+
+def _length(key: JoinKey) -> int:
+    """Characters of the texts of a key."""
+    return len(key) if isinstance(key, str) else sum(map(len, key))

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from sow.changes import Reason
 from sow.messages.base import Column
 from sow.paths import Path, Value
+from sow.store.memory import Usage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.join_index import JoinIndex, JoinKey, join_keys
@@ -58,7 +59,7 @@ class JoinedTopic:
     """One topic of a join.
 
     `wanted` are the fields of it that rows are made of, `joined` lists the fields of each index
-    that the join needs.
+    that the join needs, which is counted in `usage`.
     """
 
     __slots__ = ("_heard", "_joins_nulls", "_places", "_taken", "indexes", "paths", "records")
@@ -69,9 +70,10 @@ class JoinedTopic:
         wanted: Sequence[Path],
         joined: Sequence[Fields],
         joins_nulls: bool,
+        usage: Usage | None = None,
     ) -> None:
         self.records = records
-        self.indexes = {fields: JoinIndex() for fields in joined}
+        self.indexes = {fields: JoinIndex(usage) for fields in joined}
         self.paths = tuple(dict.fromkeys([*(path for one in joined for path in one), *wanted]))
         self._places = {path: at for at, path in enumerate(self.paths)}
         self._joins_nulls = joins_nulls
@@ -81,6 +83,8 @@ class JoinedTopic:
 
     def stop(self) -> None:
         """The join goes: the topic need not read its fields any more, and nothing is kept of it."""
+        for index in self.indexes.values():
+            index.forget()
         self.indexes = {}
         self._heard, self._taken = {}, {}
         self.records.watched.remove(self.paths)

@@ -20,6 +20,7 @@ from sow.errors import TooLarge, shown
 from sow.join_tree import JoinLevel
 from sow.paths import Path
 from sow.steps import Steps
+from sow.store.memory import Usage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.join_flow import NEXT, NO_ROW, JoinFlow, fields_of
@@ -36,7 +37,7 @@ class Joins:
 
     `wanted` are the fields of a row, each with the name of its topic. `joins_nulls`: NULL meets
     NULL; a record that is not there has no fields, and meets nothing all the same. `fan_out_max`
-    gives how many rows a change of one record may concern.
+    gives how many rows a change of one record may concern. What indexes take is counted in `usage`.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Joins:
         wanted: Sequence[tuple[str, Path]],
         joins_nulls: bool,
         fan_out_max: Callable[[], int],
+        usage: Usage | None = None,
     ) -> None:
         self.underlyings = tuple(topics)
         self._fan_out_max = fan_out_max
@@ -55,6 +57,7 @@ class Joins:
                 [path for name, path in wanted if name == level.topic],
                 _looked_up(at, levels),
                 joins_nulls,
+                usage,
             )
             for at, (records, level) in enumerate(zip(topics, levels, strict=True))
         ]
@@ -114,6 +117,12 @@ class Joins:
         for changes in self.work():
             take(changes)
             yield
+
+    @property
+    def kept_bytes(self) -> int:
+        """What its indexes take."""
+        indexes = (index for topic in self._topics for index in topic.indexes.values())
+        return sum(index.bytes for index in indexes)
 
     def check(self) -> None:
         """Assert what is always true of joins between two calls; reads all records."""

@@ -88,6 +88,11 @@ class RowProducer(Protocol):
         ...
 
     @property
+    def kept_bytes(self) -> int:
+        """What it keeps of records, which counts as if they took it."""
+        ...
+
+    @property
     def is_behind(self) -> bool:
         """Something was heard of that is left to `work`."""
         ...

@@ -91,6 +91,11 @@ class SingleRows:
         )
 
     @property
+    def kept_bytes(self) -> int:
+        """Nothing is kept."""
+        return 0
+
+    @property
     def is_behind(self) -> bool:
         """Never: what a batch means is known at once."""
         return False

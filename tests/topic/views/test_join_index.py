@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.digits import Digits
-from sow.topic.views.join_index import JoinIndex, join_keys
+from sow.store.memory import Usage
+from sow.topic.views.join_index import PLACE_BYTES, JoinIndex, join_keys
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,8 @@ def test_columns_of_texts_are_not_changed():
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("xyz"), st.sampled_from("abcd"))))
 def test_an_index_is_a_set_for_each_key(steps):
-    index, model = JoinIndex(), {}
+    usage = Usage()
+    index, model = JoinIndex(usage), {}
     for comes, key, name in steps:
         held = model.setdefault(key, set())
         if comes and name not in held:
@@ -56,7 +58,11 @@ def test_an_index_is_a_set_for_each_key(steps):
             held.discard(name)
         assert sorted(index.get(key)) == sorted(held)
         assert (key in index) == bool(held)
+        places, keys = sum(map(len, model.values())), sum(map(bool, model.values()))
+        assert usage.bytes == index.bytes == places * PLACE_BYTES + keys
     assert list(index.get("nobody")) == []
+    index.forget()
+    assert usage.bytes == index.bytes == 0
 
 
 def test_what_joins_by_nothing_is_not_there():
