@@ -31,6 +31,7 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.parser import parse_grouped, parse_projected
+from sow.expressions.traits import Trait
 from sow.paths import Member, Path, TopicPath, Value
 from sow.suggest import nearest
 
@@ -289,13 +290,21 @@ def _of_topic(node: Identifier, topics: Mapping[str, str], what: str) -> Identif
     return replace(node, message_type="")
 
 
+_MADE_BY = {
+    trait: f", such as one that an Enrichment of the topic makes: {trait}() AS /name"
+    for trait in Trait
+    if trait != Trait.BOOKMARK  # which is not known yet where fields are made
+}
+
+
 def _check_value(node: Node) -> None:
     """Refuse an aggregate inside another one, and what is known of no group."""
     for part in walk(node):
         if isinstance(part, MessageTrait):
+            made_by = _MADE_BY.get(part.trait, "")
             raise BadFilter(
                 f"{part} at position {part.position} has no place in a projection: it is known of "
-                "a message, and a row is made of many; project a field",
+                f"a message, and a row is made of many; project a field{made_by}",
                 position=part.position,
                 expected="a path, a literal or an aggregate",
             )

@@ -269,7 +269,10 @@ def _check_form(command: Command) -> None:
     elif options.select is not None:
         problem = "projection and select do not go together; project the fields to see"
     elif command.key is not None or command.keys is not None:
-        problem = "keys name records, and rows are of groups; use a filter of the records"
+        problem = (
+            "keys name records, and rows are of groups; write a filter of the records that are "
+            "grouped, such as SOW_KEY() IN ('1', '2')"
+        )
     if problem:
         raise ClientError(problem, reason="invalid options")
 

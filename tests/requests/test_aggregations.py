@@ -153,6 +153,18 @@ def test_rows_are_ordered_and_paged_as_records_are():
     assert acks[-1]["status"] == "success"
 
 
+def test_records_that_are_grouped_can_be_named_by_their_keys():
+    world, client = world_with(*DESKS)
+    some = [client.say(c="sow", t="orders", filter=f"/id = {at}")[1]["k"] for at in (1, 4, 5)]
+    condition = f"SOW_KEY() IN ('{some[0]}', '{some[1]}', '{some[2]}')"
+    for command in ("sow", "sow_and_subscribe"):
+        lines = client.say(c=command, t="orders", opts=QTY, filter=condition)
+        found = [line["d"] for line in lines if line["c"] == "sow"]
+        assert found == [{"qty": 5, "desk": "b"}, {"qty": 5, "desk": "c"}]
+    world.publish("orders", {"id": 3, "desk": "b", "qty": 1}, {"id": 4, "desk": "b", "qty": 1})
+    assert client.data() == [("p", {"qty": 2, "desk": "b"})]
+
+
 def test_without_order_they_stand_as_their_first_records_do():
     world, client = world_with(*DESKS)
     world.delete("orders", "/id = 0")
@@ -305,7 +317,7 @@ def test_a_subscription_may_be_replaced_by_another_aggregation():
         ({"opts": "projection=[/desk]"}, "projection needs grouping"),
         ({"opts": "grouping=[/desk]"}, "grouping needs projection"),
         ({"opts": f"select=[/a],{QTY}"}, "select do not go together"),
-        ({"opts": QTY, "keys": "1"}, "keys name records"),
+        ({"opts": QTY, "keys": "1"}, r"keys name records.*such as SOW_KEY\(\) IN \('1', '2'\)"),
         ({"opts": QTY, "t": "ord.*"}, "is a pattern, and an aggregation is of one topic"),
         ({"opts": QTY, "t": "order"}, "did you mean orders"),
         ({"opts": QTY, "t": "plain"}, "stores no records"),
