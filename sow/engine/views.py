@@ -2,7 +2,8 @@
 
 Views take changes in as they come, and say nothing until the turn ends. Then each that has changed
 is released, those first that others are made of: so a view of a topic and of another view of the
-same topic never shows one without the other, and a row changes at most once in a turn.
+same topic never shows one without the other, and a row changes at most once in a turn. A view that
+has very much to do takes its turns with the others: it delays nobody but those that are made of it.
 
 A turn ends when the engine is flushed; a publish, a removal or a commit that is carried out in
 slices is one turn. Others go on meanwhile and should be seen, so a request is not waited for
@@ -10,7 +11,7 @@ without end (`sow.engine.open_requests`). Of a commit nobody is to see half: it 
 end.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 
 from sow.engine.live_topics import ViewTopic
 from sow.topic.batch import Batch
@@ -44,6 +45,8 @@ class Views:
         self._now_us = now_us
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
+        self._releases: dict[MaterializedView, int] = {}
+        """How often these were released meanwhile."""
         self._stop_listeners: list[Callable[[str], None]] = []
         self._is_left = False
         """The last step has left something that need not wait."""
@@ -64,6 +67,7 @@ class Views:
     def forget(self, view: MaterializedView) -> None:
         """`view` goes, with what it has not told."""
         self._dirty.pop(view, None)
+        self._releases.pop(view, None)
 
     def due_us(self) -> int | None:
         """When what the last step left is to go on: since it was there."""
@@ -82,20 +86,31 @@ class Views:
     def releasing(self) -> Iterator[int]:
         """Release all views that need not wait, some rows in each step; how many each time."""
         held: set[MaterializedView] = set()
-        while waiting := [view for view in self._dirty if view not in held]:
-            view = min(waiting, key=lambda one: one.rank)
+        while (view := self._next(held)) is not None:
             if self._is_held(view):
                 held.add(view)
                 continue
             topic = self._find(view.name)
             for batch in view.release():
                 self._route(topic, batch)
+            self._releases[view] = self._releases.get(view, 0) + 1
             if not view.is_dirty:
-                del self._dirty[view]
+                self.forget(view)
                 if view.stopped:
                     for listener in self._stop_listeners:
                         listener(view.stopped)
             yield view.looked_at
+
+    def _next(self, held: Set[MaterializedView]) -> MaterializedView | None:
+        """The view to release next: of those that wait for no other one, who has been released
+        least often since it was dirty, or else who stands first."""
+        dirty = {view.name for view in self._dirty}
+        between = {view.name for view in self._dirty if not view.is_of_one_moment}
+        return min(
+            (v for v in self._dirty if v not in held and not v.waits_for(dirty, between)),
+            key=lambda one: (self._releases.get(one, 0), one.rank),
+            default=None,
+        )
 
     def _is_held(self, view: MaterializedView) -> bool:
         return not self._is_whole(view.sources) or self._is_open(view.sources)
@@ -104,3 +119,4 @@ class Views:
         """Assert what is always true of views between two steps."""
         for view in self._dirty:
             assert self._find(view.name).view is view, f"{view.name} has gone, and waits to be told"
+        assert self._releases.keys() <= self._dirty.keys()

@@ -384,3 +384,30 @@ def test_what_a_join_keeps_counts_as_memory_until_it_goes():
         world.delete(name, "1 = 1")
     assert world.engine.capacity.used_bytes == 0, "deleting everything leaves nothing"
     world.check()
+
+
+def test_a_view_that_is_always_behind_delays_nobody_for_ever():
+    """Neither others nor a view over it, which is told one moment after the other."""
+    by_desk = View("symbols", "json", ("orders",), ("/sym", "SUM(/qty) AS /n"), ("/sym",))
+    over = View("over", "json", ("pair",), ("SUM(/worth) AS /worth",), ("/none",))
+    world = World(ORDERS, QUOTES, view("pair", "pair", ["left"]), over, by_desk)
+    count = 5000
+    for start in range(0, count, 500):
+        orders = [{"id": f"o{start + at}", "sym": "A", "qty": 1} for at in range(500)]
+        world.publish("orders", *orders)
+    world.advance(0)
+    worth = []
+    for px in range(1, 60):
+        body = b'{"id":"q","sym":"A","src":"x","px":%d}' % px
+        world.engine.publish("quotes", [body], world.now)
+        world.engine.publish("orders", [b'{"id":"o","sym":"B","qty":%d}' % px], world.now)
+        world.engine.advance(world.now)
+        world.settle()  # less than it takes, and then there is more to do
+        assert world.engine.topics["pair"].view.is_dirty
+        assert documents(world, "symbols")[1] == {"sym": "B", "n": px}
+        worth.append(documents(world, "over")[0]["worth"] or 0)
+    assert len({*worth}) > 5
+    assert all(one % count == 0 and one // count < 60 for one in worth), "no state that never was"
+    world.advance(0)
+    assert documents(world, "over") == [{"worth": 59 * count}]
+    world.check()

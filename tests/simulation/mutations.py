@@ -68,8 +68,8 @@ MUTATIONS = (
     Mutation(
         "a view is told before what it is made of",
         "sow/engine/views.py",
-        "view = min(waiting, key=lambda one: one.rank)",
-        "view = max(waiting, key=lambda one: one.rank)",
+        " and not v.waits_for(dirty, between)),",
+        "),",
     ),
     Mutation(
         "a view is told of half a publish",

@@ -6,7 +6,7 @@ of each group that has changed, what it is by then, once. The rows are records l
 (`sow.topic.records`), so to everyone else the view is an ordinary topic.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -35,8 +35,8 @@ class MaterializedView:
     """Ties what a view is made of to its rows.
 
     `rows` are its records, `producer` says what becomes of what it groups. `rank` says when it is
-    released among others: after those that it is made of, which are among `sources`, the names of
-    all topics that it is made of, directly or not. `wake` is called when it has something to
+    released among others. It is made of the topics `sources`, directly or not, and waits for those
+    of them that are views. `wake` is called when it has something to
     release, and had nothing.
     """
 
@@ -98,6 +98,23 @@ class MaterializedView:
         if self.stopped:
             return bool(len(self.rows.table))
         return bool(self.groups.dirty_count or self._working or self.producer.is_behind)
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """What its rows say is of one moment, though something more may have been heard since."""
+        if self.stopped:
+            return not self.is_dirty
+        return not self.groups.dirty_count and self._working is None
+
+    def waits_for(self, dirty: Set[str], between: Set[str]) -> bool:
+        """Whether what it is made of has to be released first. `dirty` are views that have
+        something to release, `between` those of them that are not of one moment.
+
+        Whatever it is made of by way of one topic is as old as that topic's rows, so any moment of
+        these will do. What is made of several is not to show them at different ones.
+        """
+        is_of_one = len(self.producer.underlyings) == 1
+        return not self.sources.isdisjoint(between if is_of_one else dirty)
 
     def due_us(self) -> int | None:
         """Nothing falls due: it is released when a turn ends."""
