@@ -290,7 +290,7 @@ def _of_topic(node: Identifier, topics: Mapping[str, str], what: str) -> Identif
     return replace(node, message_type="")
 
 
-_MADE_BY = {
+_MADE_BY: dict[Trait, str] = {
     trait: f", such as one that an Enrichment of the topic makes: {trait}() AS /name"
     for trait in Trait
     if trait != Trait.BOOKMARK  # which is not known yet where fields are made
