@@ -89,13 +89,16 @@ class Projection:
         shown = {one.value: one.target for one in reversed(made)}
         keys = [shown.get(Slot(number)) for number in range(len(self.grouping))]
         self.keys: tuple[Path, ...] = tuple([key for key in keys if key]) if all(keys) else ()
-        self._row = _row_maker(made, len(self.grouping), len(self.aggregates))
+        self._rows = _rows_maker(made, len(self.grouping), len(self.aggregates))
+
+    def documents(self, grouped: Sequence[Sequence[Value]], results: Columns) -> list[Row]:
+        """The rows of groups, given for each group the values of its grouping fields, and for each
+        of `aggregates` a column of what it comes to."""
+        return self._rows(grouped, results)
 
     def document(self, grouped: Sequence[Value], results: Sequence[Value]) -> Row:
-        """The row of a group, given the values of its grouping fields and what each of
-        `aggregates` comes to."""
-        row: Row = self._row(grouped, results)
-        return row
+        """The row of one group."""
+        return self._rows([grouped], [[result] for result in results])[0]
 
 
 def compile_projection(
@@ -206,27 +209,30 @@ def _bare(path: TopicPath) -> Path | TopicPath:
     return path if path.topic else path.path
 
 
-def _row_maker(
+def _rows_maker(
     made: Sequence[Construction], grouped: int, aggregated: int
-) -> Callable[[Sequence[Value], Sequence[Value]], Row]:
-    """A function of what is known of a group that makes its row, field by field: it is called for
+) -> Callable[[Sequence[Sequence[Value]], Columns], list[Row]]:
+    """A function of what is known of groups that makes their rows, field by field: it is called for
     every row that changes, so it is source of its own. What is said in the projection is reached by
     names, never written into it."""
     source = SourceText(())
     known = [f"v{number}" for number in range(grouped + aggregated)]
-    lines = ["def result(grouped, results):"]
-    lines += [f"    [{', '.join(known[:grouped])}] = grouped"]
-    lines += [f"    [{', '.join(known[grouped:])}] = results", "    row = {}"]
-    for number, one in enumerate(made):
-        *outer, last = (f"n{number}_{at}" for at in range(len(one.target.steps)))
-        source.names.update(zip((*outer, last), one.target.steps, strict=True))
-        lines.append(f"    value = {_value(one.value, number, source)}")
+    one = ", ".join([f"[{', '.join(known[:grouped])}]", *known[grouped:]])
+    lines = ["def result(grouped, results):", "    rows = []"]
+    lines += [f"    for {one}, in zip(grouped, *results, strict=True):", "        row = {}"]
+    for number, field in enumerate(made):
+        *outer, last = (f"n{number}_{at}" for at in range(len(field.target.steps)))
+        source.names.update(zip((*outer, last), field.target.steps, strict=True))
+        value = _value(field.value, number, source)
         inner = "".join(f".setdefault({step}, {{}})" for step in outer)
-        # A field that is left out leaves no empty object around it.
-        condition = "if value is not None: " if _is_optional(one, grouped) else ""
-        lines.append(f"    {condition}row{inner}[{last}] = value")
-    function: Callable[[Sequence[Value], Sequence[Value]], Row] = run_source(
-        source, "\n".join([*lines, "    return row"]) + "\n"
+        put = f"row{inner}[{last}] = "
+        if _is_optional(field, grouped):
+            # A field that is left out leaves no empty object around it.
+            lines += [f"        value = {value}", f"        if value is not None: {put}value"]
+        else:
+            lines.append(f"        {put}{value}")
+    function: Callable[[Sequence[Sequence[Value]], Columns], list[Row]] = run_source(
+        source, "\n".join([*lines, "        rows.append(row)", "    return rows"]) + "\n"
     )
     return function
 

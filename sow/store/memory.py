@@ -296,6 +296,18 @@ class Table:
         if self.expires_us is not None:
             self.expires_us = _grown(self.expires_us, size)
 
+    def places_of(self, slots: Sequence[int | None], others: Sequence[int]) -> list[int]:
+        """The places of the records in these slots in the order of all; where there is none, None
+        in its place, that of `others`."""
+        if None not in slots:
+            places: list[int] = self.order[slots].tolist()  # type: ignore[index]  # no None
+            return places
+        order = self.order
+        return [
+            other if slot is None else int(order[slot])
+            for slot, other in zip(slots, others, strict=True)
+        ]
+
     def arrange(self, identities: Iterable[str], places: Sequence[int]) -> None:
         """Give these records, all of them there, their places in the order of all, instead of that
         in which they came; a table of which one is given its place has all given."""

@@ -13,7 +13,7 @@ from sow.expressions import (
 )
 from sow.expressions.aggregates import EXAMPLE_RECORDS
 from sow.paths import value_at
-from sow.topic.views.accumulators import accumulators_of
+from sow.topic.views.accumulators import Keeping
 
 EXAMPLES = [one for function in AGGREGATES.values() for one in function.examples]
 
@@ -23,8 +23,9 @@ def row_of(text, records=EXAMPLE_RECORDS):
     projection = compile_projection([text], ["/desk"], {"orders": "json"})
     columns = [[value_at(one, path.path) for one in records] for path in projection.inputs]
     values = [one.values(columns, len(records)) for one in projection.arguments]
-    group, numbers = accumulators_of(projection)(), range(len(records))
-    group.add_all(values, numbers, numbers, numbers)
+    keeping, numbers = Keeping(projection), range(len(records))
+    group = keeping.group()
+    keeping.add([group] * len(records), values, numbers, numbers, numbers)
     return projection.document([columns[0][0]], group.results())
 
 

@@ -30,6 +30,18 @@ MUTATIONS = (
         "            if not group.count:\n                pass",
     ),
     Mutation(
+        "of a column of numbers, what they were stays in the sums",
+        "sow/topic/views/exact_sum.py",
+        "one._scaled += int(more) - int(less)",
+        "one._scaled += int(more)",
+    ),
+    Mutation(
+        "a least value that becomes another one is still told",
+        "sow/topic/views/value_counts.py",
+        "            elif was == least:\n                self._least = None",
+        "            elif was == least:\n                pass",
+    ),
+    Mutation(
         "births of rows that have gone stay in the order of a group",
         "sow/topic/views/groups.py",
         "        while order[0] in gone:",
@@ -50,13 +62,13 @@ MUTATIONS = (
     Mutation(
         "a row goes back over a restart",
         "sow/topic/views/view.py",
-        "[max(group.seq, floor) for _, group, _ in changed]",
-        "[group.seq for _, group, _ in changed]",
+        "[max(group.seq, floor) for group in groups]",
+        "[group.seq for group in groups]",
     ),
     Mutation(
         "a row that is as it was is told again",
         "sow/topic/views/view.py",
-        "if slot is None or table.bodies[slot] != row[2] or table.order[slot] != place:",
+        "if slot is None or held[slot] != body or before != place:",
         "if True:",
     ),
     Mutation(

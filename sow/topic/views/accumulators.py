@@ -10,10 +10,13 @@ whatever came and went, it is bit for bit what a new group of the same rows come
     GROUP_CONCAT                                Appearances
     a path alone                                NewestRow, one for all of them
 
-Aggregates of one argument share what they keep. Knows nothing of records or topics.
+Aggregates of one argument share what they keep. A batch concerns many groups, few rows of each: so
+it goes in an argument at a time, the values of all rows beside what their groups keep of it, and
+columns of plain numbers, which most are, without a call for each. Knows nothing of records or
+topics.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sow.expressions import LAST, Aggregate, Projection
@@ -24,6 +27,8 @@ from sow.topic.views.exact_sum import ExactSum
 from sow.topic.views.newest_row import NewestRow
 
 Columns = Sequence[Sequence[Value]]
+NUMBER_KINDS: tuple[set[type], ...] = ({float}, {int})
+"""Kinds of values of which a column is taken as a whole: all of its values are of this one."""
 
 
 class ValueCount:
@@ -46,6 +51,20 @@ class ValueCount:
         """A value has become another one."""
         self.count += _is_null(was) - _is_null(now)
 
+    @staticmethod
+    def add_numbers(these: Iterable["ValueCount"], _values: Sequence[Any]) -> None:
+        """To each of these a number has come."""
+        for one in these:
+            one.count += 1
+
+    @staticmethod
+    def replace_numbers(*_: object) -> None:
+        """Numbers have become others: as many as before."""
+
+
+BY_COLUMN = (ValueCount, ExactSum, DistinctValues)
+"""What takes a column of numbers as a whole."""
+
 
 class Kept(NamedTuple):
     """What is kept of one argument: what makes it, and the argument's number."""
@@ -66,13 +85,25 @@ NEWEST = -1
 
 
 class Keeping:
-    """What is to be kept of each group, and how each aggregate is read off it."""
+    """What is to be kept of each group, how it is taken in, and how each aggregate is read off it.
+
+    A row has one value for each of the projection's `arguments`. Its `identity` tells it from all
+    other rows of the group, `born` says when it first came, and `seq` is the number of its newest
+    change. Columns have one place for each row, `groups` what is kept of the group that it is in.
+    """
 
     def __init__(self, projection: Projection) -> None:
         aggregates = projection.aggregates
-        self.kept: list[Kept] = []
-        self.newest = any(one.kind == LAST for one in aggregates)
-        self.readers: list[ReadOff] = [self._reader(one, aggregates) for one in aggregates]
+        self._kept: list[Kept] = []
+        self.has_newest = any(one.kind == LAST for one in aggregates)
+        self._readers: list[ReadOff] = [self._reader(one, aggregates) for one in aggregates]
+        self._kinds: list[Any] = [type(one.make()) for one in self._kept]
+        self.arguments = [one.argument for one in self._kept]
+        """Of each of the things that are kept, the number of its argument."""
+
+    def group(self) -> "Accumulators":
+        """What is kept of a group without rows."""
+        return Accumulators(self, [one.make() for one in self._kept])
 
     def _reader(self, one: Aggregate, others: Sequence[Aggregate]) -> ReadOff:
         if one.kind == LAST:
@@ -90,83 +121,116 @@ class Keeping:
         return self._read(Kept(ValueCount, one.argument), _count)
 
     def _read(self, kept: Kept, read: Callable[[Any], Value]) -> ReadOff:
-        if kept not in self.kept:
-            self.kept.append(kept)
-        return ReadOff(read, self.kept.index(kept))
+        if kept not in self._kept:
+            self._kept.append(kept)
+        return ReadOff(read, self._kept.index(kept))
 
+    # Many rows at a time.
 
-class Accumulators:
-    """What is kept of one group for all aggregates of a projection.
-
-    A row has one value for each of the projection's `arguments`. Its `identity` tells it from all
-    other rows of the group, `born` says when it first came, and `seq` is the number of its newest
-    change.
-    """
-
-    __slots__ = ("_keeping", "_newest", "kept", "rows")
-
-    def __init__(self, keeping: Keeping) -> None:
-        self._keeping = keeping
-        self.rows = 0
-        self.kept = [(one.make(), one.argument) for one in keeping.kept]
-        self._newest = NewestRow() if keeping.newest else None
-
-    def add(self, values: Sequence[Value], identity: Hashable, born: int, seq: int) -> None:
-        """A row has come."""
-        self.rows += 1
-        for one, argument in self.kept:
-            one.add(values[argument], born)
-        if self._newest is not None:
-            self._newest.add(identity, values, born, seq)
-
-    def remove(self, values: Sequence[Value], identity: Hashable, born: int) -> None:
-        """A row that was added with just these values has gone."""
-        self.rows -= 1
-        for one, argument in self.kept:
-            one.remove(values[argument], born)
-        if self._newest is not None:
-            self._newest.remove(identity)
-
-    def replace(
-        self, old: Sequence[Value], new: Sequence[Value], identity: Hashable, born: int, seq: int
-    ) -> None:
-        """A row of the group has changed, and stays in it."""
-        for one, argument in self.kept:
-            was, now = old[argument], new[argument]
-            if was != now or was.__class__ is not now.__class__ or was.__class__ is list:
-                one.replace(was, now, born)
-        if self._newest is not None:
-            self._newest.add(identity, new, born, seq)
-
-    def add_all(
+    def add(
         self,
+        groups: Sequence["Accumulators"],
         columns: Columns,
         identities: Sequence[Hashable],
         borns: Sequence[int],
         seqs: Sequence[int],
     ) -> None:
-        """Rows have come: a column for each argument."""
-        self.rows += len(identities)
-        for one, argument in self.kept:
-            add = one.add
-            for value, born in zip(columns[argument], borns, strict=True):
-                add(value, born)
-        if self._newest is not None:
-            rows = zip(*columns, strict=True)
-            for identity, values, born, seq in zip(identities, rows, borns, seqs, strict=True):
-                self._newest.add(identity, values, born, seq)
+        """Rows have come: a column of values for each argument."""
+        for at, argument in enumerate(self.arguments):
+            values, found = columns[argument], [one.kept[at] for one in groups]
+            kind = self._kinds[at]
+            if kind in BY_COLUMN and {*map(type, values)} in NUMBER_KINDS:
+                kind.add_numbers(found, values)
+                continue
+            for kept, value, born in zip(found, values, borns, strict=True):
+                kept.add(value, born)
+        self._know_newest(groups, columns, identities, borns, seqs)
+
+    def replace(
+        self,
+        groups: Sequence["Accumulators"],
+        olds: Columns,
+        news: Columns,
+        identities: Sequence[Hashable],
+        borns: Sequence[int],
+        seqs: Sequence[int],
+    ) -> None:
+        """Rows have changed that stay in their groups: a column of values for each argument, as
+        they were and as they are."""
+        for at, argument in enumerate(self.arguments):
+            was, now, found = olds[argument], news[argument], [one.kept[at] for one in groups]
+            kind = self._kinds[at]
+            if kind in BY_COLUMN and {*map(type, was), *map(type, now)} in NUMBER_KINDS:
+                kind.replace_numbers(found, was, now)
+                continue
+            for kept, old, new, born in zip(found, was, now, borns, strict=True):
+                if old != new or old.__class__ is not new.__class__ or old.__class__ is list:
+                    kept.replace(old, new, born)
+        self._know_newest(groups, news, identities, borns, seqs)
+
+    def _know_newest(
+        self,
+        groups: Sequence["Accumulators"],
+        columns: Columns,
+        identities: Sequence[Hashable],
+        borns: Sequence[int],
+        seqs: Sequence[int],
+    ) -> None:
+        if self.has_newest:
+            rows = zip(groups, identities, zip(*columns, strict=True), borns, seqs, strict=True)
+            for one, identity, values, born, seq in rows:
+                assert one.newest is not None
+                one.newest.add(identity, values, born, seq)
+
+    # What it comes to.
+
+    def results(self, groups: Sequence["Accumulators"]) -> list[list[Value]]:
+        """What each of the projection's `aggregates` comes to in each of these groups: a column
+        for each aggregate."""
+        kept: list[list[Any]] = [[one.kept[at] for one in groups] for at in range(len(self._kept))]
+        kept.append([one.newest for one in groups])
+        return [list(map(read, kept[at])) for read, at in self._readers]
+
+
+class Accumulators:
+    """What is kept of one group for all aggregates of a projection: `kept` of each argument, and
+    the `newest` row."""
+
+    __slots__ = ("_keeping", "kept", "newest")
+
+    def __init__(self, keeping: Keeping, kept: list[Any]) -> None:
+        self._keeping = keeping
+        self.kept = kept
+        self.newest = NewestRow() if keeping.has_newest else None
+
+    def add(self, values: Sequence[Value], identity: Hashable, born: int, seq: int) -> None:
+        """A row has come."""
+        for one, argument in zip(self.kept, self._keeping.arguments, strict=True):
+            one.add(values[argument], born)
+        if self.newest is not None:
+            self.newest.add(identity, values, born, seq)
+
+    def remove(self, values: Sequence[Value], identity: Hashable, born: int) -> None:
+        """A row that was added with just these values has gone."""
+        for one, argument in zip(self.kept, self._keeping.arguments, strict=True):
+            one.remove(values[argument], born)
+        if self.newest is not None:
+            self.newest.remove(identity)
+
+    def replace(
+        self, old: Sequence[Value], new: Sequence[Value], identity: Hashable, born: int, seq: int
+    ) -> None:
+        """A row of the group has changed, and stays in it."""
+        for one, argument in zip(self.kept, self._keeping.arguments, strict=True):
+            was, now = old[argument], new[argument]
+            if was != now or was.__class__ is not now.__class__ or was.__class__ is list:
+                one.replace(was, now, born)
+        if self.newest is not None:
+            self.newest.add(identity, new, born, seq)
 
     def results(self) -> list[Value]:
         """What each of the projection's `aggregates` comes to."""
-        found: list[Any] = [one for one, _ in self.kept]
-        found.append(self._newest)
-        return [read(found[at]) for read, at in self._keeping.readers]
-
-
-def accumulators_of(projection: Projection) -> Callable[[], Accumulators]:
-    """What makes the empty accumulators of a group of a view with this projection."""
-    keeping = Keeping(projection)
-    return lambda: Accumulators(keeping)
+        return [column[0] for column in self._keeping.results([self])]
 
 
 SUMS: dict[str, Callable[[ExactSum], Value]] = {

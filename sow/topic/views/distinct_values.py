@@ -15,7 +15,9 @@ NaN is counted beside the others: it compares with nothing, and makes the least 
 NaN. NULLs do not count, and a list counts by its first value.
 """
 
-from math import nan
+from collections.abc import Sequence
+from math import isnan, nan
+from typing import Any
 
 from sow.expressions import as_number
 from sow.paths import Scalar, Value
@@ -50,6 +52,25 @@ class DistinctValues:
         # First what comes: a greatest that grows is then never looked for among all.
         self._change(now, 1)
         self._change(was, -1)
+
+    @staticmethod
+    def add_numbers(these: Sequence["DistinctValues"], values: Sequence[Any]) -> None:
+        """To each of these a number has come, all of one kind: whole numbers or doubles."""
+        for one, value in zip(these, values, strict=True):
+            one._change(value, 1)
+
+    @staticmethod
+    def replace_numbers(
+        these: Sequence["DistinctValues"], olds: Sequence[Any], news: Sequence[Any]
+    ) -> None:
+        """Of each of these a number has become another one, all of one kind."""
+        # A sum with NaN in it is NaN.
+        has_nan = olds[0].__class__ is float and isnan(sum(olds) + sum(news))
+        for one, was, now in zip(these, olds, news, strict=True):
+            if has_nan:
+                one.replace(was, now)
+            elif was != now:
+                one._numbers.replace(was, now)
 
     def _change(self, value: Value, sign: int) -> None:
         kind = value.__class__

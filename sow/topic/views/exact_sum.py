@@ -9,6 +9,7 @@ number) is counted beside it, and makes the sum what it is for as long as it is 
 """
 
 import math
+from collections.abc import Sequence
 from math import inf, nan
 from typing import Any
 
@@ -36,6 +37,7 @@ class ExactSum:
         "_scaled_squares",
         "_squared",
         "_strange",
+        "_unit",
         "_whole",
         "_whole_squares",
         "count",
@@ -44,8 +46,9 @@ class ExactSum:
     def __init__(self, squared: bool = False) -> None:
         self.count = 0
         self._squared = squared
-        # Of doubles: their sum times two to the power of `_bits`; of their squares, twice as many.
-        self._scale = 1.0
+        # Of doubles: their sum times two to the power of `_bits`, which is `_unit`, and `_scale` as
+        # a double; of their squares, twice as many bits.
+        self._scale, self._unit = 1.0, 1
         self._bits = self._scaled = self._scaled_squares = 0
         self._whole = self._whole_squares = 0
         self._doubles = self._infinite = self._minus_infinite = self._strange = 0
@@ -60,18 +63,35 @@ class ExactSum:
 
     def replace(self, was: Any, now: Any, _born: int = 0) -> None:
         """A value has become another one."""
-        if was.__class__ is float and now.__class__ is float and not self._squared:
-            try:
-                one, other = now * self._scale, was * self._scale
-                whole, less = int(one), int(other)
-            except (ValueError, OverflowError):
-                pass
-            else:
-                if whole == one and less == other:
-                    self._scaled += whole - less
-                    return
         self._change(now, 1)
         self._change(was, -1)
+
+    @staticmethod
+    def add_numbers(these: Sequence["ExactSum"], values: Sequence[Any]) -> None:
+        """To each of these a number has come, all of one kind: whole numbers or doubles."""
+        for one, value in zip(these, values, strict=True):
+            one._change(value, 1)
+
+    @staticmethod
+    def replace_numbers(
+        these: Sequence["ExactSum"], olds: Sequence[Any], news: Sequence[Any]
+    ) -> None:
+        """Of each of these a number has become another one, all of one kind."""
+        rows = zip(these, olds, news, strict=True)
+        if these[0]._squared:
+            for one, was, now in rows:
+                one.replace(was, now)
+            return
+        if olds[0].__class__ is int:
+            for one, was, now in rows:
+                one._whole += now - was
+            return
+        for one, was, now in rows:
+            more, less = now * one._scale, was * one._scale
+            if more.is_integer() and less.is_integer():
+                one._scaled += int(more) - int(less)
+            else:  # more bits than any before, NaN, or an infinity
+                one.replace(was, now)
 
     def _change(self, value: Any, sign: int) -> None:
         kind = value.__class__
@@ -147,13 +167,15 @@ class ExactSum:
         more = bits - self._bits
         self._scaled <<= more
         self._scaled_squares <<= 2 * more
-        self._bits = bits
+        self._bits, self._unit = bits, 1 << bits
         self._scale = 2.0**bits if bits < _SCALE_BITS_MAX else nan
 
     # What it comes to.
 
     def total(self) -> Number | None:
         """The sum; None of no values. A double if one of the values is, or has to be one."""
+        if 0 < self._doubles == self.count:
+            return quotient(self._scaled, self._unit)
         if not self.count:
             return None
         unusual = self._unusual()
@@ -161,16 +183,18 @@ class ExactSum:
             return unusual
         if not self._doubles:
             return self._whole
-        return quotient(self._scaled + (self._whole << self._bits), 1 << self._bits)
+        return quotient(self._scaled + self._whole * self._unit, self._unit)
 
     def average(self) -> float | None:
         """The sum divided by how many they are, rounded once; None of no values."""
+        if 0 < self._doubles == self.count:
+            return quotient(self._scaled, self.count * self._unit)
         if not self.count:
             return None
         unusual = self._unusual()
         if unusual is not None:
             return unusual
-        return quotient(self._scaled + (self._whole << self._bits), self.count << self._bits)
+        return quotient(self._scaled + self._whole * self._unit, self.count * self._unit)
 
     def deviation(self, of_sample: bool) -> float | None:
         """The standard deviation of values that were `squared`, of a sample or of all there are,

@@ -10,7 +10,7 @@ Values make the same group that are the same text in a key (`sow.keys`); NULL, m
 are one value, and so is what is no single value.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from sow.digits import Digits
 from sow.expressions import Projection
 from sow.keys import joined, key_text
 from sow.paths import Value
-from sow.topic.views.accumulators import Accumulators
+from sow.topic.views.accumulators import Accumulators, Columns, Keeping
 from sow.topic.views.row_changes import RowChanges
 
 KEY_LENGTH_MAX = 16 * 1024
@@ -42,13 +42,18 @@ class GroupedRows(NamedTuple):
 
     `keys` say which groups they are in, None for one that is too long; `texts` has a column for
     each field that they are grouped by, and `spelled` its values, where they are not the texts
-    themselves. `values` are what each row has for the arguments.
+    themselves. `arguments` has a column for each argument.
     """
 
     keys: Sequence[str | None]
     texts: Sequence[Sequence[str]]
     spelled: Sequence[tuple[Value, ...] | None]
-    values: Sequence[tuple[Value, ...]]
+    arguments: Columns
+
+    def values(self) -> Sequence[tuple[Value, ...]]:
+        """By row what it has for the arguments."""
+        count = len(self.keys)
+        return list(zip(*self.arguments, strict=True)) if self.arguments else [()] * count
 
 
 class RowGroup:
@@ -140,13 +145,13 @@ class RowGroup:
 
 
 class RowGroups:
-    """All groups of a view with this projection; `make` makes the accumulators of one."""
+    """All groups of a view with this projection; `keeping` says what is kept of each."""
 
-    def __init__(self, projection: Projection, make: Callable[[], Accumulators]) -> None:
+    def __init__(self, projection: Projection) -> None:
         self.projection = projection
         self.left_out = 0
         """Rows that are in no group, since their key is too long."""
-        self._make = make
+        self.keeping = Keeping(projection)
         self._groups: dict[str, RowGroup] = {}
         self._dirty: dict[str, None] = {}
 
@@ -193,7 +198,7 @@ class RowGroups:
     def let_go(self, key: str, seq: int, ts_us: int) -> None:
         """A row of this key is there, made by other groups, and there is no such group: it goes."""
         if key not in self._groups:
-            group = self._groups[key] = RowGroup(self._make(), ())
+            group = self._groups[key] = RowGroup(self.keeping.group(), ())
             group.touch(seq, ts_us)
             self._dirty[key] = None
 
@@ -205,10 +210,10 @@ class RowGroups:
             return
         before = self._side(changes.olds, len(changes))
         after = self._side(changes.news, len(changes))
-        if before is None and after is not None:
+        if before is None and after is not None and all(changes.is_in) and None not in after.keys:
             self._take_new(changes, after)
-        elif before is not None:
-            self._take_changed(changes, before, after)
+        elif before is not None or after is not None:
+            self._take_one_by_one(changes, before or _no_rows(changes), after or _no_rows(changes))
 
     def _all_stay(self, changes: RowChanges) -> bool:
         """Whether all rows were there and are, and what they are grouped by has not changed, nor
@@ -223,115 +228,119 @@ class RowGroups:
             and all(map(_is_written_alike, olds[:count], news[:count]))
         )
 
-    def _side(self, columns: Sequence[Sequence[Value]] | None, count: int) -> GroupedRows | None:
+    def _side(self, columns: Columns | None, count: int) -> GroupedRows | None:
         if columns is None:
             return None
         projection = self.projection
         grouped = columns[: len(projection.grouping)]
         texts = list(map(_texts, grouped))
-        values = self._values(columns, count)
-        return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), values)
+        arguments = self._arguments(columns, count)
+        return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), arguments)
 
-    def _values(
-        self, columns: Sequence[Sequence[Value]], count: int
-    ) -> Sequence[tuple[Value, ...]]:
-        """By row what it has for the arguments."""
-        arguments = [one.values(columns, count) for one in self.projection.arguments]
-        return list(zip(*arguments, strict=True)) if arguments else [()] * count
+    def _arguments(self, columns: Columns, count: int) -> Columns:
+        return [one.values(columns, count) for one in self.projection.arguments]
 
-    def _take_changed(
-        self, changes: RowChanges, before: GroupedRows, after: GroupedRows | None
+    def _take_one_by_one(
+        self, changes: RowChanges, before: GroupedRows, after: GroupedRows
     ) -> None:
+        """Rows of which each may come, change, move or leave, in the order in which they do."""
         groups, dirty = self._groups, self._dirty
-        nones = [None] * len(changes)
-        nothing = after or GroupedRows(nones, (), nones, [()] * len(changes))
+        olds, news = before.values(), after.values()
         columns = zip(
-            changes.identities, changes.was_in, changes.is_in, before.keys, nothing.keys,
-            before.values, nothing.values, changes.borns, changes.newest_seqs or changes.seqs,
-            changes.seqs, changes.ts_us, range(len(changes)), strict=True,
+            changes.identities, changes.was_in, changes.is_in, before.keys, after.keys, olds,
+            news, changes.borns, changes.newest_seqs or changes.seqs, changes.seqs,
+            changes.ts_us, range(len(changes)), strict=True,
         )  # fmt: skip
         olds_born = changes.old_borns or changes.borns
-        for identity, was, now, old_key, key, olds, news, born, newest, seq, ts_us, at in columns:
+        for identity, was, now, old_key, key, old, new, born, newest, seq, ts_us, at in columns:
             stays = was and now and key == old_key and key is not None
             if stays and key is not None and born == olds_born[at]:
                 group = groups[key]
-                group.accumulators.replace(olds, news, identity, born, newest)
-                if before.spelled[at] is not None or nothing.spelled[at] is not None:
+                group.accumulators.replace(old, new, identity, born, newest)
+                if before.spelled[at] is not None or after.spelled[at] is not None:
                     group.spell(before.spelled[at], -1)
-                    group.spell(nothing.spelled[at], 1)
+                    group.spell(after.spelled[at], 1)
                 group.touch(seq, ts_us)
                 dirty[key] = None
                 continue
             if was:
-                self._leave(changes, before, at, "match" if now else changes.reason)
+                self._leave(changes, before, at, old, "match" if now else changes.reason)
             if now:
-                self._enter(changes, nothing, at)
+                self._enter(changes, after, at, new)
 
     def _take_values(self, changes: RowChanges) -> bool:
         """Rows that stay in their groups: what happens most, in the quickest way. False if one of
         them is in no group."""
-        groups, count, olds, news = self._groups, len(changes), changes.olds, changes.news
+        count, olds, news = len(changes), changes.olds, changes.news
         assert olds is not None
         assert news is not None
         keys = _keys([_texts(one) for one in news[: len(self.projection.grouping)]], count)
         if None in keys:
             return False
+        groups = list(map(self._groups.__getitem__, keys))  # type: ignore[arg-type]
         newest = changes.newest_seqs or changes.seqs
-        columns = zip(
-            keys, self._values(olds, count), self._values(news, count), changes.identities,
-            changes.borns, newest, changes.seqs, changes.ts_us, strict=True,
+        self.keeping.replace(
+            [group.accumulators for group in groups], self._arguments(olds, count),
+            self._arguments(news, count), changes.identities, changes.borns, newest,
         )  # fmt: skip
-        for key, was, now, identity, born, newest_seq, seq, ts_us in columns:
-            group = groups[key]
-            group.accumulators.replace(was, now, identity, born, newest_seq)
+        for group, seq, ts_us in zip(groups, changes.seqs, changes.ts_us, strict=True):
             if seq > group.seq:
                 group.seq, group.ts_us = seq, ts_us
         self._dirty.update(dict.fromkeys(keys))  # type: ignore[arg-type]
         return True
 
     def _take_new(self, changes: RowChanges, after: GroupedRows) -> None:
-        """Rows that were not there."""
-        groups, dirty = self._groups, self._dirty
+        """Rows that were not there: what a view is filled with, in the quickest way."""
+        keys, find = after.keys, self._groups.get
+        groups = [
+            find(key) or self._group(key, after, at)  # type: ignore[arg-type]
+            for at, key in enumerate(keys)
+        ]
         newest = changes.newest_seqs or changes.seqs
-        columns = zip(
-            changes.is_in, after.keys, changes.identities, after.values, changes.borns, newest,
-            changes.seqs, changes.ts_us, after.spelled, range(len(changes)), strict=True,
+        self.keeping.add(
+            [group.accumulators for group in groups], after.arguments, changes.identities,
+            changes.borns, newest,
         )  # fmt: skip
-        for now, key, identity, values, born, newest_seq, seq, ts_us, spelled, at in columns:
-            if not now:
-                continue
-            if key is None:
-                self.left_out += 1
-                continue
-            group = groups.get(key) or self._group(key, after, at)
-            group.accumulators.add(values, identity, born, newest_seq)
+        columns = zip(
+            groups, changes.borns, changes.seqs, changes.ts_us, after.spelled, strict=True
+        )
+        for group, born, seq, ts_us, spelled in columns:
             group.enter(born)
             if spelled is not None:
                 group.spell(spelled, 1)
             if seq > group.seq:
                 group.seq, group.ts_us = seq, ts_us
-            dirty[key] = None
+        self._dirty.update(dict.fromkeys(keys))  # type: ignore[arg-type]
 
-    def _enter(self, changes: RowChanges, after: GroupedRows, at: int) -> None:
+    def _enter(
+        self, changes: RowChanges, after: GroupedRows, at: int, values: tuple[Value, ...]
+    ) -> None:
         key = after.keys[at]
         if key is None:
             self.left_out += 1
             return
         group = self._groups.get(key) or self._group(key, after, at)
         newest, born = changes.newest_seqs or changes.seqs, changes.borns[at]
-        group.accumulators.add(after.values[at], changes.identities[at], born, newest[at])
+        group.accumulators.add(values, changes.identities[at], born, newest[at])
         group.enter(born)
         group.spell(after.spelled[at], 1)
         group.touch(changes.seqs[at], changes.ts_us[at])
         self._dirty[key] = None
 
-    def _leave(self, changes: RowChanges, before: GroupedRows, at: int, reason: Reason) -> None:
+    def _leave(
+        self,
+        changes: RowChanges,
+        before: GroupedRows,
+        at: int,
+        values: tuple[Value, ...],
+        reason: Reason,
+    ) -> None:
         key = before.keys[at]
         if key is None:
             self.left_out -= 1
             return
         group, born = self._groups[key], (changes.old_borns or changes.borns)[at]
-        group.accumulators.remove(before.values[at], changes.identities[at], born)
+        group.accumulators.remove(values, changes.identities[at], born)
         group.leave(born)
         group.spell(before.spelled[at], -1)
         group.touch(changes.seqs[at], changes.ts_us[at])
@@ -339,7 +348,7 @@ class RowGroups:
         self._dirty[key] = None
 
     def _group(self, key: str, side: GroupedRows, at: int) -> RowGroup:
-        group = RowGroup(self._make(), tuple([texts[at] or None for texts in side.texts]))
+        group = RowGroup(self.keeping.group(), tuple([texts[at] or None for texts in side.texts]))
         self._groups[key] = group
         return group
 
@@ -354,6 +363,12 @@ class RowGroups:
         for key, group in self._groups.items():
             assert group.count or key in self._dirty, "an empty group that nobody forgets"
             assert group.count >= 0
+
+
+def _no_rows(changes: RowChanges) -> GroupedRows:
+    """Of rows that are not there, before or after."""
+    nones = [None] * len(changes)
+    return GroupedRows(nones, (), nones, ())
 
 
 def _texts(column: Sequence[Value]) -> list[str]:

@@ -64,6 +64,28 @@ class ValueCounts:
             self._greatest = None
         return True
 
+    def replace(self, was: Any, now: Any) -> None:
+        """A value has become another one."""
+        counts = self.counts
+        if now in counts or counts[was] > 1 or self._lowest or self._highest:
+            # First what comes: a greatest that grows is then never looked for among all.
+            self.add(now)
+            self.remove(was)
+            return
+        counts[now] = 1
+        del counts[was]
+        least, greatest = self._least, self._greatest
+        if least is not None:
+            if now < least:
+                self._least = now
+            elif was == least:
+                self._least = None
+        if greatest is not None:
+            if now > greatest:
+                self._greatest = now
+            elif was == greatest:
+                self._greatest = None
+
     def least(self) -> Any:
         """The least value; None if there is none."""
         if self._least is None and self.counts:

@@ -19,7 +19,7 @@ from sow.paths import Path
 from sow.steps import Steps
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.accumulators import accumulators_of
+from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, RowGroups
 from sow.topic.views.row_changes import RowChanges, RowProducer
 
@@ -51,7 +51,7 @@ class MaterializedView:
     ) -> None:
         self.rows = rows
         self.producer = producer
-        self.groups = RowGroups(projection, accumulators_of(projection))
+        self.groups = RowGroups(projection)
         self.filled_seq = 0
         """As of which change the view was filled: no row says that it is older."""
         self.rank = rank
@@ -68,7 +68,7 @@ class MaterializedView:
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
         """A joined row is born with the record of its first topic."""
         self._wake = wake
-        self._body = RowWriter(rows.message_type, projection)
+        self._bodies = RowWriter(rows.message_type, projection, self.groups.keeping)
 
     @property
     def name(self) -> str:
@@ -178,7 +178,7 @@ class MaterializedView:
         return self._clear()
 
     def _released(self) -> list[Batch]:
-        there: list[tuple[str, RowGroup, bytes]] = []
+        there: dict[str, RowGroup] = {}
         gone: dict[Reason, list[tuple[str, RowGroup]]] = {}
         table = self.rows.table
         if not self._is_worked_off():
@@ -189,10 +189,10 @@ class MaterializedView:
         self.looked_at = len(some)
         for key, group in some:
             if group.count:
-                there.append((key, group, self._body(group)))
+                there[key] = group
             elif key in table:
                 gone.setdefault(group.reason, []).append((key, group))
-        batches = self._put(there)
+        batches = self._put(there) if there else []
         self.updates_out += sum(map(len, batches)) + sum(map(len, gone.values()))
         for reason in LEAVING_REASONS:
             if reason in gone:
@@ -241,32 +241,38 @@ class MaterializedView:
         batch = self.rows.drop(some, "deleted", lambda count: ([seq] * count, [ts_us] * count))
         return [] if batch is None else [batch]
 
-    def _put(self, there: Sequence[tuple[str, RowGroup, bytes]]) -> list[Batch]:
-        table, find = self.rows.table, self.rows.table.slots.get
-        places = [group.born >> self._place_shift for _, group, _ in there]
-        changed, stood = [], []
-        for row, place in zip(there, places, strict=True):
-            slot = find(row[0])
-            # A row that stands elsewhere is told: windows and views over this one go by its place.
-            if slot is None or table.bodies[slot] != row[2] or table.order[slot] != place:
-                changed.append(row)
-                stood.append(place if slot is None else int(table.order[slot]))
-        batches = []
-        if changed:
-            floor = self.filled_seq
-            batches.append(
-                self.rows.put(
-                    [key for key, _, _ in changed],
-                    [body for _, _, body in changed],
-                    {},
-                    [max(group.seq, floor) for _, group, _ in changed],
-                    [group.ts_us for _, group, _ in changed],
-                )
-            )
-        for batch in batches:
-            batch.changes.come_from(stood)
-        table.arrange([key for key, _, _ in there], places)
-        return batches
+    def _put(self, there: dict[str, RowGroup]) -> list[Batch]:
+        """Have the rows of these groups say what they have become, those that say something else or
+        stand elsewhere: windows and views over this one go by their places."""
+        keys, groups, table = list(there), list(there.values()), self.rows.table
+        bodies = self._bodies(groups)
+        places = [group.born >> self._place_shift for group in groups]
+        slots = list(map(table.slots.get, keys))
+        stood = table.places_of(slots, places)
+        held, changed = table.bodies, []
+        for at, (slot, body, place, before) in enumerate(
+            zip(slots, bodies, places, stood, strict=True)
+        ):
+            if slot is None or held[slot] != body or before != place:
+                changed.append(at)
+        if not changed:
+            return []
+        if len(changed) < len(keys):
+            keys, bodies = [keys[at] for at in changed], [bodies[at] for at in changed]
+            groups, places = [groups[at] for at in changed], [places[at] for at in changed]
+            slots, stood = [slots[at] for at in changed], [stood[at] for at in changed]
+        floor = self.filled_seq
+        batch = self.rows.put(
+            keys,
+            bodies,
+            {},
+            [max(group.seq, floor) for group in groups],
+            [group.ts_us for group in groups],
+        )
+        batch.changes.come_from(stood)
+        if None in slots or stood != places:
+            table.arrange(keys, places)
+        return [batch]
 
     def _drop(self, gone: Iterable[tuple[str, RowGroup]], reason: Reason) -> list[Batch]:
         stamps = {key: (group.seq, group.ts_us) for key, group in gone}
@@ -294,20 +300,32 @@ class MaterializedView:
 
 
 class RowWriter:
-    """Writes the rows of a projection as messages of a type."""
+    """Writes the rows of a projection as messages of a type, made of what `keeping` says is kept of
+    their groups."""
 
-    def __init__(self, message_type: MessageType, projection: Projection) -> None:
+    def __init__(self, message_type: MessageType, projection: Projection, keeping: Keeping) -> None:
         self._type = message_type
         self._projection = projection
+        self._keeping = keeping
         self._writes_nan = message_type.name != "json"
         """JSON has no NaN, and is written with null in its place."""
 
-    def __call__(self, group: RowGroup) -> bytes:
-        """The row of a group. What the type cannot hold, such as a separator in the value of a FIX
+    def __call__(self, groups: Sequence[RowGroup]) -> list[bytes]:
+        """The rows of groups. What the type cannot hold, such as a separator in the value of a FIX
         field, is NULL, and so is what is no finite number."""
-        document = self._projection.document(group.values(), group.accumulators.results())
+        grouped = [group.values() if group.spellings else group.grouped for group in groups]
+        results = self._keeping.results([group.accumulators for group in groups])
+        documents = self._projection.documents(grouped, results)
         if self._writes_nan:
-            _make_finite(document)
+            for document in documents:
+                _make_finite(document)
+        try:
+            return list(map(self._type.encode, documents))
+        except BadMessage:
+            return list(map(self._encoded, documents))
+
+    def _encoded(self, document: dict[str, Any]) -> bytes:
+        """A row of which some fields may be such as the type cannot hold."""
         try:
             return self._type.encode(document)
         except BadMessage:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sow.expressions import AGGREGATES, compile_projection
-from sow.topic.views.accumulators import SUMS, accumulators_of
+from sow.topic.views.accumulators import SUMS, Keeping
 from sow.topic.views.appearances import Appearances
 from sow.topic.views.distinct_values import DistinctValues
 from sow.topic.views.exact_sum import ExactSum
@@ -24,6 +24,7 @@ PROJECTION = compile_projection(
         "/v AS /LAST",
         "GROUP_CONCAT(/w, '; ') AS /others",
         "MIN(/w) AS /least",
+        "SUM(/w) AS /total",
     ],
     ["/desk"],
     {"orders": "json"},
@@ -48,7 +49,8 @@ class Rows:
     """A group, and its rows as they are."""
 
     def __init__(self):
-        self.group = accumulators_of(PROJECTION)()
+        self.keeping = Keeping(PROJECTION)
+        self.group = self.keeping.group()
         self.rows = {}
         self.seq = 0
 
@@ -141,9 +143,35 @@ def test_rows_that_come_together_in_any_order_make_the_same(together, randomness
     randomness.shuffle(order)
     arguments = [[Rows.of(one.rows[at][0])[n] for at in order] for n in range(2)]
     borns = [one.rows[at][1] for at in order]
-    other.group.add_all(arguments, order, borns, borns)
+    other.keeping.add([other.group] * len(order), arguments, order, borns, borns)
     assert repr(other.group.results()) == repr(one.group.results())
-    assert other.group.rows == one.group.rows == len(together)
+
+
+@given(one_kind, st.randoms(use_true_random=False))
+@settings(max_examples=100)
+def test_rows_by_column_are_as_rows_one_by_one(pool, randomness):
+    by_column, one_by_one = [Rows() for _ in range(3)], [Rows() for _ in range(3)]
+    keeping = by_column[0].keeping
+    where = [randomness.randrange(3) for _ in range(12)]
+    olds = None
+    for step in range(5):
+        news = [(randomness.choice(pool), 1, randomness.choice(pool)) for _ in where]
+        seqs = [step * len(where) + at + 1 for at in range(len(where))]
+        groups = [by_column[group].group for group in where]
+        columns = [*zip(*map(Rows.of, news), strict=True)]
+        if olds is None:
+            borns = seqs
+            keeping.add(groups, columns, range(len(where)), borns, seqs)
+        else:
+            before = [*zip(*map(Rows.of, olds), strict=True)]
+            keeping.replace(groups, before, columns, range(len(where)), borns, seqs)
+        for at, group in enumerate(where):
+            one_by_one[group].put(at, news[at][0], news[at][2], seqs[at])
+        olds = news
+        found = keeping.results([rows.group for rows in by_column])
+        for at, rows in enumerate(one_by_one):
+            assert repr([column[at] for column in found]) == repr(rows.expected())
+            rows.check()
 
 
 def test_sums_are_those_of_fsum_whatever_came_and_went():

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 from sow.digits import Digits
 from sow.expressions import compile_projection
-from sow.topic.views.accumulators import accumulators_of
 from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroups
 from sow.topic.views.row_changes import RowChanges
 
@@ -12,7 +11,7 @@ PROJECTION = compile_projection(("/k", "SUM(/n) AS /n", "/n AS /last"), ("/k",),
 
 
 def groups(projection=PROJECTION):
-    return RowGroups(projection, accumulators_of(projection))
+    return RowGroups(projection)
 
 
 def came(*rows, born=1, seq=1):

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from sow.expressions import compile_projection
-from sow.topic.views.accumulators import accumulators_of
+from sow.topic.views.accumulators import Keeping
 
 PAIRS = {
     "COUNT(/v)": "COUNT(v)",
@@ -33,7 +33,7 @@ def test_groups_come_to_what_sqlite_says(pool):
     values, ours = POOLS[pool]
     texts = [f"{text} AS /c{at}" for at, text in enumerate(ours)]
     projection = compile_projection(texts, ["/g"], {"t": "json"})
-    group, there, randomness = accumulators_of(projection)(), {}, random.Random(4)
+    group, there, randomness = Keeping(projection).group(), {}, random.Random(4)
     base = sqlite3.connect(":memory:")
     base.execute("CREATE TABLE rows (id, v)")
     asked = f"SELECT {', '.join(PAIRS[text] for text in ours)} FROM rows"
