@@ -5,8 +5,9 @@ line in `MESSAGE_TYPES`. A `<MessageType>` element of the configuration gives a 
 another name or other separators; its `Module` says which line of the table it means.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 from sow.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
@@ -14,7 +15,7 @@ from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.composite import CompositeGlobal, CompositeLocal
 from sow.messages.fix import Fix
-from sow.messages.json import Json
+from sow.messages.json import Json, json_bodies
 from sow.messages.msgpack import MsgPack
 from sow.messages.record import Record
 from sow.messages.scalars import Binary, Double, Int64, String
@@ -30,6 +31,7 @@ __all__ = [
     "MessageType",
     "decoder_of",
     "decoders_of",
+    "encoded",
     "message_type",
 ]
 
@@ -124,3 +126,10 @@ def decoder_of(kind: MessageType, paths: tuple[Path, ...]) -> Decoder:
 def decoders_of(kind: MessageType) -> Callable[[tuple[Path, ...]], Decoder]:
     """What gives a decoder of any paths, one for all topics of the message type."""
     return partial(decoder_of, kind)
+
+
+def encoded(kind: MessageType, documents: Sequence[dict[str, Any]]) -> list[bytes]:
+    """The bodies that say these documents; raises BadMessage if one of them has none."""
+    if isinstance(kind, Json):
+        return json_bodies(documents)
+    return list(map(kind.encode, documents))

@@ -118,8 +118,10 @@ class DistinctValues:
         if self._nans:
             return nan
         number = self._numbers.greatest()
-        if number is None or not self._texts.counts:
-            return self._either(number, self._texts.greatest())
+        if not self._texts.counts:
+            return None if number is None else self._written(number)
+        if number is None:
+            return self._texts.greatest()  # type: ignore[no-any-return]
         spelled = self._by_number()
         word = spelled.words.greatest()
         if word is not None:
@@ -146,22 +148,21 @@ class DistinctValues:
 
     def _least(self) -> Scalar:
         number = self._numbers.least()
-        if number is None or not self._texts.counts:
-            return self._either(number, self._texts.least())
+        if not self._texts.counts:
+            return None if number is None else self._written(number)
+        if number is None:
+            return self._texts.least()  # type: ignore[no-any-return]
         spelled = self._by_number()
         smallest = spelled.numbers.least()
         if smallest is not None and smallest < number:
             return spelled.text_of(smallest)
         return self._written(number)
 
-    def _either(self, number: int | float | None, text: str | None) -> Scalar:
-        return text if number is None else self._written(number)
-
     def _written(self, number: int | float) -> Scalar:
         """A number that is there, as one of the kinds that are there. Which of equal ones the
         dictionary holds depends on which came first."""
         if not self._whole and not self._booleans:
-            return float(number) + 0.0  # minus zero is zero
+            return number + 0.0  # minus zero is zero
         if not self._doubles:
             return int(number) if self._whole else bool(number)
         if int(number) != number if abs(number) < _EXACT else _is_double(number):

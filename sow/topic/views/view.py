@@ -14,6 +14,7 @@ from typing import Any
 from sow.changes import Reason
 from sow.errors import BadMessage, TooLarge, described
 from sow.expressions import Projection, nested
+from sow.messages import encoded
 from sow.messages.base import MessageType
 from sow.paths import Path
 from sow.steps import Steps
@@ -320,7 +321,7 @@ class RowWriter:
             for document in documents:
                 _make_finite(document)
         try:
-            return list(map(self._type.encode, documents))
+            return encoded(self._type, documents)
         except BadMessage:
             return list(map(self._encoded, documents))
 
