@@ -28,7 +28,8 @@ def test_the_shipped_file_shows_every_message_type_and_kind_of_conflation():
         topic.message_type for topic in topics
     }
     conflated = {t.name: t for t in topics if hasattr(t, "underlying")}
-    assert [t.name for t in topics if hasattr(t, "underlyings")] == ["ranges"]
+    assert [t.name for t in topics if hasattr(t, "underlyings")] == ["ranges", "exposure"]
+    assert conflated["exposure-C"].underlying == "exposure"
     assert conflated["quotes-C"].interval_us == 1_000_000
     assert conflated["quotes-fast"].interval_us == 100_000
     assert conflated["quotes-slow"].underlying == "quotes-C"
