@@ -11,10 +11,9 @@ Whoever drives the engine stores each group's entries in order, then calls `rele
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeGuard
 
 from conflated_topics import Removal
-from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, View
+from sow.definitions import KNOWN_COLUMNS, Configuration
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
@@ -29,7 +28,6 @@ from sow.engine.known_columns import KnownColumns
 from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.open_requests import OpenRequests
-from sow.engine.private_names import is_private
 from sow.engine.progress import Progress
 from sow.engine.publications import Publications, reading
 from sow.engine.removals import Removals
@@ -47,14 +45,7 @@ from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
-from sow.topic.views.row_changes import RowProducer
 from sow.topic.views.view import MaterializedView
-
-LEAVING_AT_ONCE = 25
-"""Topics that go in one step, with what follows them: some twenty microseconds each."""
-
-EMPTIED_AT_ONCE = 100
-"""Records that leave a topic that is going in one step: ten microseconds each with their lines."""
 
 
 class Engine:
@@ -88,7 +79,7 @@ class Engine:
         self.filters = Filters(lambda: self.configuration.limits, known)
         self.views = Views(
             self._view,
-            self._route,
+            self.route,
             lambda names: self.requests.holds_until_us(names) is not None,
             lambda names: not self.undivided.concerns(names),
             lambda: self.ledger.now_us,
@@ -119,7 +110,7 @@ class Engine:
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
-        self._act, self._act_of_copy = self._work, self._release_copy
+        self._act, self._act_of_copy = self._work, self.release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.look_after_topic(topic)
@@ -169,6 +160,19 @@ class Engine:
                 self.timers.add(topic.copy, self._act_of_copy)
         elif topic.falls_due:
             self.timers.add(topic, self._act)
+
+    def look_after_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
+        """A conflated topic has its copy to itself, which was one with `before`."""
+        self.timers.add(topic.copy, self._act_of_copy, beside=before)
+
+    def forsake(self, topic: LiveTopic) -> None:
+        """A topic is about to go: do nothing more there."""
+        self._note(topic)
+        if not isinstance(topic, CopyTopic):
+            self.timers.remove(topic)
+        elif not topic.is_shared:
+            self.timers.remove(topic.copy)
+        self._untidy.pop(topic, None)
 
     def _view(self, name: str) -> ViewTopic:
         topic = self.topics[name]
@@ -280,7 +284,7 @@ class Engine:
         """Records were stored: something may fall due earlier, and who follows them is told."""
         if topic.falls_due:
             self.timers.note(topic)
-        self._route(topic, batch)
+        self.route(topic, batch)
 
     @property
     def frame_bytes_max(self) -> int:
@@ -316,7 +320,7 @@ class Engine:
         batch = topic.remove(identities, op, self.ledger.moment(now_us))
         if batch is None:
             return 0
-        self._route(topic, batch)
+        self.route(topic, batch)
         return len(batch)
 
     @contextmanager
@@ -333,7 +337,8 @@ class Engine:
         for noted in self._noting:
             noted[topic] = None
 
-    def _route(self, topic: LiveTopic, batch: Batch) -> None:
+    def route(self, topic: LiveTopic, batch: Batch) -> None:
+        """Tell who follows a topic of changes, and look after whoever is due because of it."""
         self._untidy[topic] = None
         if self._noting:
             self._note(topic)
@@ -381,13 +386,13 @@ class Engine:
     def _work(self, topic: SourceTopic, now_us: int) -> None:
         """Have a topic do what is due there."""
         for batch in topic.work(now_us):
-            self._route(topic, batch)
+            self.route(topic, batch)
 
-    def _release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
+    def release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
         """Have a copy release what is due, under each of its names."""
         batches, has_stopped = copy.release(now_us), bool(copy.stopped)
         for batch in batches:
-            self._route(self.topics[batch.changes.topic], batch)
+            self.route(self.topics[batch.changes.topic], batch)
         if has_stopped and not copy.is_clearing:
             for listener in self._stop_listeners:
                 listener(copy.stopped)
@@ -405,7 +410,7 @@ class Engine:
         holds is passed over.
         """
         for batch in topic.accept(updates, removals):
-            self._route(topic, batch)
+            self.route(topic, batch)
 
     def release_strand(self, strand: ConflatedStrand, now_us: int) -> None:
         """Let a conflated subscription have what is due at `now_us`, or some of it."""
@@ -443,224 +448,18 @@ class Engine:
         self.timers.note(strand)
         self.tell_of_work()
 
-    # Live changes of the configuration (`sow.engine.reconfiguration`).
+    # Live changes of the configuration (`sow.engine.topic_changes`).
 
     def adopt(self, configuration: Configuration) -> None:
         """Go on under a configuration whose topics are there already."""
         self.configuration = configuration
         self.catalog.adopt(configuration)
 
-    def add_copies(self, definition: ConflatedTopic) -> Steps[None]:
-        """A conflated topic more, or one for each topic of a pattern, expected by the catalog;
-        each is filled before anybody can ask it."""
-        for topic in self.catalog.coming(definition):
-            yield from self.undivided.apart(topic.underlying, self._fill(topic))
-            self.catalog.enter_copy(topic)
-            self.look_after_topic(topic)
-            self._introduce(topic)
-
-    def add_view(self, definition: View) -> Steps[None]:
-        """A view more, expected by the catalog, filled before anybody can ask it."""
-        topic = self.catalog.view(definition)
-        yield from self._filling(topic.view, definition, topic.view.fill_beside(lambda: self.seq))
-        self.catalog.enter_view(topic)
-        self.look_after_topic(topic)
-        self._introduce(topic)
-        if topic.view.is_dirty or topic.view.stopped:
-            self.views.wake(topic.view)
-
-    def add_private(
-        self, definition: View, groups_max: int, producer: RowProducer | None = None
-    ) -> Steps[ViewTopic]:
-        """A view whose name is private, filled before it is returned: it goes on hearing of its
-        underlying topic; or holds what `producer` gives of it, once. Raises TooLarge for more than
-        `groups_max` groups."""
-        topic, is_full = self.catalog.view(definition, producer), False
-        filling = topic.view.fill(0)
-        if producer is None:
-            filling = topic.view.fill_beside(lambda: self.seq)
-            filling = self._filling(topic.view, definition, filling)
-        try:
-            for _ in filling:
-                if len(topic.view.groups) > groups_max:
-                    raise TooLarge(
-                        f"there are more than {groups_max} groups, the most of an aggregation; "
-                        "group by fields with fewer values, or filter the records"
-                    )
-                yield
-            is_full = True
-        finally:
-            filling.close()
-            if not is_full:
-                topic.records.table.forget()
-                self._forget_groups(topic.view)
-        self.catalog.enter_view(topic)
-        self.look_after_topic(topic)
-        if topic.view.is_dirty:
-            self.views.wake(topic.view)
-        return topic
-
-    def remove_private(self, topic: ViewTopic) -> None:
-        """A view less that nobody follows any more; one that has gone already is passed over."""
-        if self.topics.get(topic.name) is topic:
-            # Nobody wants to know of each of its rows, so that this is one step.
-            at_once(self._leave(topic, lambda _topic: None))
-            self.catalog.forget(topic)
-
-    def _forget_groups(self, view: MaterializedView) -> None:
-        """A view has gone, or hears of nothing any more."""
+    def forget_groups(self, view: MaterializedView) -> None:
+        """A view has gone, or hears of nothing any more: let its groups go as they fall due."""
         self.forgetting.add(view.groups)
         self.timers.note(self.forgetting)
         self.tell_of_work()
-
-    def _remove_private_of(
-        self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]
-    ) -> Steps[None]:
-        """The private views of a topic that is going go with it."""
-        for listener in topic.router.listeners:
-            # One that is being filled is no topic yet.
-            going = self.topics.get(listener.name) if _is_of_client(listener) else None
-            if going is not None:
-                yield from self._leave(going, end_topic)
-                # The last who followed it has let go of it; others wait to be answered of it.
-                if self.topics.get(going.name) is going:
-                    self.catalog.forget(going)
-
-    def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:
-        """Make the rows of a view otherwise, beside those that there are, which serve until then;
-        who follows it is told what differs."""
-        view = self.catalog.materialized(definition, topic.records)
-        yield from self._filling(view, definition, view.fill_groups())
-        self.views.forget(topic.view)
-        self._forget_groups(topic.view)
-        self.catalog.replace(topic, view, definition)
-        view.succeed(self.seq, self.now_us)
-        self.tell_of_work()
-
-    def _filling(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
-        """Take steps in which a view is filled; it hears of all that changes meanwhile."""
-        for name in definition.underlyings:
-            steps = self.undivided.apart(name, steps)
-        self.catalog.follow(view, definition.underlyings)
-        is_full = False
-        try:
-            yield from steps
-            is_full = True
-        finally:
-            if not is_full:
-                self.catalog.unfollow_views(view, definition.underlyings)
-                view.stop()
-
-    def _introduce(self, topic: LiveTopic) -> None:
-        """Tell who has followed a topic by a pattern from its beginning what it begins with."""
-        topic.router.meet()
-        batch = topic.introduced() if any(topic.router.feeds()) else None
-        if batch is not None:
-            self._route(topic, batch)
-        self.tell_of_work()
-
-    def part(self, topic: CopyTopic) -> None:
-        """Let a conflated topic have its copy to itself, to go on otherwise than those alike."""
-        if topic.is_shared:
-            before = topic.copy
-            topic.part()
-            self.topics[topic.underlying].router.file(topic.copy)
-            self.timers.add(topic.copy, self._act_of_copy, beside=before)
-
-    def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
-        """Go on with another interval or schedule of a conflated topic."""
-        self.part(topic)
-        topic.retime(definition, self.now_us)
-        self.timers.note(topic.copy)
-
-    def refocus(self, topic: CopyTopic, definition: ConflatedTopic) -> Steps[None]:
-        """Go on with another filter of a conflated topic, by which its records enter or leave, some
-        in each step; one that has stopped is made again."""
-        while topic.copy.is_clearing:
-            self._release_copy(topic.copy, self.now_us)
-            yield
-        condition = None if definition.filter is None else self.filter(definition.filter)
-        self.part(topic)
-        router = self.topics[topic.underlying].router
-        router.unfile(topic.copy)
-        topic.refocus(definition, condition)
-        router.file(topic.copy)
-        for _ in topic.copy.judge_all(lambda: self.now_us):
-            self.timers.note(topic.copy)
-            yield
-
-    def _fill(self, topic: CopyTopic) -> Steps[None]:
-        router = self.topics[topic.underlying].router
-        router.follow(topic.copy)
-        is_full = False
-        try:
-            yield from topic.fill(lambda: self.seq)
-            is_full = True
-        finally:
-            router.leave(topic.copy)
-            if not is_full:
-                topic.give_up()
-
-    def remove_copies(self, name: str, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
-        """The view or conflated topic `name` less, or all those of a pattern, some in each step.
-
-        `end_topic` is called with each when its last lines have been said.
-        """
-        self.catalog.unfollow(name)
-        for at, topic in enumerate(self.catalog.members(name)):
-            if at % LEAVING_AT_ONCE == LEAVING_AT_ONCE - 1:
-                yield
-            yield from self._leave(topic, end_topic)
-            self.catalog.forget(topic)
-        self.catalog.remove(name)
-
-    def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
-        """Let the records go of a topic that is going, some in each step, where somebody wants to
-        know of each; in the last do nothing more for it."""
-        yield from self._remove_private_of(topic, end_topic)
-        topic.router.meet()
-        if isinstance(topic, ViewTopic):
-            self.views.forget(topic.view)
-            self.catalog.end_view(topic)
-            self._forget_groups(topic.view)
-        if any(feed.wants_old for feed in topic.router.feeds()):
-            yield from self._empty(topic, lambda some: self._discharge(topic, some))
-        end_topic(topic)
-        self._note(topic)
-        if not isinstance(topic, CopyTopic):
-            self.timers.remove(topic)
-        elif not topic.is_shared:
-            self.timers.remove(topic.copy)
-        self._untidy.pop(topic, None)
-
-    def _discharge(self, topic: LiveTopic, identities: Sequence[str]) -> None:
-        batch = topic.discharge(identities, self.seq, self.now_us)
-        if batch is not None:
-            self._route(topic, batch)
-
-    @staticmethod
-    def _empty(topic: LiveTopic, take_out: Callable[[Sequence[str]], object]) -> Steps[None]:
-        """Have all records of a topic taken out, some in each step: after the last none is there,
-        whatever has come between two of them."""
-        table = topic.records.table
-        while names := list(table.slots):
-            for start in range(0, len(names), EMPTIED_AT_ONCE):
-                take_out(names[start : start + EMPTIED_AT_ONCE])
-                if len(table):
-                    yield
-
-    def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
-        """A topic of a pattern less, some of its records in each step: they are deleted, and its
-        copies go with it.
-
-        To be closed before. `end_topic` ends the subscriptions of each.
-        """
-        yield from self._empty(topic, lambda some: self.remove(topic, some, "delete", self.now_us))
-        for name in self.catalog.with_copies(topic):
-            going = self.topics[name]
-            yield from self._leave(going, end_topic)
-            self.catalog.forget(going)
-        yield  # many topics may go, of few records each
 
     # Queries.
 
@@ -843,8 +642,3 @@ class Engine:
         """Put documents into the account of known columns."""
         account = self.catalog.account(KNOWN_COLUMNS)
         self.put(account, account.records.read(bodies), self.now_us)
-
-
-def _is_of_client(listener: object) -> TypeGuard[MaterializedView]:
-    """Whether it is a view that was made for a client's question."""
-    return isinstance(listener, MaterializedView) and is_private(listener.name)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError
 from sow.expressions import compile_projection
 from sow.paths import Path
@@ -75,6 +76,7 @@ class Reconfiguration:
         self._give_up = give_up
         self._leaving: dict[LiveTopic, str] = {}
         self._engine = engine
+        self._changes = TopicChanges(engine)
         self._new = new
         self._end_topic = end_topic
         self._refused: list[str] = []
@@ -190,7 +192,7 @@ class Reconfiguration:
                 continue
             yield ReconfigurationStep(
                 f"topic {name} given up, with {count:,} records",
-                lambda topic=topic: self._engine.give_up(topic, self._end_topic),  # type: ignore[misc]
+                lambda topic=topic: self._changes.give_up(topic, self._end_topic),  # type: ignore[misc]
             )
 
     def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
@@ -206,7 +208,7 @@ class Reconfiguration:
         """A view or a conflated topic less, or all those of a pattern."""
         engine = self._engine
         yield from engine.undivided.let_all_by()
-        yield from engine.remove_copies(name, self._end_topic)
+        yield from self._changes.remove_copies(name, self._end_topic)
 
     def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
         if isinstance(definition, Topic):
@@ -225,10 +227,9 @@ class Reconfiguration:
         )
 
     def _add(self, definition: ConflatedTopic | View) -> Steps[None]:
-        engine = self._engine
         if isinstance(definition, View):
-            return engine.add_view(definition)
-        return engine.add_copies(definition)
+            return self._changes.add_view(definition)
+        return self._changes.add_copies(definition)
 
     def _change(self, old: Definition, new: Definition) -> Iterator[ReconfigurationStep]:
         fields = {
@@ -317,23 +318,23 @@ class Reconfiguration:
 
     def _refold(self, topic: LiveTopic, definition: Definition) -> None:
         if isinstance(topic, CopyTopic):
-            self._engine.part(topic)
+            self._changes.part(topic)
         topic.refold(definition)
 
     def _retime(self, topic: LiveTopic, definition: Definition) -> None:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        self._engine.retime(topic, definition)
+        self._changes.retime(topic, definition)
 
     def _regroup(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
         assert isinstance(topic, ViewTopic)
         assert isinstance(definition, View)
-        return self._engine.change_view(topic, definition)
+        return self._changes.change_view(topic, definition)
 
     def _refocus(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
-        return self._engine.refocus(topic, definition)
+        return self._changes.refocus(topic, definition)
 
 
 def _what(definition: ConflatedTopic | View) -> str:

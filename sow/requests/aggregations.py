@@ -18,6 +18,7 @@ from sow.definitions import View
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic, ViewTopic
 from sow.engine.private_names import PrivateName
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import BadMessage, ClientError, TooLarge, UnknownTopic, shown
 from sow.expressions import UNSTEADY, Projection, check_deterministic, compile_projection, nested
 from sow.expressions.filters import Filter
@@ -117,6 +118,7 @@ class Aggregations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._changes = TopicChanges(engine)
         self._shared: dict[tuple[object, ...], Aggregation] = {}
 
     def question(self, command: Command) -> AggregatedQuestion:
@@ -195,19 +197,18 @@ class Aggregations:
     def computed_of(self, question: AggregatedQuestion, rows: Snapshot) -> Steps[Share]:
         """The rows of these records, which are those that match, in the order of their first
         publication."""
-        engine = self._engine
         self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
         producer = HeldRows(rows, paths)
-        view = yield from engine.add_private(question.view, GROUPS_MAX, producer)
-        return Share(view, lambda: engine.remove_private(view))
+        view = yield from self._changes.add_private(question.view, GROUPS_MAX, producer)
+        return Share(view, lambda: self._changes.remove_private(view))
 
     def followed(self, question: AggregatedQuestion) -> Steps[Share]:
         """The rows, which go on hearing of the topic; shared by who asks the same."""
         key = question.key
         shared = self._shared.get(key)
         if shared is None or not self._is_there(shared):
-            filling = self._engine.add_private(question.view, GROUPS_MAX)
+            filling = self._changes.add_private(question.view, GROUPS_MAX)
             shared = self._shared[key] = Aggregation(filling)
         shared.members += 1
         is_filled = False
@@ -234,7 +235,7 @@ class Aggregations:
             del self._shared[key]
         shared.filling.close()
         if shared.topic is not None:
-            self._engine.remove_private(shared.topic)
+            self._changes.remove_private(shared.topic)
 
     def _still(self, topic: LiveTopic) -> LiveTopic:
         """The topic, if it has not gone meanwhile."""

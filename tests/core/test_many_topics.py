@@ -58,7 +58,7 @@ def world():
 
 
 def test_conflated_topics_go_some_at_a_time_and_no_more_come_into_being(world, monkeypatch):
-    monkeypatch.setattr("sow.engine.engine.LEAVING_AT_ONCE", 2)
+    monkeypatch.setattr("sow.engine.topic_changes.LEAVING_AT_ONCE", 2)
     client = world.client()
     client.say(c="sow_and_subscribe", t="-C$", opts="oof")
     without = replace(world.configuration, topics=(DESKS,))

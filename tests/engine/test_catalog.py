@@ -7,6 +7,7 @@ import pytest
 
 from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic, View
 from sow.engine.live_topics import CopyTopic
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
 from sow.steps import at_once
 from tests.core.harness import World
@@ -203,7 +204,7 @@ def test_views_hold_no_more_objects_than_they_say(grouping):
     gc.collect()
     come = len(gc.get_objects()) - there
     assert come <= view_objects_max() - before <= 40 * come + 100 * count
-    at_once(world.engine.remove_copies("v", lambda _topic: None))
+    at_once(TopicChanges(world.engine).remove_copies("v", lambda _topic: None))
     while world.engine.forgetting.due_us() is not None:
         world.engine.forgetting.go_on()
     assert view_objects_max() == 0, "groups are forgotten without the collector"

@@ -5,6 +5,7 @@ import pytest
 from sow import indexes
 from sow.definitions import Configuration, Topic
 from sow.engine.engine import Engine
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import ClientError, UnknownTopic
 from sow.expressions import compile_filter, parse_order_by
 from sow.query import Query, readiness
@@ -65,7 +66,7 @@ def test_a_query_of_a_topic_that_goes_ends():
     engine.publish("/desk/1", [b'{"id":%d,"px":2}' % at for at in range(4)], 0)
     steps = engine.answering("/desk/1", DEAR)
     next(steps)
-    at_once(engine.give_up(engine.topic("/desk/1"), lambda _: None))
+    at_once(TopicChanges(engine).give_up(engine.topic("/desk/1"), lambda _: None))
     with pytest.raises(UnknownTopic):
         next(steps)
 

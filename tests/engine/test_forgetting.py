@@ -5,6 +5,7 @@ import pytest
 from sow.definitions import Topic, View
 from sow.engine import forgetting as module
 from sow.engine.forgetting import Forgetting
+from sow.engine.topic_changes import TopicChanges
 from sow.requests import aggregations
 from sow.steps import at_once
 from tests.core.harness import World
@@ -42,11 +43,11 @@ def test_those_of_a_subscription_that_has_ended(world):
 
 def test_those_of_a_view_that_was_changed_or_removed(world):
     engine = world.engine
-    at_once(engine.change_view(engine.topics["each"], VIEW))
+    at_once(TopicChanges(engine).change_view(engine.topics["each"], VIEW))
     assert steps(world) == [5, 1, 0]
     world.settle()
     assert len(world.records("each")) == 9
-    at_once(engine.remove_copies("each", lambda _topic: None))
+    at_once(TopicChanges(engine).remove_copies("each", lambda _topic: None))
     assert steps(world) == [5, 1, 0]
 
 

@@ -7,6 +7,7 @@ import pytest
 from sow.definitions import KNOWN_COLUMNS, Configuration, ConflatedTopic, Declared, Topic
 from sow.engine import known_columns
 from sow.engine.engine import Engine
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import DiskFull
 from sow.messages.column_types import type_of
 from sow.steps import at_once
@@ -101,10 +102,10 @@ def test_a_copy_that_goes_and_comes_again_knows_what_it_has_held():
     publish(engine, "plain", {"id": 1, "v": "x"})
     engine.advance(10**9)
     assert known(engine, "copy") == {"id": "int64", "v": "string"}
-    at_once(engine.remove_copies("copy", lambda _topic: None))
+    at_once(TopicChanges(engine).remove_copies("copy", lambda _topic: None))
     publish(engine, "plain", {"id": 1, "v": 2}, {"id": 2, "w": 1})
     engine.catalog.expect(copy)
-    at_once(engine.add_copies(copy))
+    at_once(TopicChanges(engine).add_copies(copy))
     assert known(engine, "copy") == {"id": "int64", "v": "json", "w": "int64"}
     assert known(again(engine, PLAIN, copy), "copy")["v"] == "json"
 

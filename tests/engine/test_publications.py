@@ -9,6 +9,7 @@ import pytest
 from sow.definitions import Limits
 from sow.engine import publications
 from sow.engine.publications import reading, slices
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import BadMessage, DiskFull, Full, StoreFailing, TooLarge, UnknownTopic
 from sow.steps import at_once
 from sow.store.memory import RECORD_BYTES
@@ -243,7 +244,7 @@ def test_a_topic_that_goes_between_reading_and_putting_is_refused():
     begin_and_end(world, 1, topic="/desk/1")
     large = begin(world, 1, 1, 1, topic="/desk/1")
     next(large)
-    at_once(world.engine.give_up(world.engine.topics["/desk/1"], lambda _topic: None))
+    at_once(TopicChanges(world.engine).give_up(world.engine.topics["/desk/1"], lambda _topic: None))
     world.engine.adopt(replace(world.engine.configuration, limits=Limits(pattern_topics_max=0)))
     with pytest.raises(TooLarge, match="was not made"):
         at_once(large)

@@ -10,8 +10,7 @@ import pytest
 
 from sow import indexes
 from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic
-from sow.engine import engine as engine_module
-from sow.engine import publications
+from sow.engine import publications, topic_changes
 from sow.engine.live_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.paths import value_at
@@ -311,7 +310,7 @@ def test_what_waits_of_a_topic_that_has_gone_is_said_when_its_subscription_is_re
 
 
 def test_of_a_topic_that_is_given_up_nothing_is_lost_and_few_records_go_in_a_step(monkeypatch):
-    monkeypatch.setattr(engine_module, "EMPTIED_AT_ONCE", 4)
+    monkeypatch.setattr(topic_changes, "EMPTIED_AT_ONCE", 4)
     world, given = World(DESKS, COPIES), {}
     for desk in ("/desk/0", "/desk/1"):
         world.publish(desk, *[{"id": at} for at in range(30)])

@@ -7,6 +7,7 @@ import pytest
 
 from sow.definitions import ConflatedTopic, Topic, View
 from sow.engine.open_requests import HELD_US_MAX
+from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError, InvalidTopic
 from sow.steps import at_once
 from tests.core.harness import SECOND, World, short
@@ -238,8 +239,8 @@ def test_a_view_that_goes_in_steps_makes_no_rows_meanwhile(world, follow):
     told = follow("desks")
     told()
     for name in ("desks-C", "total"):
-        at_once(world.engine.remove_copies(name, lambda _topic: None))
-    reload = world.engine.remove_copies("desks", lambda _topic: None)
+        at_once(TopicChanges(world.engine).remove_copies(name, lambda _topic: None))
+    reload = TopicChanges(world.engine).remove_copies("desks", lambda _topic: None)
     next(reload)
     world.publish("t", {"id": 1, "desk": 1, "qty": 5}, {"id": 899, "desk": 899, "qty": 5})
     for _ in reload:

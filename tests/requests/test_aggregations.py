@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sow.definitions import ConflatedTopic, Topic, View
+from sow.engine.topic_changes import TopicChanges
 from sow.requests import aggregations, subscriptions
 from sow.steps import at_once
 from sow.wire import read_frame
@@ -428,7 +429,7 @@ def test_a_topic_of_a_pattern_that_is_given_up_ends_what_is_made_of_it():
     client = world.client()
     client.say(c="sow_and_subscribe", t="/desk/1", opts=f"oof,{QTY}")
     end_topic = world.executor.subscriptions.end_topic
-    at_once(world.engine.give_up(world.engine.topic("/desk/1"), end_topic))
+    at_once(TopicChanges(world.engine).give_up(world.engine.topic("/desk/1"), end_topic))
     world.settle()
     assert [line["c"] for line in client.lines()][-1] == "unsubscribed"
     assert private(world) == 0

@@ -430,7 +430,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a copy that is added later is not told",
-        "sow/engine/engine.py",
+        "sow/engine/topic_changes.py",
         "batch = topic.introduced() if any(topic.router.feeds()) else None",
         "batch = None",
     ),
