@@ -293,6 +293,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """`<TLS>`: the files, in PEM form, by which the server proves who it is and encrypts.
+
+    `certificate` may hold the whole chain. `private_key` may be in the same file.
+    """
+
+    certificate: str
+    private_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Security:
     """`<Security>`: who may come in besides those whom the rule of `sow.server.admission` lets in.
 
@@ -303,6 +314,12 @@ class Security:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    tls: Tls | None = None
+
+    @property
+    def scheme(self) -> str:
+        """What addresses of this server begin with."""
+        return "https" if self.tls else "http"
 
 
 HOST_DEFAULT = "127.0.0.1"
@@ -327,6 +344,11 @@ class Configuration:
     limits: Limits = field(default_factory=Limits)
     security: Security = field(default_factory=Security)
     pipelines: tuple[Pipeline, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The address at which its server is called."""
+        return f"{self.security.scheme}://{authority(self.host, self.port)}"
 
 
 def authority(host: str, port: int) -> str:

@@ -21,6 +21,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "url": READS + WRITES,
     "topic": READS + WRITES,
     "token": READS + WRITES,
+    "ca": READS + WRITES,
     "filter": READS,
     "columns": READS,
     "asOf": (RECORDS,),

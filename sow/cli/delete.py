@@ -3,9 +3,9 @@
 import click
 import orjson
 
+from sow.cli.connecting import connected
 from sow.cli.options import filter_option, json_option, run, url_option
 from sow.cli.report import counted
-from sow.client import Client
 
 
 @click.command()
@@ -26,7 +26,7 @@ def delete(topic: str, filter_text: str | None, keys: str | None, url: str, as_j
 
 
 async def _delete(url: str, topic: str, filter_text: str | None, keys: list[str] | None) -> int:
-    async with Client(url, name="sow delete") as client:
+    async with connected(url, "sow delete") as client:
         if keys is None:
             return await client.delete(topic, filter=filter_text)
         return await client.delete(topic, keys=keys)

@@ -11,6 +11,8 @@ from sow.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
+CA = "sow.cli.ca"
+"""Where a command keeps what --ca says."""
 
 
 def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
@@ -28,8 +30,21 @@ def note_expression(what: str) -> Callable[..., str | None]:
     return note
 
 
+def _note_ca(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    ctx.meta[CA] = value
+
+
 def url_option(command: Command) -> Command:
-    """Which server to talk to."""
+    """Which server to talk to, and by what to know it again."""
+    command = click.option(
+        "--ca",
+        envvar="SOW_CA",
+        show_envvar=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=_note_ca,
+        help="Certificates by which a server at https:// is trusted, in PEM form.",
+    )(command)
     return click.option(
         "--url",
         envvar="SOW_URL",

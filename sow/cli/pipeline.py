@@ -20,7 +20,7 @@ from sow.cli.options import json_option, variables_option
 from sow.config import require
 from sow.config.findings import MistakeError
 from sow.config.pipeline_kinds import spark_master
-from sow.definitions import Configuration, ConflatedTopic, authority
+from sow.definitions import Configuration, ConflatedTopic
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
 from sow.suggest import did_you_mean
@@ -115,7 +115,7 @@ def run_pipeline(
     directory = Path(data_dir or configuration.data_directory).absolute()
     if master is not None:
         _check_master(master)
-    address = url or f"http://{authority(configuration.host, configuration.port)}"
+    address = url or configuration.url
     found = _named(configuration, name)
     if isinstance(found, ConflatedTopic):
         conflation = SparkConflation(found, configuration.message_types)

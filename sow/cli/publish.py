@@ -12,6 +12,7 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress
 
+from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
 from sow.cli.options import json_option, run, url_option
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
@@ -118,7 +119,7 @@ async def _publish(
     how: How,
     advance: Advance,
 ) -> tuple[int, str]:
-    async with Client(url, name="sow publish") as client:
+    async with connected(url, "sow publish") as client:
         kind = await module_of(client, await message_type(client, topic))
         if kind in BYTES_TYPES:
             body = b"".join([piece async for piece in chunks(file)])
@@ -154,7 +155,7 @@ async def _publish_csv(
     count, bookmark = 0, ""
     method = "PATCH" if how["delta"] else "POST"
     asked = {"k": how["key"], "expiration": how["expires_s"]}
-    async with Client(url, name="sow publish") as client:
+    async with connected(url, "sow publish") as client:
         try:
             async for table, size_bytes in csv_tables(chunks(file)):
                 answer = await client.http.json(

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sow.cli.connecting import connected
 from sow.cli.options import (
     filter_option,
     groups_options,
@@ -21,7 +22,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
-from sow.client import Client, Rows
+from sow.client import Rows
 from sow.client.questions import Question
 from sow.messages.cells import cells, columns
 
@@ -85,7 +86,7 @@ def query(
 
 
 async def _query(url: str, topic: str, question: Question, style: str) -> None:
-    async with Client(url, name="sow query") as client, client.rows(topic, **question) as rows:
+    async with connected(url, "sow query") as client, client.rows(topic, **question) as rows:
         if style == "ndjson":
             await _write_lines(rows)
         elif style == "json":
@@ -163,7 +164,7 @@ def terminal_console() -> Console:
 
 
 async def _explain(url: str, topic: str, question: Question, raw: bool) -> None:
-    async with Client(url, name="sow query") as client:
+    async with connected(url, "sow query") as client:
         found = await client.explain(topic, **question)
     if raw:
         click.echo(orjson.dumps(found))

@@ -3,8 +3,8 @@
 import click
 import orjson
 
+from sow.cli.connecting import connected
 from sow.cli.options import json_option, run, url_option
-from sow.client import Client
 
 
 @click.command()
@@ -29,7 +29,7 @@ def reload(url: str, allow_loss: bool, as_json: bool) -> None:
 
 
 async def _reload(url: str, allow_loss: bool) -> list[str]:
-    async with Client(url, name="sow reload") as client:
+    async with connected(url, "sow reload") as client:
         path = "/v1/config/reload" + ("?allow_loss=true" if allow_loss else "")
         answer = await client.http.json("POST", path)
         return list(answer["changes"])

@@ -18,9 +18,9 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from sow.cli.connecting import connected
 from sow.cli.options import json_option, note_expression, run, url_option
 from sow.cli.recording import Recording, Segment
-from sow.client import Client
 from sow.errors import ClientError
 
 SPEED_MAX = float("inf")
@@ -129,7 +129,7 @@ def replay(
 
 async def _replay(recording: Recording, topic: str, speed: float, url: str, quiet: bool) -> Played:
     started = time.monotonic()
-    async with Client(url, name="sow replay") as client:
+    async with connected(url, "sow replay") as client:
         keys = (await client.topic(topic))["keys"]
         if not keys:
             raise ClientError(

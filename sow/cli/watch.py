@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from sow.cli.connecting import connected
 from sow.cli.live import LiveTable
 from sow.cli.options import (
     filter_option,
@@ -122,7 +123,7 @@ async def _watch(
     show = write_lines if table is None else table.show
     left = count
     async with (
-        Client(url, name="sow watch") as client,
+        connected(url, "sow watch") as client,
         _follow(client, topic, focus, page) as messages,
     ):
         while batch := await messages.batch():

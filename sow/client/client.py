@@ -13,6 +13,7 @@ import aiohttp
 
 from sow.client.asking import Asking
 from sow.client.bodies import Document, encode_all
+from sow.client.credentials import Credentials
 from sow.client.http import (
     CONNECT_S,
     Http,
@@ -54,7 +55,8 @@ class Client:
     `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for what is
     no address. Nothing is connected before the first question. `name` is what the server lists the
     client under, in `/v1/sessions` and in its log. `retry` says for how long subscriptions try to
-    come back when their connection has broken.
+    come back when their connection has broken. `ca` is the file of certificates, in PEM form, by
+    which a server at https:// is trusted; None: those that the machine trusts.
 
     Every method that asks the server raises, beside what it names: Unreachable when no server
     answers, Disconnected when the connection ends before the answer, and otherwise the error of
@@ -62,9 +64,15 @@ class Client:
     """
 
     def __init__(
-        self, url: str = URL_DEFAULT, *, name: str = "sow.client", retry: Retry | None = None
+        self,
+        url: str = URL_DEFAULT,
+        *,
+        name: str = "sow.client",
+        retry: Retry | None = None,
+        ca: str | None = None,
     ) -> None:
         self.url = checked_url(url)
+        self._credentials = Credentials(ca=ca)
         self.name = name
         self.retry = retry or Retry()
         self._session: aiohttp.ClientSession | None = None
@@ -98,7 +106,10 @@ class Client:
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-            self._session = aiohttp.ClientSession(timeout=timeout)
+            connector = aiohttp.TCPConnector(ssl=self._credentials.context())
+            self._session = aiohttp.ClientSession(
+                timeout=timeout, connector=connector, headers=self._credentials.headers()
+            )
         return self._session
 
     async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:

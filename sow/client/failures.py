@@ -108,6 +108,17 @@ def reported(url: str) -> Iterator[None]:
     """
     try:
         yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        raise Unreachable(
+            f"the certificate of the server at {url} is not trusted ({why}); give the file of the "
+            "certificates by which it is as ca (SOW_CA)"
+        ) from error
+    except aiohttp.ClientSSLError as error:
+        raise Unreachable(
+            f"no encrypted connection to {url} ({error.os_error.strerror or error.os_error}); if "
+            "the server has no TLS, write http://"
+        ) from error
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)

@@ -7,7 +7,7 @@ from sow.config.files import file_name
 from sow.config.message_types import message_types_of
 from sow.config.structure import Section
 from sow.config.underlying import underlyings
-from sow.definitions import Configuration, Topic, View
+from sow.definitions import Configuration, Security, Tls, Topic, View
 
 
 def build(root: Section, directory: str) -> Configuration:
@@ -19,7 +19,20 @@ def build(root: Section, directory: str) -> Configuration:
         configuration,
         data_directory=data_directory,
         message_types=message_types_of(root),
+        security=_security(configuration.security, directory),
     )
+
+
+def _security(security: Security, directory: str) -> Security:
+    """The same with its files beside the document, where it does not say otherwise."""
+    tls = security.tls
+    if tls is None:
+        return security
+    beside = {
+        field.name: os.path.join(directory, getattr(tls, field.name))
+        for field in dataclasses.fields(tls)
+    }
+    return dataclasses.replace(security, tls=Tls(**beside))
 
 
 def _make(value: object) -> object:

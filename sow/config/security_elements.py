@@ -9,10 +9,11 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from itertools import chain
 
+from sow.config import kinds
 from sow.config.element import Element, later
 from sow.config.findings import MistakeError
 from sow.config.kinds import Kind
-from sow.definitions import Security
+from sow.definitions import Security, Tls
 from sow.hosts import is_address, parse_authority, parse_host, parse_origin
 
 
@@ -65,10 +66,35 @@ def _several(name: str, read_one: Callable[[str], str]) -> Kind:
     return Kind(name, read)
 
 
-def _security(**lists: tuple[tuple[str, ...], ...]) -> Security:
-    """Each element may be given several times, and hold several values each time."""
-    return Security(**{name: tuple(chain(*given)) for name, given in lists.items()})
+def _security(tls: Tls | None = None, **lists: tuple[tuple[str, ...], ...]) -> Security:
+    """Each list may be given several times, and hold several values each time."""
+    return Security(tls=tls, **{name: tuple(chain(*given)) for name, given in lists.items()})
 
+
+TLS = Element(
+    name="TLS",
+    fields=("tls",),
+    make=Tls,
+    about="Encryption: with it clients call https:// and wss://, and nothing else. The files "
+    "are in PEM form, by paths relative to config.xml; a reload reads them again.",
+    children=(
+        Element(
+            name="Certificate",
+            kind=kinds.TEXT,
+            required=True,
+            fields=("certificate",),
+            about="The server's certificate, and after it those by which clients trust it.",
+        ),
+        Element(
+            name="PrivateKey",
+            kind=kinds.TEXT,
+            required=True,
+            fields=("private_key",),
+            about="Its private key, without a passphrase: nobody is there to type it.",
+        ),
+        *later("ClientCA"),
+    ),
+)
 
 SECURITY = Element(
     name="Security",
@@ -100,7 +126,8 @@ SECURITY = Element(
             about="Proxies whose X-Forwarded-For and X-Forwarded-Host are believed, by address or "
             "network, separated by commas.",
         ),
-        *later("TLS", "Authentication", "Role"),
+        TLS,
+        *later("Authentication", "Role"),
     ),
 )
 

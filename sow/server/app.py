@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import secrets
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from sow.server.routes import WEBSOCKET, Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
 from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch
+from sow.server.tls import server_context
 from sow.server.turns import Turns
 from sow.steps import Steps
 from sow.store.protocols import Journal, LogEntry
@@ -89,6 +91,7 @@ class Server:
         allow_loss: bool = False,
     ) -> None:
         self._reread = reread
+        self._encryption: ssl.SSLContext | None = None
         self._gate = Gate(lambda: self.configuration, names)
         self._requests = Requests(lambda: self.configuration.limits)
         self._allow_loss = allow_loss
@@ -274,6 +277,7 @@ class Server:
         )
         await self._runner.setup()
         host, port = self.configuration.host, self.configuration.port
+        self._encryption = self._context(self.configuration)
         try:
             sockets = await bind(host, port)
         except OSError as error:
@@ -292,8 +296,14 @@ class Server:
             lambda: self.configuration.limits,
         )
         bound = sockets[0].getsockname()
-        self._listening = Listening(sockets, self._connections)
-        return f"http://{authority(bound[0], bound[1])}"
+        self._listening = Listening(sockets, self._connections, lambda: self._encryption)
+        return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
+
+    @staticmethod
+    def _context(configuration: Configuration) -> ssl.SSLContext | None:
+        """By which new connections are encrypted; raises ConfigError."""
+        tls = configuration.security.tls
+        return None if tls is None else server_context(tls)
 
     def _speaking(self, server: web.Server) -> Speaking:
         return Speaking(
@@ -326,12 +336,20 @@ class Server:
             if self._reread is None:
                 raise ConfigError("this server was not started from a file")
             configuration = with_system_topics(self._reread())
+            if configuration.security.scheme != self.configuration.security.scheme:
+                raise ConfigError(
+                    "whether there is TLS cannot be changed by a reload, since every client calls "
+                    "by http:// or by https://: restart the server"
+                )
+            encryption = self._context(configuration)
             give_up = self._give_up if allow_loss else None
             steps = self.executor.reconfiguration(configuration, self.driver.now_us(), give_up)
             try:
-                return await self.driver.turns.take("a reload", steps)
+                changes = await self.driver.turns.take("a reload", steps)
             finally:
                 self.configuration = self.engine.configuration
+            self._encryption = encryption
+            return changes
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> Steps[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""

@@ -101,6 +101,9 @@ class Watched(asyncio.Protocol):
         self._inner.eof_received()
         if self._messages is not None:
             self._messages.hear_end()
+        if self.transport.get_extra_info("ssl_object") is not None:
+            return False  # TLS has no half: who ends his side has ended the connection
+        if self._messages is not None:
             return True
         ends = self._ends_with_client or self._lacks_body
         if ends or not self._silence.asks:

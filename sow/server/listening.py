@@ -2,7 +2,8 @@
 
 Who is too many is told so and closed at once. Where the system has no file left, connections wait
 in its own queue, and are tried again after a moment; that is said once a minute with a count. What
-is connected already is served all the while. `sow.server.crowd` decides, this carries it out.
+is connected already is served all the while. `sow.server.crowd` decides, this carries it out. A
+connection that is to be encrypted has to be so before anything is heard of it.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 from collections.abc import Callable
 
 from sow.errors import Busy
@@ -84,19 +86,22 @@ def raise_files_limit() -> int:
 class Listening:
     """Accepts connections of `sockets` until it is closed, and hands them to `connections`.
 
-    `accept` takes the next connection of a socket, as `socket.accept` does.
+    `encryption` gives the context of those that come, None for plain ones. `accept` takes the next
+    connection of a socket, as `socket.accept` does.
     """
 
     def __init__(
         self,
         sockets: list[socket.socket],
         connections: Connections,
+        encryption: Callable[[], ssl.SSLContext | None] = lambda: None,
         accept: Callable[[socket.socket], tuple[socket.socket, tuple[object, ...]]] = (
             lambda listener: listener.accept()
         ),
     ) -> None:
         self._sockets = sockets
         self._connections = connections
+        self._encryption = encryption
         self._accept_one = accept
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,12 +161,30 @@ class Listening:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, connection: socket.socket, address: str) -> None:
-        watched = self._connections.watched(address)
-        await self._loop.connect_accepted_socket(lambda: watched, connection)
+        watched, context = self._connections.watched(address), self._encryption()
+        if context is None:
+            await self._loop.connect_accepted_socket(lambda: watched, connection)
+            return
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: watched,
+                connection,
+                ssl=context,
+                # To agree on a key is the first part of a header.
+                ssl_handshake_timeout=self._connections.limits().header_timeout_us / 1e6,
+                ssl_shutdown_timeout=LINGER_S,
+            )
+        except OSError:
+            # It speaks no TLS, or too slowly, or has gone; nobody has heard of it.
+            self._connections.crowd.leave(address)
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
         """Say why, and leave the client a moment to read it: what is closed while something unread
-        waits in it is reset, and the client would see nothing else."""
+        waits in it is reset, and the client would see nothing else. Who waits for a key could not
+        read it, and costs no more than the closing."""
+        if self._encryption() is not None:
+            connection.close()
+            return
         try:
             connection.send(raw_answer(Busy(f"{why}; try again in a moment")))
             connection.shutdown(socket.SHUT_WR)

@@ -7,6 +7,8 @@ reads name what they read and writes are staged under names of their own.
 
 import http.client
 import json
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,6 +24,25 @@ PAUSE_S_MAX = 5.0
 ANSWER_WAIT_S = 30.0
 """What an answer may take, beside what the caller allows for retries: a server may be busy."""
 AWAY = (502, 503, 504)
+
+
+def certificates(file: str | None = None) -> str | None:
+    """The text of a file of certificates, read here, so that it need not be where Spark's workers
+    are; of the file that SOW_CA names if none is given, None if it names none. Raises
+    ClientError."""
+    file = file or os.environ.get("SOW_CA")
+    if not file:
+        return None
+    try:
+        with open(file, encoding="ascii") as found:
+            text = found.read()
+        ssl.create_default_context(cadata=text)
+    except (OSError, ValueError) as error:
+        raise ClientError(
+            f"ca {file} cannot be used ({getattr(error, 'strerror', None) or error}); it is the "
+            "file of the certificates, in PEM form, by which the server is trusted"
+        ) from None
+    return text
 
 
 class Reply(NamedTuple):
@@ -43,9 +64,15 @@ class ServerRefusal(ClientError):
 
 
 class SowServer:
-    """A server at a URL. Can be pickled; connects anew wherever it is used."""
+    """A server at a URL. Can be pickled; connects anew wherever it is used.
 
-    def __init__(self, url: str, token: str | None = None, retry_s: float = 60.0) -> None:
+    `ca` are the certificates, as text in PEM form, by which one at https:// is trusted; None: those
+    that the machine trusts.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, retry_s: float = 60.0, ca: str | None = None
+    ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ClientError(f"url {url!r} is no address; write http://host:8080")
@@ -55,6 +82,7 @@ class SowServer:
         self._prefix = parts.path.rstrip("/")
         self._token = token
         self._retry_s = retry_s
+        self._ca = ca
 
     def json(self, method: str, path: str, body: object = None, **asked: object) -> Any:
         """The decoded answer; `body` is sent as JSON."""
@@ -94,11 +122,16 @@ class SowServer:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(*self._address, timeout=timeout_s)
+        context = ssl.create_default_context(cadata=self._ca)
+        return http.client.HTTPSConnection(*self._address, timeout=timeout_s, context=context)
+
     def _once(
         self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
     ) -> Reply:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(*self._address, timeout=ANSWER_WAIT_S + self._retry_s)
+        connection = self._connection(ANSWER_WAIT_S + self._retry_s)
         try:
             connection.request(method, target, content, dict(headers))
             response = connection.getresponse()

@@ -10,13 +10,13 @@ from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
 from sow.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
-from sow.spark.http import SowServer
+from sow.spark.http import SowServer, certificates
 from sow.suggest import did_you_mean
 
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
 NEVER_EMPTY = (
-    "url", "asOf", "projection", "grouping", "startingBookmark", "endingBookmark", "consumer",
+    "url", "ca", "asOf", "projection", "grouping", "startingBookmark", "endingBookmark", "consumer",
     "writer", "deadLetterPath", "keyColumn", "opColumn",
 )  # fmt: skip
 """Options of which an empty text is no value; a `filter` without text lets every row through."""
@@ -31,6 +31,7 @@ class SourceOptions:
     url: str
     topic: str
     token: str | None
+    ca: str | None
     retry_s: float
     filter: str | None
     columns: tuple[str, ...]
@@ -67,7 +68,7 @@ class SourceOptions:
     @property
     def server(self) -> SowServer:
         """The server that they name."""
-        return SowServer(self.url, self.token, self.retry_s)
+        return SowServer(self.url, self.token, self.retry_s, self.ca)
 
 
 def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
@@ -98,6 +99,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
         url=asked.get("url", URL_DEFAULT),
         topic=asked["topic"],
         token=_token(asked.get("token")),
+        ca=certificates(asked.get("ca")),
         retry_s=_seconds(asked.get("retryTimeout", "60")),
         filter=asked.get("filter"),
         columns=_list(asked.get("columns", "")),

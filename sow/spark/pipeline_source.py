@@ -13,7 +13,7 @@ from typing import Any
 from sow.errors import ClientError
 from sow.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.spark.conflation import SparkConflation
-from sow.spark.http import SowServer, segment
+from sow.spark.http import SowServer, certificates, segment
 
 NO_FILE = "no/file"
 """A pattern of names that none has."""
@@ -83,7 +83,9 @@ class SourceRows:
             options["closesWithin"] = f"{wanted.interval_us + wanted.lateness_us}us"
         if self._conflation is not None:
             name = self._conflation.definition.name
-            copy = SowServer(self._url).json("GET", f"/v1/topics/{segment(name)}")
+            copy = SowServer(self._url, ca=certificates()).json(
+                "GET", f"/v1/topics/{segment(name)}"
+            )
             options["closesWithin"] = f"{self._conflation.definition.interval_us}us"
             # What the copy was filled with need not be read; what comes later is kept for it.
             options["startingBookmark"] = copy["filled_bookmark"]

@@ -8,6 +8,7 @@ import pytest
 from sow.errors import ClientError
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.spark.options import read_options
+from tests.edge.certificates import certificates
 
 TOPIC = {"topic": "orders"}
 VALUES = {
@@ -29,10 +30,14 @@ VALUES = {
 
 @pytest.mark.parametrize("name", sorted(USES))
 @pytest.mark.parametrize("use", [RECORDS, LOG, STREAM, WRITE, STREAM_WRITE])
-def test_an_option_is_taken_where_it_means_something_and_refused_by_name_elsewhere(name, use):
+def test_an_option_is_taken_where_it_means_something_and_refused_by_name_elsewhere(
+    name, use, tmp_path
+):
     given = {**TOPIC, name: VALUES.get(name, "orders")}
     if name == "allowEmpty" and use == WRITE:
         given["mode"] = "replace"
+    if name == "ca":
+        given["ca"] = certificates(tmp_path).ca
     if use in USES[name]:
         assert read_options(given, use)
         return
@@ -137,3 +142,14 @@ def test_a_topic_is_replaced_by_batches_alone(use, options, says):
 def test_what_no_request_can_hold_is_refused_before_one_is_sent(given, said):
     with pytest.raises(ClientError, match=said):
         read_options(given)
+
+
+def test_certificates_are_read_where_the_options_are(tmp_path, monkeypatch):
+    file = certificates(tmp_path).ca
+    assert "BEGIN CERTIFICATE" in read_options({**TOPIC, "ca": file}).ca
+    assert read_options(TOPIC).ca is None
+    monkeypatch.setenv("SOW_CA", file)
+    assert "BEGIN CERTIFICATE" in read_options(TOPIC).ca
+    for wrong in (str(tmp_path / "missing"), str(tmp_path)):
+        with pytest.raises(ClientError, match=f"ca {wrong} cannot be used"):
+            read_options({**TOPIC, "ca": wrong})

@@ -23,15 +23,20 @@ from sow.definitions import URL_DEFAULT
 class Client:
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
-    `url`, `name` and `retry` are those of the client with asyncio. Every method that asks the
+    `url`, `name`, `retry` and `ca` are those of the client with asyncio. Every method that asks the
     server raises, beside what it names: Unreachable, Disconnected, and otherwise the error of
     `sow.errors` that the server gave. A client that is closed raises ClientError.
     """
 
     def __init__(
-        self, url: str = URL_DEFAULT, *, name: str = "sow.client", retry: Retry | None = None
+        self,
+        url: str = URL_DEFAULT,
+        *,
+        name: str = "sow.client",
+        retry: Retry | None = None,
+        ca: str | None = None,
     ) -> None:
-        self._client = AsyncClient(url, name=name, retry=retry)
+        self._client = AsyncClient(url, name=name, retry=retry, ca=ca)
         self._bridge = Bridge()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,61 @@
+"""Encryption: what `<TLS>` names becomes the context of new connections.
+
+The files are read when the server starts and whenever its configuration is read again, so that a
+certificate is renewed without a restart; connections that are open keep theirs. What is wrong with
+a file is said by its name before anything listens.
+"""
+
+import os
+import ssl
+
+from sow.definitions import Tls
+from sow.errors import ConfigError
+
+REASONS = {
+    "KEY_VALUES_MISMATCH": "the key is not that of the certificate {certificate}",
+    "NO_START_LINE": "it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+    "EE_KEY_TOO_SMALL": "its key is too short for this machine's OpenSSL: 2048 bits for RSA",
+}
+"""Sentences for what OpenSSL says by a name only."""
+
+
+def server_context(tls: Tls) -> ssl.SSLContext:
+    """The context of connections that come from now on; raises ConfigError for a file that cannot
+    be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for element, file in (("Certificate", tls.certificate), ("PrivateKey", tls.private_key)):
+        _check_readable(element, file)
+    asked: list[bool] = []
+
+    def passphrase() -> bytes:
+        asked.append(True)
+        return b""
+
+    try:
+        context.load_cert_chain(tls.certificate, tls.private_key, password=passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(_sentence(tls, error, bool(asked))) from None
+    return context
+
+
+def _check_readable(element: str, file: str) -> None:
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the {element} of TLS cannot be read: {file}: "
+            f"{os.strerror(error.errno or 0).lower()}; write its path, relative to config.xml"
+        ) from None
+
+
+def _sentence(tls: Tls, error: Exception, is_encrypted: bool) -> str:
+    if is_encrypted:
+        return (
+            f"the PrivateKey of TLS has a passphrase: {tls.private_key}; write it without one, "
+            f"for the server alone to read (openssl pkey -in {os.path.basename(tls.private_key)})"
+        )
+    name = getattr(error, "reason", None) or str(error)
+    said = REASONS.get(name, f"OpenSSL says {name}").format(certificate=tls.certificate)
+    file = tls.private_key if name == "KEY_VALUES_MISMATCH" else tls.certificate
+    return f"TLS cannot be used: {file}: {said}"

@@ -1,0 +1,49 @@
+"""What a client shows to a server, and what it says of what cannot be shown."""
+
+import ssl
+
+import pytest
+
+from sow.client.credentials import Credentials
+from sow.errors import ClientError
+from tests.edge.certificates import certificates
+
+
+def test_a_token_and_a_password_travel_in_the_header_of_http():
+    assert Credentials().headers() == {}
+    assert Credentials(token="abc.def").headers() == {"Authorization": "Bearer abc.def"}
+    asked = Credentials(user="ann", password="pässword")
+    assert asked.headers() == {"Authorization": "Basic YW5uOnDDpHNzd29yZA=="}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"token": "a", "user": "ann"}, "not both"),
+        ({"token": "a\nb"}, "copy it again"),
+        ({"token": "a b"}, "copy it again"),
+        ({"user": "ann"}, "has no password"),
+        ({"user": "a:b", "password": ""}, "has a colon"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(given, said):
+    with pytest.raises(ClientError, match=said) as caught:
+        Credentials(**given).headers()
+    assert "a b" not in str(caught.value)
+
+
+def test_no_secret_is_shown():
+    shown = repr(Credentials(token="secret-1", user="ann", password="secret-2"))
+    assert "secret" not in shown
+
+
+def test_certificates_that_are_trusted_and_those_that_are_shown(tmp_path):
+    files = certificates(tmp_path)
+    assert Credentials().context() is True
+    assert isinstance(Credentials(ca=files.ca).context(), ssl.SSLContext)
+    shown = Credentials(ca=files.ca, certificate=files.certificate, key=files.key)
+    assert isinstance(shown.context(), ssl.SSLContext)
+    with pytest.raises(ClientError, match=r"missing\.pem cannot be used"):
+        Credentials(ca=str(tmp_path / "missing.pem")).context()
+    with pytest.raises(ClientError, match="cannot be used"):
+        Credentials(certificate=files.ca, key=files.key).context()

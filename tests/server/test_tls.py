@@ -1,0 +1,70 @@
+"""Encryption: files that can be used, and a sentence for each that cannot."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from sow.definitions import Tls
+from sow.errors import ConfigError
+from sow.server.tls import server_context
+from tests.edge.certificates import certificates
+
+
+@pytest.fixture
+def files(tmp_path):
+    return certificates(tmp_path)
+
+
+def test_a_certificate_and_its_key_make_a_context(files):
+    assert server_context(Tls(files.certificate, files.key)).verify_mode == ssl.CERT_NONE
+
+
+def test_both_may_stand_in_one_file(files, tmp_path):
+    both = tmp_path / "both.pem"
+    texts = [Path(file).read_text() for file in (files.certificate, files.key)]
+    both.write_text("".join(texts))
+    server_context(Tls(str(both), str(both)))
+
+
+def refusal(certificate, key):
+    with pytest.raises(ConfigError) as caught:
+        server_context(Tls(str(certificate), str(key)))
+    return str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(files, tmp_path):
+    missing = tmp_path / "missing.pem"
+    assert f"the Certificate of TLS cannot be read: {missing}" in refusal(missing, files.key)
+    assert "the PrivateKey of TLS cannot be read" in refusal(files.certificate, missing)
+    assert "is a directory" in refusal(tmp_path, files.key)
+
+
+def test_a_key_of_another_certificate_is_named(files, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = certificates(tmp_path / "other")
+    said = refusal(files.certificate, other.key)
+    assert f"{other.key}: the key is not that of the certificate {files.certificate}" in said
+
+
+def test_what_is_no_certificate_is_named_and_not_shown(files, tmp_path):
+    noise = tmp_path / "noise.pem"
+    noise.write_text("secret " * 1000)
+    for said in (refusal(noise, files.key), refusal(files.certificate, noise)):
+        assert "TLS cannot be used" in said
+        assert "secret" not in said
+
+
+def test_a_key_with_a_passphrase_asks_nobody(files, tmp_path):
+    from cryptography.hazmat.primitives import serialization as forms
+
+    key = forms.load_pem_private_key(Path(files.key).read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(
+        key.private_bytes(
+            forms.Encoding.PEM,
+            forms.PrivateFormat.PKCS8,
+            forms.BestAvailableEncryption(b"open sesame"),
+        )
+    )
+    assert "has a passphrase" in refusal(files.certificate, locked)
