@@ -329,18 +329,6 @@ class Table:
             is_below = (born[where] < born[above]) | (where == last)
             self._in_order = bool(np.all(is_above & is_below))
 
-    def places_of(self, identities: Sequence[str], absent: Sequence[int]) -> list[int]:
-        """The places of these records in the order of all; of one that is not there, the number
-        that `absent` has for it."""
-        find = self.slots.get
-        found = [slot for name in identities if (slot := find(name)) is not None]
-        there: list[int] = self.order[found].tolist()
-        if len(there) == len(identities):
-            return there
-        rest = iter(there)
-        pairs = zip(identities, absent, strict=True)
-        return [next(rest) if name in self.slots else number for name, number in pairs]
-
     def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
         """Remove the records that are there; returns their identities, slots and bodies."""
         gone: list[str] = []

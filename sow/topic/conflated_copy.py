@@ -357,10 +357,10 @@ class ConflatedCopy:
             bodies = tuple(map(self._as_held, identities, updates))
         columns: Columns = {}
         # One that has gone from there meanwhile goes from here soon, and is the last until then.
-        places = self.underlying.table.places_of(identities, seqs)
+        places = _places(self.underlying, identities, seqs)
         batches = []
         for copy in copies:
-            stood = copy.table.places_of(identities, places)
+            stood = _places(copy, identities, places)
             batches.append(copy.put(identities, bodies, columns, seqs, ts_us))
             self._place(copy, batches[-1], places, stood)
         return batches
@@ -454,3 +454,8 @@ class ConflatedCopy:
         """Let the underlying topic forget what this copy wanted of it."""
         if self.condition is not None and not self.is_external and not self.stopped:
             self.underlying.watched.remove(self.condition.paths)
+
+
+def _places(records: Records, identities: Sequence[str], absent: Sequence[int]) -> list[int]:
+    """The places of records in the order of all; of one that is not there, that in `absent`."""
+    return records.table.places_of([*map(records.table.slots.get, identities)], absent)

@@ -87,35 +87,11 @@ def test_records_that_are_given_births_stand_by_them(data):
         free = [number for number in range(20) if number not in births.values()]
         given = data.draw(st.permutations(free))[: len(some)]
         stood = [births.get(name, born) for name, born in zip(some, given, strict=True)]
-        assert table.places_of(some, given) == stood
+        assert table.places_of([*map(table.slots.get, some)], given) == stood
         slots, _ = table.put(some, [b""] * len(some), given, given)
         table.bear(slots, given)
         births.update(zip(some, given, strict=True))
-        assert table.places_of(some, given) == given
-        assert table.is_arranged
-        assert not table.shares_places
-        table.check()
-        found = [table.identities[slot] for slot in table.live()]
-        assert found == sorted(births, key=births.__getitem__)
-
-
-@given(st.data())
-def test_records_that_are_given_births_stand_by_them_whichever_slots_they_have(data):
-    table, births = Table(sow_keys, "t", by_arrival=True), {}
-    for _ in range(data.draw(st.integers(1, 8))):
-        some = data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True))
-        if data.draw(st.booleans()):
-            table.drop(some)
-            births = {name: born for name, born in births.items() if name not in some}
-            continue
-        free = [number for number in range(20) if number not in births.values()]
-        given = data.draw(st.permutations(free))[: len(some)]
-        stood = [births.get(name, born) for name, born in zip(some, given, strict=True)]
-        assert table.places_of(some, given) == stood
-        slots, _ = table.put(some, [b""] * len(some), given, given)
-        table.bear(slots, given)
-        births.update(zip(some, given, strict=True))
-        assert table.places_of(some, given) == given
+        assert table.places_of([*map(table.slots.get, some)], given) == given
         assert table.is_arranged
         assert not table.shares_places
         table.check()
