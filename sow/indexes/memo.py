@@ -11,7 +11,7 @@ judged by their bodies. `sow.indexes.masks` runs tests; this module only keeps t
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from sow.messages.base import Column, Decoder
 from sow.paths import Path, Scalar, Value
 from sow.steps import Steps
 
+Item = TypeVar("Item", bound=np.generic)
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
 """The code of what is no text."""
@@ -148,10 +149,10 @@ class MemoColumn:
         more = count - len(self.kinds)
         if more > 0:
             more = max(more, len(self.kinds) // 2)
-            self.kinds = np.concatenate([self.kinds, np.zeros(more, np.uint8)])
-            self.numbers = np.concatenate([self.numbers, np.full(more, np.nan)])
-            self.whole = np.concatenate([self.whole, np.zeros(more, np.bool_)])
-            self.codes = np.concatenate([self.codes, np.full(more, NO_TEXT, np.int32)])
+            self.kinds = _longer(self.kinds, more, ABSENT)
+            self.numbers = _longer(self.numbers, more, np.nan)
+            self.whole = _longer(self.whole, more, False)
+            self.codes = _longer(self.codes, more, NO_TEXT)
 
     def _read(self, slots: list[int]) -> None:
         bodies = self._bodies
@@ -278,6 +279,14 @@ class MemoColumn:
             del self._verdicts[next(iter(self._verdicts))]
         self._verdicts[test] = found
         return found
+
+
+def _longer(column: NDArray[Item], more: int, filler: float) -> NDArray[Item]:
+    """A column with so many places more; each is written once, since it may be a million."""
+    longer = np.empty(len(column) + more, column.dtype)
+    longer[: len(column)] = column
+    longer[len(column) :] = filler
+    return longer
 
 
 def _kind(value: Value) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.indexes.sorting import sorting
+from sow.indexes.sorting import picked, sorting
 from sow.steps import Steps
 
 MERGE_ROWS = 32_768
@@ -81,7 +81,8 @@ class Moved:
         if more > 0:
             more = max(more, len(self._is_moved) // 2)
             self._is_moved = np.concatenate([self._is_moved, np.zeros(more, np.bool_)])
-        slots = slots[~self._is_moved[slots]]
+        if self.count:
+            slots = slots[~self._is_moved[slots]]
         self._is_moved[slots] = True
         self._slots.append(slots)
         self.count += len(slots)
@@ -162,15 +163,13 @@ class SortedNumbers:
         self._being_merged, self._moved = self._moved, Moved(len(self._numbers))
         moved = self._being_merged
         slots = moved.slots()
-        numbers = self._numbers[slots]
-        yield
+        # A number that changes meanwhile has moved since.
+        numbers = yield from picked(self._numbers, slots)
         # Numbers that have gone are in the order no more.
         there = np.flatnonzero(~np.isnan(numbers))
         at = yield from sorting(there, [lambda rows: numbers[rows]])
-        order = slots[at].astype(np.int32)
-        yield
-        more = order, numbers[at]
-        yield
+        order = yield from picked(slots.astype(np.int32), at)
+        more = order, (yield from picked(numbers, at))
         self._order, self._ascending = yield from merging(
             (self._order, self._ascending), more, moved
         )
@@ -252,4 +251,6 @@ def merging(old: Ordered, more: Ordered, without: Moved) -> Steps[Ordered]:
         numbers.append(np.insert(ascending, where, more[1][done:upto]))
         done = upto
         yield
-    return np.concatenate([*orders, more[0][done:]]), np.concatenate([*numbers, more[1][done:]])
+    all_in_order = np.concatenate([*orders, more[0][done:]])
+    yield
+    return all_in_order, np.concatenate([*numbers, more[1][done:]])

@@ -13,20 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.indexes.sorted_numbers import Moved
-from sow.indexes.sorting import sorting
+from sow.indexes.sorting import picked, sorting
 from sow.steps import Steps
+
+RANKED_AT_ONCE = 65_536
+"""Records whose ranks are looked up in one step, in a millisecond."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Ranks = NDArray[np.float64]
-Ranking = Callable[[Slots], Ranks]
-"""Numbers that sort as the values of these slots do, as of now."""
+Ranked = Callable[[Slots], Ranks]
+"""Numbers that sort as the values of these slots do; of slots that have changed since, anything."""
+Ranking = Callable[[], Ranked]
+"""The numbers as of now."""
 
 
 class Arrangement:
     """The records in `slots`, which stand in order of first publication, sorted by `rankings`.
 
-    Each ranking is asked once, of all slots at once.
+    Each ranking is asked once, and what it gives of some slots in each step.
     """
 
     def __init__(self, slots: Slots, rankings: Sequence[Ranking]) -> None:
@@ -36,11 +41,15 @@ class Arrangement:
 
     def _sorted(self, rankings: Sequence[Ranking]) -> Steps[Slots]:
         keys: list[Ranks] = []
-        for ranking in rankings:
-            keys.append(ranking(self._slots))
-            yield
+        for ranked in [ranking() for ranking in rankings]:
+            keys.append(np.empty(len(self._slots)))
+            for start in range(0, len(self._slots), RANKED_AT_ONCE):
+                some = slice(start, start + RANKED_AT_ONCE)
+                keys[-1][some] = ranked(self._slots[some])
+                yield
         by = [lambda rows, key=key: key[rows] for key in keys]
-        return self._slots[(yield from sorting(np.arange(len(self._slots)), by))]
+        order = yield from sorting(np.arange(len(self._slots)), by)
+        return (yield from picked(self._slots, order))
 
     @property
     def dirty_count(self) -> int:
@@ -64,34 +73,37 @@ class Arrangement:
 
     def of(self, found: Slots, rankings: Sequence[Ranking]) -> Slots:
         """What is found now, in order of first publication, sorted by `rankings` as of now."""
+        if not self._changed.count:
+            return self._slots
         stand = self._slots[~self._changed.among(self._slots)]
         come = found[self._changed.among(found)]
         if not len(come):
             return stand
-        ranks = [ranking(come) for ranking in rankings]
+        by = [ranking() for ranking in rankings]
+        ranks = [ranked(come) for ranked in by]
         order = np.lexsort(ranks[::-1])
         come, ranks = come[order], [of_term[order] for of_term in ranks]
-        return np.insert(stand, _places(stand, rankings, ranks), come)
+        return np.insert(stand, _places(stand, by, ranks), come)
 
 
-def _places(stand: Slots, rankings: Sequence[Ranking], ranks: Sequence[Ranks]) -> Slots:
+def _places(stand: Slots, by: Sequence[Ranked], ranks: Sequence[Ranks]) -> Slots:
     """Where records of these `ranks` belong among those that `stand` in order."""
     low = np.zeros(len(ranks[0]), np.int64)
     high = np.full(len(low), len(stand))
     while (open_ := np.flatnonzero(low < high)).size:
         middle = (low[open_] + high[open_]) // 2
-        after = _follow(stand[middle], rankings, [of_term[open_] for of_term in ranks])
+        after = _follow(stand[middle], by, [of_term[open_] for of_term in ranks])
         low[open_[after]] = middle[after] + 1
         high[open_[~after]] = middle[~after]
     return low
 
 
-def _follow(slots: Slots, rankings: Sequence[Ranking], ranks: Sequence[Ranks]) -> Mask:
+def _follow(slots: Slots, by: Sequence[Ranked], ranks: Sequence[Ranks]) -> Mask:
     """Which of the records of these `ranks` come after the one in the slot beside them."""
     after = np.zeros(len(slots), np.bool_)
     equal = np.arange(len(slots))
-    for ranking, of_term in zip(rankings, ranks, strict=True):
-        theirs, ours = ranking(slots[equal]), of_term[equal]
+    for ranked, of_term in zip(by, ranks, strict=True):
+        theirs, ours = ranked(slots[equal]), of_term[equal]
         after[equal[ours > theirs]] = True
         equal = equal[ours == theirs]
         if not len(equal):

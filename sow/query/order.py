@@ -16,7 +16,7 @@ from sow.expressions import OrderTerm
 from sow.indexes import Indexes
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
 from sow.query import ways
-from sow.query.arrangement import Ranking, Ranks
+from sow.query.arrangement import Ranked, Ranking, Ranks
 from sow.query.query import SCAN, PlanStep, Query
 from sow.query.readiness import Readiness
 from sow.query.search import FEW_ROWS
@@ -65,9 +65,9 @@ def _by_rankings(
     foremost = found if end is None else _foremost(found, rankings, end)
     if _are_few(foremost, rankings):
         foremost = table.ordered(foremost)
-        return foremost[np.lexsort([ranking(foremost) for ranking in reversed(rankings)])]
+        return foremost[np.lexsort([ranking()(foremost) for ranking in reversed(rankings)])]
     # Equals stand in the order of all; slots that are used again have changed.
-    rankings = [*rankings, lambda slots: table.order[slots].astype(np.float64)]
+    rankings = [*rankings, lambda: lambda slots: table.order[slots].astype(np.float64)]
     return ready.arranged(found, rankings)
 
 
@@ -118,7 +118,7 @@ def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
     for ranking in rankings:
         if end >= len(found):
             break
-        ranks = ranking(found)
+        ranks = ranking()(found)
         bound = _bound(ranks, end)
         sure.append(found[ranks < bound])
         end -= len(sure[-1])
@@ -158,13 +158,20 @@ def _can_rank(column: MemoColumn, term: OrderTerm) -> bool:
 def _ranking(column: MemoColumn, term: OrderTerm) -> Ranking:
     sign = -1.0 if term.descending else 1.0
 
-    def of_texts(slots: Slots) -> Ranks:
-        return sign * column.text_order.ranks()[column.codes[slots]]
+    def of_texts() -> Ranked:
+        ranks, codes = column.text_order.ranks(), column.codes
+        # Who has changed may have a text that is not among them; -1, of none, is the last.
+        return lambda slots: sign * ranks.take(codes[slots], mode="wrap")
 
-    def of_numbers(slots: Slots) -> Ranks:
-        ranks = column.numbers[slots]
-        ranks[np.isnan(ranks)] = -np.inf
-        return np.multiply(ranks, sign, out=ranks)
+    def of_numbers() -> Ranked:
+        numbers = column.numbers
+
+        def ranked(slots: Slots) -> Ranks:
+            ranks = numbers[slots]
+            ranks[np.isnan(ranks)] = -np.inf
+            return np.multiply(ranks, sign, out=ranks)
+
+        return ranked
 
     return of_texts if column.counts[TEXT] else of_numbers
 

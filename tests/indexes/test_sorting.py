@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import sorting as module
-from sow.indexes.sorting import sorting
+from sow.indexes.sorting import picked, sorting
 from sow.steps import at_once
 from tests.effort import examples
 
@@ -58,3 +58,13 @@ def test_keys_that_change_between_steps_leave_the_others_in_order() -> None:
     rest = [row for row in found.tolist() if row % 3]
     assert sorted(found.tolist()) == [*range(200)]
     assert rest == sorted(rest, reverse=True)
+
+
+def test_places_of_a_column_are_picked_some_in_each_step(monkeypatch) -> None:
+    monkeypatch.setattr(module, "PICKED_AT_ONCE", 3)
+    column, rows = np.arange(10, dtype=np.int32) * 7, np.array([9, 0, 0, 5, 3, 8, 1])
+    assert len(list(picked(column, rows))) == 3
+    found = at_once(picked(column, rows))
+    assert found.dtype == np.int32
+    assert found.tolist() == column[rows].tolist()
+    assert at_once(picked(column, rows[:0])).tolist() == []

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.indexes import sorting
+from sow.query import arrangement
 from sow.query.arrangement import Arrangement
 from tests.effort import examples
 
@@ -15,6 +16,8 @@ VALUES = st.lists(st.integers(0, 3), min_size=ROWS, max_size=ROWS)
 def _small_parts(monkeypatch) -> None:
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE_MIN", 1)
+    monkeypatch.setattr(sorting, "PICKED_AT_ONCE", 3)
+    monkeypatch.setattr(arrangement, "RANKED_AT_ONCE", 5)
 
 
 class Sheet:
@@ -28,10 +31,10 @@ class Sheet:
 
     def rankings(self) -> list:
         first, second = self.columns
-        return [lambda slots: first[slots], lambda slots: -second[slots]]
+        return [lambda: lambda slots: first[slots], lambda: lambda slots: -second[slots]]
 
     def with_births(self) -> list:
-        return [*self.rankings(), lambda slots: slots.astype(np.float64)]
+        return [*self.rankings(), lambda: lambda slots: slots.astype(np.float64)]
 
     def expected(self) -> list[int]:
         first, second = self.columns
@@ -42,39 +45,39 @@ class Sheet:
 @examples(80)
 def test_what_changes_while_it_is_sorted_stands_where_it_belongs(first, second, changes) -> None:
     sheet = Sheet(first, second)
-    arrangement = Arrangement(sheet.found(), sheet.rankings())
+    arranged = Arrangement(sheet.found(), sheet.rankings())
     for slot, value in changes:
-        arrangement.refresh(1)
+        arranged.refresh(1)
         sheet.columns[value % 2][slot] = value
-        arrangement.touch([slot, slot])
-    arrangement.refresh()
-    assert arrangement.dirty_count == 0
-    assert arrangement.of(sheet.found(), sheet.with_births()).tolist() == sheet.expected()
+        arranged.touch([slot, slot])
+    arranged.refresh()
+    assert arranged.dirty_count == 0
+    assert arranged.of(sheet.found(), sheet.with_births()).tolist() == sheet.expected()
 
 
 def test_it_is_dirty_until_all_is_sorted() -> None:
     sheet = Sheet([1] * ROWS, [*range(ROWS)])
-    arrangement = Arrangement(sheet.found(), sheet.rankings())
+    arranged = Arrangement(sheet.found(), sheet.rankings())
     steps = 0
-    while arrangement.dirty_count:
-        assert arrangement.refresh(1) == 1
+    while arranged.dirty_count:
+        assert arranged.refresh(1) == 1
         steps += 1
     assert steps > ROWS / 2
-    assert arrangement.of(sheet.found(), sheet.with_births()).tolist() == [*range(ROWS)][::-1]
+    assert arranged.of(sheet.found(), sheet.with_births()).tolist() == [*range(ROWS)][::-1]
 
 
 def test_nothing_can_be_arranged() -> None:
     sheet = Sheet([0] * ROWS, [0] * ROWS)
-    arrangement = Arrangement(sheet.found(), sheet.rankings())
-    arrangement.refresh()
-    assert arrangement.of(sheet.found(), sheet.with_births()).tolist() == []
+    arranged = Arrangement(sheet.found(), sheet.rankings())
+    arranged.refresh()
+    assert arranged.of(sheet.found(), sheet.with_births()).tolist() == []
 
 
 def test_one_that_does_not_hear_of_a_change_is_found_out(monkeypatch) -> None:
     monkeypatch.setattr(Arrangement, "touch", lambda *_: None)
     sheet = Sheet([1] * ROWS, [*range(ROWS)])
-    arrangement = Arrangement(sheet.found(), sheet.rankings())
-    arrangement.refresh()
+    arranged = Arrangement(sheet.found(), sheet.rankings())
+    arranged.refresh()
     sheet.columns[1][0] = 99
-    arrangement.touch([0])
-    assert arrangement.of(sheet.found(), sheet.with_births()).tolist() != sheet.expected()
+    arranged.touch([0])
+    assert arranged.of(sheet.found(), sheet.with_births()).tolist() != sheet.expected()

@@ -2,6 +2,7 @@ import pytest
 
 from sow.errors import ClientError
 from sow.indexes import sorted_numbers
+from sow.paths import parse_path
 from sow.query import Query, answering, order, readiness, ways
 from sow.steps import at_once
 from tests.query.topic import Topic, naive, query
@@ -151,6 +152,27 @@ def test_who_becomes_one_of_the_first_while_they_are_sorted_is_one_of_them(monke
     next(steps)
     topic.drop("3")
     assert at_once(steps).slots.tolist() == naive(topic.table, asked)[0]
+
+
+def test_texts_that_come_while_others_are_sorted_stand_where_they_belong(monkeypatch) -> None:
+    monkeypatch.setattr(order, "RANKS_AT_ONCE", 0)
+    monkeypatch.setattr(order, "FEW_ROWS", 0)
+    monkeypatch.setattr(readiness, "NOTES_FEW", 0)
+    monkeypatch.setattr("sow.query.arrangement.RANKED_AT_ONCE", 2)
+    topic = topic_of(*(f"m{at:03}" for at in range(300)))
+    steps, found, at = answering(topic.indexes, query(None, "/v")), None, 0
+    while found is None:
+        try:
+            next(steps)
+        except StopIteration as over:
+            found = over.value
+        else:
+            at += 1
+            topic.put({"id": at * 7 % 310, "v": f"{'nlk'[at % 3]}{at}"})
+            column = topic.indexes.memo(parse_path("/v"))
+            column.refresh()
+    assert at > 10
+    assert found.slots.tolist() == naive(topic.table, query(None, "/v"))[0]
 
 
 def test_paging_does_not_change_the_number_of_matches() -> None:
