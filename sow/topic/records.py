@@ -30,8 +30,13 @@ from sow.topic.made_fields import MadeFields, PreprocessingDecoder, made_fields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
 from sow.topic.watched_fields import WatchedFields
+from sow.untracked import untracked
 
 Columns = dict[Path, Column]
+UNTRACKED_ROWS_MIN = 100
+"""Lists of so many rows are kept from the collector (`sow.untracked`): those of a large publish
+wait to be stored all together, and it would look through all of them several times; to say so of
+one takes less than reading a row does. Lists in a column are in no circle with it."""
 PATHS_MAX = 1024
 """Lists of paths of definitions that are kept, some hundred bytes each."""
 
@@ -242,6 +247,11 @@ class Records:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
             found = [check_explicit_key(key) for key in explicit_keys]
+        if len(stored) >= UNTRACKED_ROWS_MIN:
+            untracked(stored)
+            untracked(found)
+            for column in columns.values():
+                untracked(column)
         return CheckedMessages(stored, found, columns)
 
     def _make_reader(self, paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], Decoder]:
