@@ -11,6 +11,7 @@ from tests.benchmarks.peers.embedded import Embedded
 from tests.benchmarks.peers.following import Followed
 from tests.benchmarks.peers.following import ours as followed_ours
 from tests.benchmarks.peers.following import theirs as followed_theirs
+from tests.benchmarks.peers.grouping import Grouped, grouped_by_library, grouped_by_ours
 from tests.benchmarks.peers.load import Load
 from tests.benchmarks.peers.nats import Nats
 from tests.benchmarks.peers.ours import Ours
@@ -126,6 +127,46 @@ FOLLOWED: dict[str, tuple[str, Callable[[Scene, float], Followed]]] = {
 """Who is followed, and what it promises of an update."""
 
 
+def grouping(plan: Plan) -> Iterator[Row]:
+    """Five aggregates of each region, kept current while updates come."""
+    rate = RATE if plan.name != "tiny" else 1000
+    size, orders = min(100, plan.updates // 4), plan.records // 10
+    fill = Load(orders, orders, min(FILL_BATCH, orders), seed=3, each_once=True)
+    load = Load(orders, int(rate * plan.seconds) // size * size, size, seed=4)
+    ways: dict[str, tuple[str, Callable[[], Grouped]]] = {
+        "this server, a view": (Ours.durability, partial(grouped_by_ours, load, fill, rate)),
+        **{
+            f"{library.name}, {WAYS[library.name]}": (
+                library.durability,
+                partial(grouped_by_library, library, load, fill, rate),
+            )
+            for library in libraries()
+        },
+    }
+    rounds: dict[str, list[Grouped]] = {}
+    for _ in range(max(1, plan.rounds // 2)):
+        for name, (_, play) in ways.items():
+            try:
+                rounds.setdefault(name, []).append(play())
+            except EOFError as missing:
+                print(f"{name} is left out: {missing}", file=sys.stderr)
+    for name, runs in rounds.items():
+        if runs:
+            late = in_quantiles("ms late", [sorted(run.late_ms) for run in runs])
+            also = {"updates/s taken:": [run.rate for run in runs], **late}
+            case = f"five aggregates of 8 groups of {orders:,} orders, {rate:,} updates/s"
+            cpu = [run.cpu_s_per_million for run in runs]
+            yield Row(case, name, cpu, "CPU s a million", ways[name][0], also)
+
+
+WAYS = {
+    "SQLite, in process": "computed anew",
+    "DuckDB, in process": "computed anew",
+    "Perspective, in process": "a view with group_by",
+}
+"""How each of the libraries has the groups."""
+
+
 def asking(plan: Plan) -> Iterator[Row]:
     """Queries of many records while updates come."""
     fill = Load(plan.records, plan.records, FILL_BATCH, seed=3, each_once=True)
@@ -157,4 +198,9 @@ def in_quantiles(name: str, rounds: list[list[float]]) -> dict[str, list[float]]
     }
 
 
-CATALOGUE = {"taking": taking, "following": following, "asking": asking}
+CATALOGUE = {
+    "taking": taking,
+    "following": following,
+    "grouping": grouping,
+    "asking": asking,
+}

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,10 @@ PATIENCE_S = 30.0
 known well enough by a few of them, and the whole comparison is to take half an hour."""
 ASKED_MIN = 5
 """Answers that there are of each question at least."""
+
+
+Groups = Mapping[str, Sequence[float]]
+"""Of each region: count, sum, average, least and greatest price."""
 
 
 class Library(Protocol):
@@ -40,6 +44,10 @@ class Library(Protocol):
 
     def ask(self, question: Question) -> list[int]:
         """The keys of the records that a question asks for, in its order."""
+        ...
+
+    def groups(self) -> Groups:
+        """The prices of each region, as they are now."""
         ...
 
 
@@ -77,6 +85,11 @@ class Embedded:
     def asked(self, load: Load, rate: int, times: int) -> Any:
         """What questions take while updates come (`answered`)."""
         self._tell(do="ask", load=load, rate=rate, times=times)
+        return json.loads(self._process.hear())
+
+    def grouped(self, load: Load, rate: int) -> Any:
+        """What it takes to keep the groups current while updates come (`kept_grouped`)."""
+        self._tell(do="group", load=load, rate=rate)
         return json.loads(self._process.hear())
 
     def cpu_s(self) -> float:
@@ -132,6 +145,23 @@ def answered(library: Library, load: Load, rate: int, times: int) -> dict[str, A
     return found
 
 
+def kept_grouped(library: Library, load: Load, rate: int) -> dict[str, Any]:
+    """The groups after each batch, or after all that have become due meanwhile."""
+    batches, step_s = load.batches(), load.size / rate
+    library.groups()
+    late_ms: list[float] = []
+    before_s, begin = time.process_time(), time.perf_counter()
+    while (first := len(late_ms)) < len(batches):
+        time.sleep(max(0.0, begin + first * step_s - time.perf_counter()))
+        due = min(len(batches), 1 + int((time.perf_counter() - begin) / step_s))
+        library.put([update for batch in batches[first:due] for update in batch])
+        found = library.groups()
+        now = time.perf_counter()
+        late_ms += [(now - begin - number * step_s) * 1000 for number in range(first, due)]
+    took_s, used_s = time.perf_counter() - begin, time.process_time() - before_s
+    return {"cpu_s": used_s, "late_ms": late_ms, "took_s": took_s, "groups": found}
+
+
 def main(name: str, folder: str) -> None:
     """The child."""
     library = made(name, Path(folder))
@@ -146,11 +176,14 @@ def main(name: str, folder: str) -> None:
                 print(taken, flush=True)
         elif command["do"] == "current":
             print(json.dumps({k: v.decode() for k, v in library.current().items()}), flush=True)
-        else:
+        elif command["do"] == "ask":
             load = Load(*command["load"])
             print(
                 json.dumps(answered(library, load, command["rate"], command["times"])), flush=True
             )
+        else:
+            load = Load(*command["load"])
+            print(json.dumps(kept_grouped(library, load, command["rate"])), flush=True)
 
 
 if __name__ == "__main__":

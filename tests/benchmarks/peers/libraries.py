@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from tests.benchmarks.peers.embedded import Groups
 from tests.benchmarks.peers.load import Batch
 from tests.benchmarks.peers.questions import TOP, Question
 
@@ -16,6 +17,9 @@ SCHEMA = {
     "region": "string",
     "body": "string",
 }
+
+AGGREGATES = {"n": "count", "sum": "sum", "avg": "avg", "low": "min", "high": "max"}
+"""Those of the groups, as Perspective calls them."""
 
 
 def columns(batch: Batch) -> list[tuple[int, str, float, str, str]]:
@@ -41,6 +45,12 @@ def where(question: Question, names: str) -> str:
     if question.top:
         return f"{condition} ORDER BY {names.format('px')} DESC LIMIT {TOP}"
     return condition
+
+
+def by_region(region: str, px: str) -> str:
+    """The rows of regions in SQL, with the expressions of the two fields."""
+    five = f"COUNT(*), SUM({px}), AVG({px}), MIN({px}), MAX({px})"
+    return f"SELECT {region}, {five} FROM orders GROUP BY 1"
 
 
 class SQLite:
@@ -77,6 +87,11 @@ class SQLite:
         )
         return [row[0] for row in self._base.execute(text).fetchall()]
 
+    def groups(self) -> Groups:
+        """Anew, by the index that has both fields."""
+        found = self._base.execute(by_region("body ->> '$.region'", "body ->> '$.px'"))
+        return {region: row for region, *row in found.fetchall()}
+
 
 class DuckDB:
     """A file, and columns beside the body, with an index on the symbol."""
@@ -110,15 +125,22 @@ class DuckDB:
         text = f"SELECT id, body FROM orders{where(question, '{}')}"
         return [row[0] for row in self._base.execute(text).fetchall()]
 
+    def groups(self) -> Groups:
+        """Anew, of the columns."""
+        found = self._base.execute(by_region("region", "px"))
+        return {region: row for region, *row in found.fetchall()}
+
 
 class Perspective:
-    """A table in memory, keyed by id; a view is made for each question, as a screen makes one."""
+    """A table in memory, keyed by id; a view is made for each question, as a screen makes one, and
+    one that stays for the groups."""
 
     def __init__(self, _folder: Path) -> None:
         import perspective  # type: ignore[import-not-found]
 
         client = perspective.Server().new_local_client()
         self._table: Any = client.table(SCHEMA, index="id")
+        self._groups: Any = None
 
     def put(self, batch: Batch) -> None:
         """One update, and its effects, which come when the table is asked for something."""
@@ -147,3 +169,17 @@ class Perspective:
         found = view.to_columns(**({"end_row": TOP} if question.top else {}))
         view.delete()
         return list(found.get("id", ()))
+
+    def groups(self) -> Groups:
+        """Those of the view, the total above them left out; a column has one aggregate there."""
+        if self._groups is None:
+            self._groups = self._table.view(
+                group_by=["region"],
+                columns=list(AGGREGATES),
+                expressions=dict.fromkeys(AGGREGATES, '"px"'),
+                aggregates=AGGREGATES,
+            )
+        found = self._groups.to_columns()
+        regions = [path[0] if path else None for path in found["__ROW_PATH__"]]
+        rows = zip(*(found[name] for name in AGGREGATES), strict=True)
+        return {region: row for region, row in zip(regions, rows, strict=True) if region}

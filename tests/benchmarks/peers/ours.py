@@ -19,15 +19,15 @@ HEAD = b'{"c":"publish","t":"orders","n":%d,"cid":"1","a":"persisted"}\n'
 
 
 class Ours:
-    """One topic with a hash index, as it is usually run."""
+    """One topic with a hash index, as it is usually run; `beside` is what else is configured."""
 
     name = "this server"
     durability = "fsync before each acknowledgement"
 
-    def __init__(self, more: str = "") -> None:
+    def __init__(self, beside: str = "") -> None:
         self.server: ServerProcess
         self._http: http.client.HTTPConnection
-        self._xml = configuration(index=True).replace("</Topic>", f"{more}</Topic>")
+        self._xml = configuration(index=True).replace("</SOW>", f"{beside}</SOW>")
 
     def open(self, folder: Path) -> None:
         """Start a server on the folder."""

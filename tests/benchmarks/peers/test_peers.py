@@ -5,6 +5,8 @@ import pytest
 from tests.benchmarks.peers.asking import asked_of_library, asked_of_ours, check
 from tests.benchmarks.peers.comparison import rows_of
 from tests.benchmarks.peers.embedded import Embedded
+from tests.benchmarks.peers.grouping import check as check_groups
+from tests.benchmarks.peers.grouping import expected, grouped_by_library, grouped_by_ours
 from tests.benchmarks.peers.load import Load, final, lost
 from tests.benchmarks.peers.nats import HEAD
 from tests.benchmarks.peers.ours import Ours
@@ -31,6 +33,29 @@ def test_questions_are_answered_alike():
     cases = [question.case for question in QUESTIONS]
     assert [asked.case for asked in asked_of_ours(load, fill, 5000, 2)] == cases
     assert [asked.case for asked in asked_of_library(sqlite(), load, fill, 5000, 2)] == cases
+
+
+@pytest.mark.edge
+def test_groups_are_kept_alike():
+    fill, load = Load(50, 50, 50, seed=3, each_once=True), Load(50, 40, 10, seed=4)
+    ours = grouped_by_ours(load, fill, 5000)
+    for found in (ours, grouped_by_library(sqlite(), load, fill, 5000)):
+        assert len(found.late_ms) == 4, "each batch"
+        assert min(found.late_ms) > 0
+        assert found.cpu_s_per_million > 0
+
+
+def test_wrong_groups_are_found():
+    fill, load = Load(50, 50, 50, seed=3, each_once=True), Load(50, 40, 10, seed=4)
+    right = expected(final(fill.batches()) | final(load.batches()))
+    check_groups(right, load, fill)
+    (region, row), *_ = right.items()
+    for at in range(len(row)):
+        wrong = [value + (place == at) for place, value in enumerate(row)]
+        with pytest.raises(AssertionError):
+            check_groups({**right, region: wrong}, load, fill)
+    with pytest.raises(AssertionError):
+        check_groups({**right, "none": row}, load, fill)
 
 
 def test_an_older_state_than_what_was_acknowledged_is_lost():
