@@ -9,6 +9,7 @@ Nothing is changed here, but for records that are being removed already and are 
 batch: these go first.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -61,7 +62,8 @@ class Piece(NamedTuple):
 
 
 class Plan:
-    """Works out what `steps` do to `topic`, at a time in microseconds.
+    """Works out what `steps` do to `topic`, at a time in microseconds. They are emptied, so that
+    nothing is held that was put: to free all of it at once takes long.
 
     `replaces`: records that the steps do not publish go first, so that what goes and what comes
     need not be held together.
@@ -71,7 +73,7 @@ class Plan:
         self,
         engine: Engine,
         topic: SourceTopic,
-        steps: Sequence[CommitStep],
+        steps: list[CommitStep],
         now_us: int,
         replaces: bool = False,
     ) -> None:
@@ -100,7 +102,10 @@ class Plan:
             while table.unkeyed_count:
                 table.key(KEYED_AT_ONCE)
                 yield
-        for step in self._steps:
+        steps = deque(self._steps)
+        self._steps.clear()
+        while steps:
+            step = steps.popleft()
             piece = self._deletion(step) if step.operation in DELETIONS else self._stored(step)
             if piece.messages.identities or not piece.removes:
                 found.append(piece)

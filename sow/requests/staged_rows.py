@@ -13,6 +13,7 @@ from sow.engine.publications import SLICE_BYTES, SLICE_ROWS
 from sow.errors import BadMessage, shown
 from sow.messages.line_bodies import line_bodies
 from sow.topic.records import CheckedMessages, Records
+from sow.untracked import untracked
 
 STORED_AT_ONCE = SLICE_ROWS
 """Rows that are checked in one go, and stored in one step."""
@@ -40,10 +41,11 @@ class StagedRows:
 
     def at(self, places: Sequence[int]) -> "StagedRows":
         """Some of the rows."""
+        # All of a batch wait together, and the collector would look through them again and again.
         return StagedRows(
-            [self.operations[at] for at in places],
-            [self.keys[at] for at in places],
-            [self.bodies[at] for at in places],
+            untracked([self.operations[at] for at in places]),
+            untracked([self.keys[at] for at in places]),
+            untracked([self.bodies[at] for at in places]),
             None if self.stamps is None else [self.stamps[at] for at in places],
         )
 

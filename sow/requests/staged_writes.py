@@ -167,7 +167,7 @@ class StagedWrites:
             )
 
     def apply(
-        self, writer: str, epoch: int, name: str, steps: Sequence[CommitStep], now_us: int
+        self, writer: str, epoch: int, name: str, steps: list[CommitStep], now_us: int
     ) -> int:
         """`applying`, at once."""
         return at_once(self.applying(writer, epoch, name, steps, now_us))
@@ -177,11 +177,11 @@ class StagedWrites:
         writer: str,
         epoch: int,
         name: str,
-        steps: Sequence[CommitStep],
+        steps: list[CommitStep],
         now_us: int,
         replaces: bool = False,
     ) -> Steps[int]:
-        """Carry out a whole batch, and say so in the account of its writer.
+        """Carry out a whole batch, and say so in the account of its writer; `steps` are emptied.
 
         Nothing of it is seen before all of it; returns the bookmark of its last change. With
         `replaces` the topic's other records go. Closed when it has begun, it is finished by others.

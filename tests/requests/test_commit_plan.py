@@ -126,3 +126,11 @@ def test_each_message_is_enriched_by_what_the_batch_has_made_of_its_record(world
         ("removed", ["1"]),
         ("put", [{"id": 1, "n": 1}, {"id": 2, "n": 1}]),
     ]
+
+
+def test_what_was_planned_is_held_by_its_pieces_alone(world):
+    writes, there = StagedWrites(world.engine), world.engine.topics["orders"]
+    bodies = [json.dumps({"id": number}).encode() for number in range(3)]
+    steps, _ = writes.read(there, StagedRows(["publish"] * 3, [None] * 3, bodies))
+    assert len(at_once(Plan(world.engine, there, steps, world.now).pieces())) == 1
+    assert steps == []

@@ -1,5 +1,7 @@
 """Staged rows: read in runs of one kind, each good or refused by its place."""
 
+import gc
+
 import pytest
 
 from sow.definitions import Topic
@@ -60,3 +62,8 @@ def test_long_rows_are_few_in_a_run(monkeypatch):
     sizes = (5, 10, 10, 40, 5)
     given = StagedRows(["publish"] * 5, [None] * 5, [b"x" * size for size in sizes])
     assert [len(run) for run in given.runs()] == [3, 1, 1]
+
+
+def test_what_waits_to_be_committed_is_kept_from_the_collector():
+    (run,) = StagedRows(["publish"] * 2, [None] * 2, [b"1", b"2"]).runs()
+    assert not any(map(gc.is_tracked, (run.operations, run.keys, run.bodies)))
