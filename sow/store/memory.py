@@ -30,7 +30,7 @@ hundreds of bytes more of every topic, and those of a pattern may be a hundred t
 KEY_BITS = 2**64 - 1
 """SowKeys are unsigned, and lie in the block as the signed numbers of the same bits."""
 NO_NUMBERS = np.zeros((4, 0), np.int64)
-NONE_FREE: list[int] = []
+NONE_FREE: "array[int]" = array("q")
 NONE_KEYED: dict[int, int] = {}
 """What every table has from which no record has gone, and that nobody has asked by SowKey: shared
 by them, and never added to."""
@@ -360,7 +360,8 @@ class Table:
 
     def _set_free(self, slots: list[int]) -> None:
         if self._free is NONE_FREE:
-            self._free = untracked([])
+            # Numbers as they stand in memory, which are marked among a million at once (`live`).
+            self._free = array("q")
         self._free.extend(slots)
 
     def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:
@@ -427,7 +428,7 @@ class Table:
     def live(self) -> Slots:
         """Slots of all records, in order of first publication, or in the one that was given."""
         occupied = np.ones(len(self.bodies), np.bool_)
-        occupied[self._free] = False
+        occupied[np.frombuffer(self._free, np.int64)] = False
         slots = np.flatnonzero(occupied)
         return slots if self._in_order else self.ordered(slots)
 
