@@ -41,8 +41,8 @@ STEPS_AT_ONCE = 20_000
 other: some milliseconds. A row of a few thousand characters may have 200,000."""
 BLANK_LINES_MAX = 1_000_000
 """As many as messages: each is read, and 64 MiB of them take most of a minute."""
-BLANK_STEPS = 4
-"""What a line without cells counts for: a step reads 5,000 of them, in a millisecond or two."""
+LINE_STEPS = 4
+"""What a line counts for beside its cells: a step reads 5,000 of them, in a millisecond or two."""
 CHARS_AT_ONCE = 256 * 1024
 """Characters that are read in one step, or a row that has more."""
 CSV_COLUMNS_MAX = 2_000
@@ -51,6 +51,9 @@ CSV_LEVELS_MAX = 100
 """Objects within each other that a column may name: no message has half as many."""
 CSV_ROW_CHARS_MAX = 1024 * 1024
 """Characters of one row: csv reads it in one step, a hundred million a second."""
+CSV_ROW_LINES_MAX = 50_000
+"""Lines of one row, within quotes: each is handed to csv, and all of them in one step of some 7 ms.
+A million of nothing but line breaks took 150."""
 csv.field_size_limit(CSV_ROW_CHARS_MAX)
 
 
@@ -126,7 +129,7 @@ class CsvReader:
         self._types = _texts_of(message_type) | declared_columns(declared)
         self._has_only_texts = getattr(message_type, "has_only_texts", False)
         self._size_max = size_max
-        self._row_chars = 0
+        self._row_chars = self._row_lines = 0
         # A mark at the beginning is what spreadsheets write, and no part of the first name.
         self._text = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
         self._rows = csv.reader(self._counted(), strict=True)
@@ -152,7 +155,7 @@ class CsvReader:
                     ended = True
                     break
                 chars += sum(map(len, row))
-                work += BLANK_STEPS + min(len(row), len(fields)) * deepest
+                work += LINE_STEPS * self._row_lines + min(len(row), len(fields)) * deepest
                 if not row:
                     self._pass_blank()
                 else:
@@ -176,6 +179,12 @@ class CsvReader:
         """Lines, of which one row takes no more than it may."""
         while line := self._text.readline(CSV_ROW_CHARS_MAX + 1):
             self._row_chars += len(line)
+            self._row_lines += 1
+            if self._row_lines > CSV_ROW_LINES_MAX:
+                raise TooLarge(
+                    f"row {self._count} of the CSV has more than {CSV_ROW_LINES_MAX} lines; is a "
+                    "quote open? Send such messages as JSON"
+                )
             if self._row_chars > CSV_ROW_CHARS_MAX:
                 raise TooLarge(
                     f"row {self._count} of the CSV has more than {CSV_ROW_CHARS_MAX} characters; "
@@ -184,7 +193,7 @@ class CsvReader:
             yield line
 
     def _next(self) -> list[str] | None:
-        self._row_chars = 0
+        self._row_chars = self._row_lines = 0
         try:
             return next(self._rows, None)
         except UnicodeDecodeError:

@@ -150,13 +150,21 @@ def test_a_bad_row_is_named(text, index, word):
         (",".join(map(str, range(3_000))) + "\n", "json", "3000 columns"),
         ("value\nx\n", "binary", "have no fields"),
         ("a\n" + "x" * 2_000_000 + "\n", "json", "more than 1048576 characters"),
-        ('a\n"' + "x\n" * 1_000_000 + '"\n', "json", "more than 1048576 characters"),
+        ('a\n"' + 100 * "x" + "\n1\n" * 20_000 + 99 * "x" + '"\n', "json", "more than 10000 bytes"),
+        ('a\n"' + 30 * "x" + ("\n" + 30 * "x") * 40_000, "json", "more than 1048576 characters"),
+        ('a\n"' + "\n" * 60_000 + '"\n', "json", "more than 50000 lines; is a quote open"),
         ("x" * 1_000 + "\n" + "1\n" * 100, "json", "more than 10000 bytes"),
     ],
 )
 def test_what_would_cost_too_much_is_refused(text, kind, word):
     with pytest.raises(ClientError, match=word):
         read(text, kind=message_type(kind))
+
+
+def test_lines_within_quotes_count_in_what_one_step_reads():
+    body = "id,a\n" + "".join(f'{at},"{1_000 * chr(10)}"\n' for at in range(20))
+    reader = CsvReader(JSON, None, body.encode(), 10**6)
+    assert [len(piece) for piece in reader.pieces()][:4] == [5, 5, 5, 5]
 
 
 @given(
