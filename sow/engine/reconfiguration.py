@@ -247,8 +247,9 @@ class Reconfiguration:
             self._refused.append(f"{name} of topic {new.name} cannot be changed")
         if isinstance(new, View) and isinstance(old, View):
             self._check_keys(old, new)
-        if not isinstance(new, Topic) and any(one.stopped for one in self._topics(new)):
-            # To be made again, by whatever has changed.
+        is_again = not isinstance(new, Topic) and any(one.stopped for one in self._topics(new))
+        if is_again:
+            # Other rows or another filter make it again, though they may be the same.
             fields |= {"joins" if isinstance(new, View) else "filter"}
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
             self._engine.catalog.check_definition(new, is_new=False)
@@ -266,7 +267,7 @@ class Reconfiguration:
         ):
             if fields & part:
                 yield ReconfigurationStep(
-                    f"{what} of {new.name} changed",
+                    f"{what} of {new.name} {'made again' if is_again else 'changed'}",
                     lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
                 )
 

@@ -211,7 +211,8 @@ def test_a_topic_that_cannot_be_made_stops_alone_until_a_reload(what, monkeypatc
     assert (ack["status"], ack["reason"], ack["detail"]) == ("failure", "stopped", said)
     assert len(world.records("orders")) == 3
     world.check()
-    world.executor.reconfigure(world.configuration, world.now)
+    (done,) = world.executor.reconfigure(world.configuration, world.now)
+    assert done.endswith("of copy made again")
     world.settle()
     world.advance(2 * SECOND)
     assert [row["id"] for row in world.records("copy")] == [1, 2, 3], "a reload makes it again"
