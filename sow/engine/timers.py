@@ -57,8 +57,11 @@ class Timers:
 
     def note(self, item: Timed) -> None:
         """`item` may be due earlier than it was."""
+        # Most strands are never waited for: they are not asked.
+        if item not in self._added or item in self._done:
+            return
         due_us = item.due_us()
-        if due_us is not None and item in self._added and item not in self._done:
+        if due_us is not None:
             noted = self._noted.get(item)
             if noted is None or due_us < noted:
                 self._noted[item] = due_us

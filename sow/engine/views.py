@@ -54,7 +54,8 @@ class Views:
     @property
     def has_work(self) -> bool:
         """A view would be released now."""
-        return any(not self._is_held(view) for view in self._dirty)
+        # Asked whenever something is flushed, mostly where no view is.
+        return bool(self._dirty) and not all(map(self._is_held, self._dirty))
 
     def wake(self, view: MaterializedView) -> None:
         """`view` has something to release at the end of the turn."""

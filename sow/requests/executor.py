@@ -96,13 +96,15 @@ class Executor:
     def _carry_out_all(
         self, session: Session, commands: Sequence[Read], now_us: Callable[[], int]
     ) -> Steps[None]:
+        begun = False
         for read in chain.from_iterable(map(_parts, put_together(commands))):
+            # Between two of them: what is all that has come, mostly one publish, is one step.
+            if begun:
+                yield
+            begun = True
             if not isinstance(read, Publishes):
                 yield from self._carry_out_one(session, read, now_us())
-                yield
-            elif self._publish_all(session, read, now_us()):
-                yield
-            else:
+            elif not self._publish_all(session, read, now_us()):
                 for command in read.singly():
                     yield from self._carry_out_one(session, command, now_us())
                     yield

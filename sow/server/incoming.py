@@ -128,6 +128,8 @@ class Incoming:
             self._steps = None
             # The rest is for the session that a logon may have taken up.
             self._connection.follow()
+            if self._loop.time() >= until_s:
+                return True
 
     def _long_filters(self, commands: list[Read]) -> list[str]:
         """Filters that take long to compile and are not at hand."""

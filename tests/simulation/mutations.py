@@ -665,7 +665,7 @@ MUTATIONS = (
     Mutation(
         "what was done in a run that goes on is waited for as well",
         "sow/engine/timers.py",
-        " and item not in self._done",
+        " or item in self._done",
         "",
     ),
     Mutation(
