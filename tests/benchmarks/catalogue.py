@@ -20,7 +20,7 @@ from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.snapshot import snapshot
 from tests.benchmarks.stalls import stalls
 from tests.benchmarks.subscribing import subscribing
-from tests.benchmarks.views import views
+from tests.benchmarks.views import served, views
 from tests.benchmarks.windows import windows
 
 Benchmark = Callable[[Sizes], Iterator[Figure]]
@@ -35,6 +35,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "filters": filters,
     "subscribing": subscribing,
     "views": views,
+    "views-served": served,
     "windows": windows,
     "calculations": calculations,
     "message-types": message_types,

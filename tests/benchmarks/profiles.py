@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks import copies, followers, large_messages, low_rates, queries, restart
+from tests.benchmarks import (
+    copies,
+    followers,
+    large_messages,
+    low_rates,
+    queries,
+    restart,
+    views,
+    windows,
+)
 from tests.benchmarks.command_line import allow_many_sockets, arguments, measured
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.machine import facts
@@ -112,6 +121,28 @@ def many_copies(sizes: Sizes) -> Iterator[Share]:
         per = 1e6 / len(frames) / size
         path = f"{count} copies ({name}), frames of {size}"
         yield from shares(path, samples, per, "µs/update")
+
+
+def grouped(sizes: Sizes) -> Iterator[Share]:
+    """Updates beside a view of five aggregates, and beside a join."""
+    orders, bodies = views.published(sizes)
+    frames = framed(bodies, views.BATCH)
+    for path, view in ((views.GROUPED, views.BY_ACCOUNT), (views.JOINED, views.BESIDE)):
+        xml = configuration(durable=False).replace(views.ENDING, view + views.ENDING)
+        driver = EngineDriver(xml)
+        if view is views.BESIDE:
+            driver.load(orders, topic="limits")
+        driver.load(orders)
+        samples = sampled(lambda driver=driver: driver.publish(frames))
+        yield from shares(path, samples, 1e6 / len(bodies), "µs/update")
+
+
+def windowed(sizes: Sizes) -> Iterator[Share]:
+    """Updates of a topic of which a hundred live windows show a stretch."""
+    driver = windows.followed(sizes)
+    frames = framed(updates(sizes.messages, sizes.records), 100)
+    samples = sampled(lambda: driver.publish(frames))
+    yield from shares("an update, 100 live windows", samples, 1e6 / sizes.messages, "µs/update")
 
 
 def ranges(sizes: Sizes) -> Iterator[Share]:
@@ -223,6 +254,8 @@ PROFILES: dict[str, Profile] = {
     "large-messages": large,
     "copies": many_copies,
     "ranges": ranges,
+    "views": grouped,
+    "windows": windowed,
     "crowd": crowd,
 }
 

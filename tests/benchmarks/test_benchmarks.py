@@ -23,7 +23,7 @@ IN_PROCESS = (
 )  # fmt: skip
 WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "restart-view",
-    "memory", "patterns", "snapshot", "followers",
+    "memory", "patterns", "snapshot", "followers", "views-served",
 )  # fmt: skip
 
 

@@ -4,9 +4,13 @@ Updates of orders that change in price and stay in their group, an account of a 
 of 100: some 63 groups of each frame are written anew, and each row of a join. The floor is the same
 engine, the same updates and no view; that of a question is to add up the same fields of the same
 bodies, read by msgspec and held nowhere.
+
+The same updates once more as clients see them: over WebSocket, durable, with frames on their way. A
+turn of the server then takes several frames, and makes a row anew once for all of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from random import Random
 
 import msgspec
@@ -15,12 +19,17 @@ from sow.steps import at_once
 from sow.wire import read_frame
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, cpu_seconds, in_turn
+from tests.benchmarks.processes import ServerProcess
 from tests.benchmarks.records import ACCOUNTS, configuration, framed, record
 from tests.benchmarks.sizes import Sizes
+from tests.benchmarks.sockets import Client, publishes
 
 GROUPS = 100
 BATCH = 100
 GROUPED, JOINED = "an update, five aggregates of 100 groups", "an update, a join 1:1"
+SERVED = "an update over WebSocket, durable, five aggregates of 100 groups"
+WINDOW_FRAMES = 64
+"""Unacknowledged frames on their way."""
 ENDING = "</SOW></SOWConfig>"
 FIELDS = (
     "COUNT(1) AS /n", "SUM(/px) AS /sum", "AVG(/px) AS /mean", "MIN(/px) AS /low",
@@ -47,11 +56,7 @@ class Order(msgspec.Struct):
 
 def views(sizes: Sizes) -> Iterator[Figure]:
     """The processor's time for an update beside a view, and for a question about groups."""
-    groups, each = min(GROUPS, sizes.keys // 10), sizes.keys // ACCOUNTS or 10
-    draw = Random(1)
-    keys = [account + ACCOUNTS * at for at in range(each) for account in range(groups)]
-    orders = [record(key, draw) for key in keys]
-    bodies = [record(draw.choice(keys), draw) for _ in range(sizes.messages // 2)]
+    orders, bodies = published(sizes)
     frames = framed(bodies, BATCH)
     plain = configuration(durable=False)
     grouped, joined = (plain.replace(ENDING, more + ENDING) for more in (BY_ACCOUNT, BESIDE))
@@ -64,6 +69,43 @@ def views(sizes: Sizes) -> Iterator[Figure]:
     for case, found in zip((GROUPED, JOINED), ours, strict=True):
         yield Figure("views", case, "µs/update", found, floor, "no view")
     yield _asked(drivers[0], orders, sizes)
+
+
+def served(sizes: Sizes) -> Iterator[Figure]:
+    """The server's processor time for an update that comes in a frame of 100, many on their way."""
+    orders, bodies = published(sizes)
+    loaded, frames = publishes(orders, 1000), publishes(bodies, BATCH)
+    plain = configuration(durable=True)
+    with ExitStack() as stack:
+        measures = []
+        for xml in (plain, plain.replace(ENDING, BY_ACCOUNT + ENDING)):
+            server = stack.enter_context(ServerProcess(xml))
+            client = Client(server.host, server.port)
+            stack.callback(client.close)
+            client.publish(loaded, WINDOW_FRAMES)
+            measures.append(_served_us(server, client, frames))
+        floor, ours = in_turn(sizes.repetitions, *measures)
+    yield Figure("views", SERVED, "µs/update", ours, floor, "no view")
+
+
+def _served_us(
+    server: ServerProcess, client: Client, frames: Sequence[bytes]
+) -> Callable[[], float]:
+    def spent_us() -> float:
+        before_s = server.cpu_s
+        client.publish(frames, WINDOW_FRAMES)
+        return (server.cpu_s - before_s) * 1e6 / (len(frames) * BATCH)
+
+    return spent_us
+
+
+def published(sizes: Sizes) -> tuple[list[bytes], list[bytes]]:
+    """Each order once, and updates of them."""
+    groups, each = min(GROUPS, sizes.keys // 10), sizes.keys // ACCOUNTS or 10
+    draw = Random(1)
+    keys = [account + ACCOUNTS * at for at in range(each) for account in range(groups)]
+    orders = [record(key, draw) for key in keys]
+    return orders, [record(draw.choice(keys), draw) for _ in range(sizes.messages // 2)]
 
 
 def _each_us(driver: EngineDriver, frames: Sequence[bytes]) -> Callable[[], float]:

@@ -23,20 +23,29 @@ SCROLLS = 10
 
 def windows(sizes: Sizes) -> Iterator[Figure]:
     """Microseconds of an update with windows and without, and of a scroll beside its query."""
-    followed, alone = (EngineDriver(configuration(durable=False)) for _ in range(2))
-    orders = every_order(sizes.records)
-    for driver in (followed, alone):
-        driver.load(orders)
-    for order_by in ORDERS:
-        for page in range(EACH if sizes.name != "tiny" else 1):
-            followed.ask(_command(order_by, ROWS * page))
+    windowed, alone = followed(sizes), _loaded(sizes)
     ours, floor = [], []
     for turn in range(sizes.repetitions):
         frames = framed(updates(sizes.messages, sizes.records, seed=turn), 100)
-        for driver, taken in ((followed, ours), (alone, floor)):
+        for driver, taken in ((windowed, ours), (alone, floor)):
             taken.append(_spent_s(driver, frames) * 1e6 / sizes.messages)
     yield Figure("windows", "an update with 100 of them", "us", ours, floor, "nobody follows")
-    yield Figure("windows", "a scroll", "ms", *_scrolled(followed, sizes), "its query")
+    yield Figure("windows", "a scroll", "ms", *_scrolled(windowed, sizes), "its query")
+
+
+def followed(sizes: Sizes) -> EngineDriver:
+    """An engine with all records and all windows."""
+    driver = _loaded(sizes)
+    for order_by in ORDERS:
+        for page in range(EACH if sizes.name != "tiny" else 1):
+            driver.ask(_command(order_by, ROWS * page))
+    return driver
+
+
+def _loaded(sizes: Sizes) -> EngineDriver:
+    driver = EngineDriver(configuration(durable=False))
+    driver.load(every_order(sizes.records))
+    return driver
 
 
 def _spent_s(driver: EngineDriver, frames: Sequence[bytes]) -> float:

@@ -64,12 +64,14 @@ class DistinctValues:
         these: Sequence["DistinctValues"], olds: Sequence[Any], news: Sequence[Any]
     ) -> None:
         """Of each of these a number has become another one, all of one kind."""
-        # A sum with NaN in it is NaN.
-        has_nan = olds[0].__class__ is float and isnan(sum(olds) + sum(news))
-        for one, was, now in zip(these, olds, news, strict=True):
-            if has_nan:
+        rows = zip(these, olds, news, strict=True)
+        if olds[0].__class__ is float and isnan(sum(olds) + sum(news)):
+            # A sum with NaN in it is NaN.
+            for one, was, now in rows:
                 one.replace(was, now)
-            elif was != now:
+            return
+        for one, was, now in rows:
+            if was != now:
                 one._numbers.replace(was, now)
 
     def _change(self, value: Value, sign: int) -> None:

@@ -139,7 +139,9 @@ class RowGroup:
         """The values of the fields that it is grouped by: a number before a text that spells it."""
         if not self.spellings:
             return self.grouped
-        values = self.spellings[min(self.spellings)][1]
+        found = self.spellings
+        first = next(iter(found)) if len(found) == 1 else min(found)
+        values = found[first][1]
         assert isinstance(values, tuple)
         return values
 

@@ -40,8 +40,11 @@ def join_keys(columns: Sequence[Column], joins_nulls: bool) -> list[JoinKey | No
 
 
 def _texts(column: Column) -> Sequence[str]:
-    if set(map(type, column)) == {str}:
+    kinds = set(map(type, column))
+    if kinds == {str}:
         return column  # type: ignore[return-value]  # just checked, in the quickest way
+    if kinds == {int}:
+        return list(map(str, column))
     return [value if type(value) is str else _text(value) for value in column]
 
 

@@ -34,13 +34,15 @@ class NewestRow:
     def add(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
         """A row has come, or has changed."""
         rows = self._in_order
-        rows.pop(identity, None)
+        if rows:
+            rows.pop(identity, None)  # to stand behind all others
         if rows:
             newest_seq, newest_born, _ = rows[next(reversed(rows))]
             if (seq, born) <= (newest_seq, newest_born):
                 self._add_late(identity, values, born, seq)
                 return
-        self._late.pop(identity, None)
+        if self._late:
+            self._late.pop(identity, None)
         rows[identity] = seq, born, values
 
     def _add_late(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
