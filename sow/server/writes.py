@@ -223,17 +223,24 @@ class WritesDoor:
 
     async def _apply(self, batch: StagedBatch, commit: Commit) -> str:
         topic = self._writes.topic(batch.topic)
-        steps: list[CommitStep] = []
-        room = self._engine.configuration.limits.batch_bytes_max
-        for part in commit.parts:
-            for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
-                steps += read.steps
-                room -= read.size_bytes
+        steps = await self._all_staged(topic, batch, commit.parts)
         replaces = commit.mode == "replace"
         if replaces:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
         applying = self._writes.applying(*batch, steps, self._driver.now_us(), replaces)
         return str(await self._driver.turns.take("a staged commit", applying))
+
+    async def _all_staged(
+        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
+    ) -> list[CommitStep]:
+        """What the batch consists of; nobody else holds it, so that it goes as it is stored."""
+        steps: list[CommitStep] = []
+        room = self._engine.configuration.limits.batch_bytes_max
+        for part in parts:
+            for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
+                steps += read.steps
+                room -= read.size_bytes
+        return steps
 
     def _staged(
         self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
