@@ -5,7 +5,7 @@ they are about goes by them. Pipelines have a module of their own (`sow.pipeline
 last in a name; `line` is the line of the XML element.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from sow.pipelines import Pipeline
@@ -66,7 +66,8 @@ class Topic(BackPressure):
     delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
     `preprocessing` and `enrichment` hold field constructions, ``expression AS /path``, applied to
     each message that is published: before its key is read, and before it becomes the record.
-    What is published fits `schema`.
+    What is published fits `schema`. With a `view` the records are the rows of that view, which
+    Spark writes and nobody else (`stored`).
     """
 
     name: str
@@ -87,6 +88,7 @@ class Topic(BackPressure):
     schema: tuple[Declared, ...] = ()
     preprocessing: tuple[str, ...] = ()
     enrichment: tuple[str, ...] = ()
+    view: "View | None" = None
     line: int = 0
 
     @property
@@ -177,6 +179,11 @@ class View(BackPressure):
     def domain(self) -> str:
         """What SowKeys are salted with: KeyDomain, or the view's own name."""
         return self.key_domain or self.name
+
+    @property
+    def underlying(self) -> str:
+        """The topic that it is made of, or the one that its joins preserve."""
+        return self.underlyings[0]
 
 
 Definition = Topic | ConflatedTopic | View
@@ -400,12 +407,42 @@ narrows, and so has to be remembered beyond the records that made it so."""
 SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS)
 
 
+def stored(definition: Definition) -> Definition:
+    """A view that Spark runs as the topic that holds its rows, logged and stored like any: what
+    makes them is elsewhere, and need not be there when the server starts. All others as they are.
+
+    The rows come with their SowKeys, as the view's keys may be NULL.
+    """
+    if not isinstance(definition, View) or definition.engine == "embedded":
+        return definition
+    queues = {field.name: getattr(definition, field.name) for field in fields(BackPressure)}
+    return Topic(
+        definition.name,
+        definition.message_type,
+        key_domain=definition.key_domain,
+        hash_indexes=definition.hash_indexes,
+        indexes=definition.indexes,
+        view=replace(definition, line=0),
+        line=definition.line,
+        **queues,
+    )
+
+
 def with_system_topics(configuration: Configuration) -> Configuration:
-    """The configuration a server runs: what was asked for, and its own topics."""
-    return replace(configuration, topics=(*configuration.topics, *SYSTEM_TOPICS))
+    """The configuration a server runs: what was asked for, with views that Spark runs as topics,
+    and its own topics."""
+    topics = tuple(map(stored, configuration.topics))
+    return replace(configuration, topics=(*topics, *SYSTEM_TOPICS))
 
 
 def without_system_topics(configuration: Configuration) -> Configuration:
     """What was asked for."""
-    topics = tuple(t for t in configuration.topics if not (isinstance(t, Topic) and t.system))
-    return replace(configuration, topics=topics)
+    topics: list[Definition] = []
+    for topic in configuration.topics:
+        if not isinstance(topic, Topic):
+            topics.append(topic)
+        elif topic.view is not None:
+            topics.append(replace(topic.view, line=topic.line))
+        elif not topic.system:
+            topics.append(topic)
+    return replace(configuration, topics=tuple(topics))

@@ -20,7 +20,7 @@ from sow.cli.options import json_option, variables_option
 from sow.config import require
 from sow.config.findings import MistakeError
 from sow.config.pipeline_kinds import spark_master
-from sow.definitions import Configuration, ConflatedTopic
+from sow.definitions import Configuration, ConflatedTopic, View
 from sow.errors import ClientError
 from sow.pipelines import Pipeline
 from sow.suggest import did_you_mean
@@ -57,7 +57,7 @@ def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> Non
         {
             "name": copy.name,
             "source": f"sow {copy.underlying}",
-            "sink": f"conflated topic {copy.name}",
+            "sink": f"{'view' if isinstance(copy, View) else 'conflated topic'} {copy.name}",
             "trigger": "every 1 s",
             "master": "local[2]",
             "autostart": True,
@@ -109,20 +109,18 @@ def run_pipeline(
     It goes on where its last run ended: no row is lost and none is written twice.
     """
     configuration = require(config, variables, os.environ)
-    from sow.spark.conflation import SparkConflation
-    from sow.spark.pipelines import Running, conflated_topic
+    from sow.spark.pipelines import Running, topic_pipeline
 
     directory = Path(data_dir or configuration.data_directory).absolute()
     if master is not None:
         _check_master(master)
     address = url or configuration.url
     found = _named(configuration, name)
-    if isinstance(found, ConflatedTopic):
-        conflation = SparkConflation(found, configuration.message_types)
-        pipeline = conflated_topic(found)
-        running = Running(pipeline, address, directory, once, master, conflation)
-    else:
+    if isinstance(found, Pipeline):
         running = Running(found, address, directory, once, master)
+    else:
+        run_for = _run_for(found, configuration)
+        running = Running(topic_pipeline(found), address, directory, once, master, run_for)
     _follow(running, PipelineScreen(name, as_json))
 
 
@@ -135,10 +133,22 @@ def _check_master(text: str) -> None:
         ) from None
 
 
-def run_by_spark(configuration: Configuration) -> list[ConflatedTopic]:
-    """The conflated topics whose engine is Spark."""
-    copies = [one for one in configuration.topics if isinstance(one, ConflatedTopic)]
-    return [copy for copy in copies if copy.engine == "spark"]
+def run_by_spark(configuration: Configuration) -> list[ConflatedTopic | View]:
+    """The conflated topics and views whose engine is Spark."""
+    found = [one for one in configuration.topics if isinstance(one, ConflatedTopic | View)]
+    return [one for one in found if one.engine == "spark"]
+
+
+def _run_for(topic: ConflatedTopic | View, configuration: Configuration) -> Any:
+    """What Spark is to do for a topic whose engine it is."""
+    from sow.spark.conflation import SparkConflation
+    from sow.spark.grouped_view import SparkView
+
+    kinds = configuration.message_types
+    if isinstance(topic, ConflatedTopic):
+        return SparkConflation(topic, kinds)
+    types = {one.name: one.message_type for one in configuration.topics}
+    return SparkView(topic, types[topic.underlying], kinds)
 
 
 def beside(configuration: Configuration) -> list[str]:
@@ -147,8 +157,8 @@ def beside(configuration: Configuration) -> list[str]:
     return pipelines + [copy.name for copy in run_by_spark(configuration)]
 
 
-def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic:
-    runnable: list[Pipeline | ConflatedTopic] = [*configuration.pipelines]
+def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic | View:
+    runnable: list[Pipeline | ConflatedTopic | View] = [*configuration.pipelines]
     runnable += run_by_spark(configuration)
     names = [one.name for one in runnable]
     for one in runnable:

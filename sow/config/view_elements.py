@@ -220,7 +220,8 @@ VIEW = Element(
             kind=kinds.choice(Engine),
             default="embedded",
             fields=("engine",),
-            about="What computes the rows: the server; spark is not available yet.",
+            about="What computes the rows: the server, or Spark in a process of its own that reads "
+            "the log of the underlying topic (COUNT, SUM, AVG, MIN and MAX, of one logged topic).",
         ),
         Element(
             name="FileName",

@@ -16,12 +16,21 @@ from sow.config.structure import Section
 from sow.config.underlying import is_many, names_above, report_missing, underlyings
 from sow.definitions import Join, JoinType, MessageTypeOptions
 from sow.errors import ClientError, ConfigError, shown
-from sow.expressions import UNSTEADY, Projection, compile_filter, compile_projection
+from sow.expressions import (
+    LAST,
+    ORDERLESS,
+    UNSTEADY,
+    Projection,
+    compile_filter,
+    compile_projection,
+)
 from sow.join_tree import BadJoin, join_levels
 from sow.messages import MessageType, message_type
 from sow.messages.composite import missing
 from sow.paths import Path, parse_path
 from sow.suggest import nearest
+
+EMBEDDED = "write embedded"
 
 
 def check_views(
@@ -72,6 +81,7 @@ class _View:
             self._joins(topics)
             if projection is not None:
                 self._fields(projection, topics)
+                self._aggregates(projection)
                 self._rows(projection, kind)
 
     def _error(self, element: str, message: str, instead: str) -> None:
@@ -165,8 +175,50 @@ class _View:
             )
 
     def _engine(self) -> None:
-        if self.view.text("engine") == "spark":
-            self._error("Engine", "a view run by spark is not available yet", "write embedded")
+        """Spark reads the log of one topic, and keeps of a group what the order of its records says
+        nothing about."""
+        view = self.view
+        if view.text("engine") != "spark":
+            return
+        if "Join" in view.lines:
+            self._error(
+                "Engine", "spark does not join, and the view is of several topics", EMBEDDED
+            )
+        above = [self.above[name] for name in underlyings(view) if name in self.above]
+        for name, topic in ((topic.text("name"), topic) for topic in above):
+            if not _is_logged(topic):
+                self._error("Engine", f"spark reads the log of {name!r}, which has none", EMBEDDED)
+        if (text := view.text("filter")) and compile_filter(text).traits:
+            self._error(
+                "Engine",
+                "spark judges rows by their fields alone, and Filter asks for more of the message",
+                EMBEDDED,
+            )
+
+    def _aggregates(self, projection: Projection) -> None:
+        """What Spark does not keep of a group."""
+        if self.view.text("engine") != "spark":
+            return
+        line = self._section("Projection").line_of("Field")
+        for one in projection.aggregates:
+            text = projection.arguments[one.argument].text
+            argument = text.replace(f"[{self.view.text('underlyings')}].", "")
+            if one.kind == LAST:
+                self.findings.error(
+                    line,
+                    "Projection",
+                    f"spark does not know which record changed last, whose {argument} it would be",
+                    f"group by it, write MAX({argument}) AS …, or leave the view to the embedded "
+                    "engine",
+                )
+            elif one.kind not in ORDERLESS:
+                self.findings.error(
+                    line,
+                    "Projection",
+                    f"spark does not keep {one.kind}({argument})",
+                    f"write {', '.join(ORDERLESS[:-1])} or {ORDERLESS[-1]}, or leave the view to "
+                    "the embedded engine",
+                )
 
     # What its rows hold.
 
@@ -281,6 +333,13 @@ def _another(kind: str, topic: Section) -> str:
     if kind in ("", own):
         return ""
     return f"the messages of {name!r} are {own}, not {kind}; write [{own}].[{name}], or [{name}]"
+
+
+def _is_logged(topic: Section) -> bool:
+    """Whether the server writes down what becomes of a topic's records."""
+    if topic.element.name == "View":
+        return topic.text("engine") == "spark"
+    return topic.element.name == "Topic" and topic.text("durability") != "transient"
 
 
 def _targets(view: Section) -> list[Path]:

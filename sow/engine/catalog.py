@@ -625,6 +625,11 @@ def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
         raise InvalidTopic(
             f"{topic.name} is a view, made of {made_of}; {deed} {' or '.join(topic.underlyings)}"
         )
+    view = topic.definition.view
+    if view is not None and deed != "write to":
+        raise InvalidTopic(
+            f"{topic.name} is a view, made of {view.underlying} by Spark; {deed} {view.underlying}"
+        )
     return topic
 
 

@@ -14,7 +14,7 @@ from sow.expressions.access import (
     access_of,
     find_access,
 )
-from sow.expressions.aggregates import AGGREGATES, LAST
+from sow.expressions.aggregates import AGGREGATES, LAST, ORDERLESS
 from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
 from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
@@ -64,6 +64,7 @@ __all__ = [
     "MIRRORED",
     "NO_TRAITS",
     "NUMERIC_FUNCTIONS",
+    "ORDERLESS",
     "STATES",
     "UNSTEADY",
     "Access",

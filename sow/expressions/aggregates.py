@@ -18,6 +18,9 @@ EXAMPLE_RECORDS: list[dict[str, Any]] = [
 LAST = "LAST"
 """What a path alone is in a projection: the value of the record that changed last. It has no
 function to call."""
+ORDERLESS = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+"""Those that Spark keeps, too (`sow.spark.grouped_view`): what they come to depends neither on
+which of the records came first, nor on which of them changed last."""
 DEFAULT_SEPARATOR = ","
 """Between the values of GROUP_CONCAT, unless it is said."""
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sow.definitions import ConflatedTopic, Topic
+from sow.definitions import ConflatedTopic, Topic, View
 from sow.delivery.sessions import Session
-from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
 
 
@@ -43,12 +43,15 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
             "stopped": topic.stopped or None,
         }
     if isinstance(topic, ViewTopic):
-        described |= _of_view(topic)
+        described |= _of_view(topic.definition) | _of_rows(topic)
+    elif isinstance(topic, SourceTopic) and topic.definition.view is not None:
+        described |= {"kind": ViewTopic.kind} | _of_view(topic.definition.view)
+        # Rows that were written up to there are not this view's, and Spark has to begin anew.
+        described["filled_bookmark"] = str(records.since_seq)
     return described
 
 
-def _of_view(topic: ViewTopic) -> dict[str, Any]:
-    definition, view = topic.definition, topic.view
+def _of_view(definition: View) -> dict[str, Any]:
     return {
         "underlying": definition.underlyings[0] if len(definition.underlyings) == 1 else None,
         "underlyings": list(definition.underlyings),
@@ -56,6 +59,12 @@ def _of_view(topic: ViewTopic) -> dict[str, Any]:
         "grouping": list(definition.grouping),
         "filter": definition.filter,
         "engine": definition.engine,
+    }
+
+
+def _of_rows(topic: ViewTopic) -> dict[str, Any]:
+    view = topic.view
+    return {
         "filled_bookmark": str(view.filled_seq),
         "pending": view.groups.dirty_count,
         "left_out": view.groups.left_out,

@@ -9,15 +9,13 @@ of conflated topics run on it too; `sow.spark.pipelines` puts it into a query.
 from functools import lru_cache
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import Spec
 from sow.definitions import ConflatedTopic, MessageTypeOptions
 from sow.expressions import compile_filter
-from sow.messages import message_type
-from sow.messages.base import MessageType
+from sow.spark.bodies import body_of, kind_of, text_of
 from sow.topic.merging import Merger, make_merger
 
 GONE_COLUMN = "gone"
@@ -66,10 +64,10 @@ class SparkConflation:
 
     def _singles(self, values: pa.StringArray) -> pa.StringArray:
         """The bodies with counts that say one."""
-        kind = _kind(self.definition.message_type, self._kinds)
+        kind = kind_of(self.definition.message_type, self._kinds)
         merger = _merger(self.definition, self._kinds)
         texts = [
-            None if text is None else _text(kind, merger.single(_body(kind, text)))
+            None if text is None else text_of(kind, merger.single(body_of(kind, text)))
             for text in values.to_pylist()
         ]
         return pa.array(texts, values.type)
@@ -78,9 +76,9 @@ class SparkConflation:
         """Which bodies pass the filter."""
         assert self.definition.filter is not None
         condition = compile_filter(self.definition.filter)
-        kind = _kind(self.definition.message_type, self._kinds)
+        kind = kind_of(self.definition.message_type, self._kinds)
         there = np.asarray(values.is_valid())
-        bodies = [_body(kind, text) for text in values.to_pylist() if text is not None]
+        bodies = [body_of(kind, text) for text in values.to_pylist() if text is not None]
         inside = np.zeros(len(values), np.bool_)
         if bodies:
             columns = kind.decoder(condition.paths).columns(bodies)
@@ -97,31 +95,14 @@ class Fold:
 
     def __call__(self, current: str, new: str) -> str:
         """The merged text; a merger that keeps both cannot be heard here, and the newer stands."""
-        kind = _kind(self._definition.message_type, self._kinds)
+        kind = kind_of(self._definition.message_type, self._kinds)
         merger = _merger(self._definition, self._kinds)
-        body = merger.merge(_body(kind, current), _body(kind, new))
-        return new if body is None else _text(kind, body)
-
-
-@lru_cache(maxsize=64)
-def _kind(name: str, kinds: tuple[MessageTypeOptions, ...]) -> MessageType:
-    return message_type(name, {options.name: options for options in kinds})
+        body = merger.merge(body_of(kind, current), body_of(kind, new))
+        return new if body is None else text_of(kind, body)
 
 
 @lru_cache(maxsize=64)
 def _merger(definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...]) -> Merger:
-    merger = make_merger(definition, _kind(definition.message_type, kinds))
+    merger = make_merger(definition, kind_of(definition.message_type, kinds))
     assert merger is not None
     return merger.merger
-
-
-def _body(kind: MessageType, text: str) -> bytes:
-    """The body that the text of a row stands for."""
-    return text.encode() if kind.name == "json" else kind.from_line(orjson.dumps(text))
-
-
-def _text(kind: MessageType, body: bytes) -> str:
-    if kind.name == "json":
-        return body.decode()
-    value = orjson.loads(kind.to_line(body))
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -13,12 +13,20 @@ from typing import Any
 from sow.pipelines import Pipeline, located
 from sow.spark.pipeline_source import given
 from sow.spark.run_state import RunState
+from sow.spark.target import writer_of
 
 
 def written(
-    frame: Any, pipeline: Pipeline, url: str, data_directory: Path, state: RunState, once: bool
+    frame: Any,
+    pipeline: Pipeline,
+    url: str,
+    data_directory: Path,
+    state: RunState,
+    once: bool,
+    begins_anew: bool = False,
 ) -> Any:
-    """The query that writes the rows; what it has to remember is in `state`."""
+    """The query that writes the rows; what it has to remember is in `state`. Where it
+    `begins_anew`, its first batch is all that the topic is to hold."""
     sink = pipeline.sink
     writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
     writer = writer.option("checkpointLocation", state.checkpoint)
@@ -35,9 +43,10 @@ def written(
         writer = writer.format(sink.format).options(**options)
         return (writer.partitionBy(*columns) if columns else writer).start()
     options = {"url": url, "topic": sink.topic, **options}
-    if pipeline.output_mode == "append":
+    if pipeline.output_mode == "append" and not begins_anew:
         return writer.format("sow").options(**options).start()
-    return writer.foreachBatch(_upsert(options, _writer_name(state, pipeline))).start()
+    name = _writer_name(state, pipeline)
+    return writer.foreachBatch(_upsert(options, name, begins_anew)).start()
 
 
 def _writer_name(state: RunState, pipeline: Pipeline) -> str:
@@ -45,16 +54,19 @@ def _writer_name(state: RunState, pipeline: Pipeline) -> str:
     run until its state is removed."""
     name = state.files.read("writer")
     if name is None:
-        name = f"pipeline {pipeline.name} {uuid.uuid4()}"
+        name = f"{writer_of(pipeline.name)}{uuid.uuid4()}"
         state.files.write("writer", name)
     return name
 
 
-def _upsert(options: Mapping[str, str], name: str) -> Callable[[Any, int], None]:
-    """Writes a batch under the pipeline's name: a Python sink takes no updates otherwise."""
+def _upsert(options: Mapping[str, str], name: str, begins_anew: bool) -> Callable[[Any, int], None]:
+    """Writes a batch under the pipeline's name: a Python sink takes no updates otherwise, and
+    replaces nothing."""
 
     def write(frame: Any, batch: int) -> None:
         writer = frame.write.format("sow").options(**options, writer=name, epoch=str(batch))
+        if begins_anew and batch == 0:
+            writer = writer.options(mode="replace", allowEmpty="true")
         writer.mode("append").save()
 
     return write

@@ -13,6 +13,7 @@ from typing import Any
 from sow.errors import ClientError
 from sow.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.spark.conflation import SparkConflation
+from sow.spark.grouped_view import SparkView
 from sow.spark.http import SowServer, certificates, segment
 
 NO_FILE = "no/file"
@@ -28,13 +29,13 @@ class SourceRows:
         pipeline: Pipeline,
         url: str,
         data_directory: Path,
-        conflation: SparkConflation | None,
+        run_for: SparkConflation | SparkView | None,
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
         self._url = url
         self._data_directory = data_directory
-        self._conflation = conflation
+        self._run_for = run_for
 
     def table(self, static: Static) -> Any:
         """A static table, read now and never again: its rows stay with Spark's executors."""
@@ -81,12 +82,16 @@ class SourceRows:
         if ticks and self._pipeline.conflate is not None:
             wanted = self._pipeline.conflate
             options["closesWithin"] = f"{wanted.interval_us + wanted.lateness_us}us"
-        if self._conflation is not None:
-            name = self._conflation.definition.name
+        if isinstance(self._run_for, SparkView):
+            # A view is of the records there are, and then of what becomes of them.
+            options["startingBookmark"] = "snapshot"
+            options["consumer"] = f"view {self._run_for.definition.name}"
+        elif self._run_for is not None:
+            name = self._run_for.definition.name
             copy = SowServer(self._url, ca=certificates()).json(
                 "GET", f"/v1/topics/{segment(name)}"
             )
-            options["closesWithin"] = f"{self._conflation.definition.interval_us}us"
+            options["closesWithin"] = f"{self._run_for.definition.interval_us}us"
             # What the copy was filled with need not be read; what comes later is kept for it.
             options["startingBookmark"] = copy["filled_bookmark"]
             options["consumer"] = f"conflated topic {name}"

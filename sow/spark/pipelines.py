@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sow.definitions import ConflatedTopic
+from sow.definitions import ConflatedTopic, View
 from sow.errors import ClientError
 from sow.pipelines import Pipeline, Sink, Source, has_scheme
 from sow.spark.conflation import SparkConflation
 from sow.spark.ending import ToItsEnd, endings
+from sow.spark.grouped_view import SparkView
+from sow.spark.http import SowServer, certificates, segment
 from sow.spark.pipeline_conflation import conflated, copied
 from sow.spark.pipeline_sink import written
 from sow.spark.pipeline_source import SourceRows, given
 from sow.spark.reasons import reason
 from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
 from sow.spark.session import has_session, session
+from sow.spark.view_stream import following_operators, rows_of_groups
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
 """Under which names rows are counted; those in, for each source."""
@@ -49,10 +52,11 @@ class Running:
         data_directory: Path,
         once: bool,
         master: str | None,
-        conflation: SparkConflation | None = None,
+        run_for: SparkConflation | SparkView | None = None,
     ) -> None:
         self.pipeline = pipeline
-        self._conflation = conflation
+        self._run_for = run_for
+        """Whose engine it is, where a topic has Spark for its engine."""
         self.once = once or pipeline.trigger_us is None
         self.query: Any = None
         self._url = url
@@ -69,7 +73,10 @@ class Running:
         directory = directory_of(self.pipeline, self._data_directory)
         if not has_scheme(directory):
             # Before Spark is started: who has it is known at once.
-            self._hold(LocalState(self.pipeline.name, Path(directory)))
+            state = LocalState(self.pipeline.name, Path(directory))
+            self._hold(state)
+            if isinstance(self._run_for, SparkView):
+                state.make_for(self._purpose(self._run_for))
         conf = NANOSECONDS | given(self.pipeline.settings)
         self._began_spark = not has_session()
         self._spark = session(f"sow {self.pipeline.name}", self._master, conf)
@@ -80,9 +87,19 @@ class Running:
                 self._hold(self._leased(directory))
             for static in self.pipeline.statics:
                 self._reads().table(static).createOrReplaceTempView(static.name)
-            self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
+            if isinstance(self._run_for, SparkView):
+                with following_operators(self._spark):
+                    self.query = self._begun(False)
+            else:
+                self.query = ToItsEnd(self._begun) if self._ends else self._begun(False)
         except Exception as error:
             raise ClientError(f"pipeline {self.pipeline.name}: {reason(error)}") from None
+
+    def _purpose(self, view: SparkView) -> str:
+        path = f"/v1/topics/{segment(view.definition.name)}"
+        return view.purpose(
+            SowServer(self._url, ca=certificates()).json("GET", path)["filled_bookmark"]
+        )
 
     def _hold(self, state: RunState) -> None:
         state.hold()
@@ -143,6 +160,7 @@ class Running:
             self._data_directory,
             self._state,
             self.once,
+            isinstance(self._run_for, SparkView),
         )
 
     # Rows.
@@ -162,7 +180,7 @@ class Running:
 
     def _reads(self) -> SourceRows:
         return SourceRows(
-            self._spark, self.pipeline, self._url, self._data_directory, self._conflation
+            self._spark, self.pipeline, self._url, self._data_directory, self._run_for
         )
 
     def _queried(self, ticks: bool, ends: bool) -> Any:
@@ -179,11 +197,13 @@ class Running:
 
         frame = self._reads().frame(source, ticks, takes_up=not ends)
         frame = frame.observe(f"{ROWS_IN}_{source.name}", count(lit(1)).alias("rows"))
-        return frame if self._conflation is None else copied(frame, self._conflation)
+        if isinstance(self._run_for, SparkView):
+            return rows_of_groups(frame, self._run_for)
+        return frame if self._run_for is None else copied(frame, self._run_for)
 
 
-def conflated_topic(definition: ConflatedTopic) -> Pipeline:
-    """What runs a conflated topic whose engine is Spark."""
+def topic_pipeline(definition: ConflatedTopic | View) -> Pipeline:
+    """What runs a conflated topic or a view whose engine is Spark."""
     return Pipeline(
         name=quote(definition.name, safe=""),
         sources=(Source(format="sow", topic=definition.underlying),),

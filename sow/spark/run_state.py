@@ -13,6 +13,7 @@ refuses a checkpoint that another query goes on with. It spares two drivers each
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -109,6 +110,17 @@ class LocalState:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()} of {os.uname().nodename}\n".encode(), 0)
         self._lock = lock
+
+    def make_for(self, purpose: str) -> None:
+        """Be a state for this, what it is told by a text: one that was made for anything else is
+        of no use, and is begun anew. To be called by who holds it."""
+        if self.files.read("purpose") == purpose:
+            return
+        if os.path.exists(self.checkpoint):
+            shutil.rmtree(self.checkpoint)
+        # Batches of another state are counted anew, so they need another writer's name.
+        (self._directory / "writer").unlink(missing_ok=True)
+        self.files.write("purpose", purpose)
 
     def keep(self) -> None:
         """Nothing has to be said: the lock ends with the process."""

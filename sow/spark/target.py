@@ -16,6 +16,11 @@ SAID_BY = (StringType, NumericType, NullType)
 """Types of the columns `op` and `key`: texts, and numbers as they are written."""
 
 
+def writer_of(pipeline: str) -> str:
+    """How the names begin under which a pipeline writes."""
+    return f"pipeline {pipeline} "
+
+
 @dataclass(frozen=True)
 class Target:
     """What is written to. `key_is_field`: its records are identified by a field called like the
@@ -62,6 +67,11 @@ def target(options: SourceOptions) -> Target:
     topic = options.server.json("GET", path, expected=True)
     if topic["kind"] == "pattern":
         raise ClientError(f"{options.topic} is a pattern of topics; write to one of its topics")
+    if topic["kind"] == "view" and not (options.writer or "").startswith(
+        writer_of(segment(options.topic))
+    ):
+        made_of = " or ".join(topic["underlyings"])
+        raise ClientError(f"{options.topic} is a view, made of {made_of}; write to {made_of}")
     if topic["kind"] != "conflated":
         is_field = f"/{options.key_column}" in topic.get("keys", [])
         return Target(is_field, messages=topic["message_type"])

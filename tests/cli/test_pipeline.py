@@ -13,7 +13,10 @@ from tests.edge.topics import MESSAGE_TYPES, TOPICS
 CONFIG = f"""<SOWConfig><Name>t</Name>{MESSAGE_TYPES}<SOW>{TOPICS}
 <ConflatedTopic><Name>orders-S</Name><MessageType>json</MessageType>
 <UnderlyingTopic>orders</UnderlyingTopic><Interval>2s</Interval><Engine>spark</Engine>
-</ConflatedTopic></SOW>
+</ConflatedTopic>
+<View><Name>symbols</Name><MessageType>json</MessageType><UnderlyingTopic>orders</UnderlyingTopic>
+<Projection><Field>/symbol</Field></Projection><Grouping><Field>/symbol</Field></Grouping>
+<Engine>spark</Engine></View></SOW>
 <Pipelines><Pipeline><Name>copy</Name>
 <Source><Format>sow</Format><Topic>orders</Topic></Source>
 <Sink><Topic>loud</Topic></Sink></Pipeline></Pipelines></SOWConfig>"""
@@ -26,14 +29,15 @@ def config(tmp_path):
     return str(file)
 
 
-def test_pipelines_are_listed_and_what_spark_conflates(config):
+def test_pipelines_are_listed_and_topics_that_spark_runs(config):
     result = CliRunner().invoke(main, ["pipeline", "list", "--config", config])
     assert result.output.splitlines() == [
         "copy: sow orders -> topic loud, every 1 s",
         "orders-S: sow orders -> conflated topic orders-S, every 1 s",
+        "symbols: sow orders -> view symbols, every 1 s",
     ]
     result = CliRunner().invoke(main, ["pipeline", "list", "--config", config, "--json"])
-    assert [one["name"] for one in json.loads(result.output)] == ["copy", "orders-S"]
+    assert [one["name"] for one in json.loads(result.output)] == ["copy", "orders-S", "symbols"]
 
 
 def test_all_sources_are_named_and_a_format_without_a_path(tmp_path):

@@ -8,6 +8,8 @@ TRADES = (
     "<Field>id</Field><Field>desk</Field></MessageType></MessageTypes>"
 )
 
+SPARK = "<Engine>spark</Engine>"
+
 
 def view(name="desks", of="orders", fields=("/desk", "SUM(/qty) AS /qty"), by="/desk", more=""):
     projected = "".join(f"<Field>{field}</Field>" for field in fields)
@@ -16,6 +18,27 @@ def view(name="desks", of="orders", fields=("/desk", "SUM(/qty) AS /qty"), by="/
         f"<UnderlyingTopic>{of}</UnderlyingTopic>\n<Projection>{projected}</Projection>\n"
         f"<Grouping><Field>{by}</Field></Grouping>{more}</View>\n"
     )
+
+
+def test_spark_makes_views_of_topics_and_of_views_that_it_makes(sow):
+    fields = ("/desk", "SUM(/a * /b) / COUNT(1) AS /x", "AVG(/a) AS /y", "MAX(/a) - MIN(/a) AS /z")
+    above = view("all", "desks", ("SUM(/x) AS /qty",), "/desk", SPARK)
+    loaded = sow(
+        ORDERS
+        + view(fields=fields, more=SPARK)
+        + above
+        + view("few", "all", fields=("/qty",), by="/qty")
+    )
+    engines = [topic.engine for topic in loaded.configuration.topics[1:]]
+    assert engines == ["spark", "spark", "embedded"]
+
+
+def test_spark_does_not_join(sow):
+    join = "<Join>[orders]./s = [quotes]./s</Join>"
+    fields, by = ("COUNT([orders]./id) AS /n",), "[orders]./desk"
+    xml = view(of=join, fields=fields, by=by, more=SPARK)
+    (error,) = sow(ORDERS + ORDERS.replace("orders", "quotes") + xml).errors
+    assert "Engine: spark does not join, and the view is of several topics" in str(error)
 
 
 def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
@@ -53,7 +76,29 @@ def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
             ORDERS + view().replace("json</MessageType><Und", "string</MessageType><Und"),
             "a message of the type string cannot be made field by field",
         ),
-        (ORDERS + view(more="<Engine>spark</Engine>"), "a view run by spark is not available yet"),
+        (
+            ORDERS + view() + view("all", "desks", ("SUM(/qty) AS /qty",), more=SPARK),
+            "7: Engine: spark reads the log of 'desks', which has none; write embedded",
+        ),
+        (
+            ORDERS.replace("</Topic>", "<Durability>transient</Durability></Topic>")
+            + view(more=SPARK),
+            "spark reads the log of 'orders', which has none",
+        ),
+        (
+            ORDERS + view(more=SPARK, fields=("GROUP_CONCAT(/id) AS /ids",)),
+            "3: Projection: spark does not keep GROUP_CONCAT(/id); write COUNT, SUM, AVG, MIN or "
+            "MAX, or leave the view to the embedded engine",
+        ),
+        (
+            ORDERS + view(more=SPARK, fields=("/desk", "/px AS /last")),
+            "spark does not know which record changed last, whose /px it would be; group by it, "
+            "write MAX(/px) AS",
+        ),
+        (
+            ORDERS + view(more=SPARK + "<Filter>SOW_KEY() = '1'</Filter>"),
+            "Filter asks for more of the message",
+        ),
         (
             ORDERS + view().replace("<Grouping><Field>/desk</Field></Grouping>", ""),
             "2: View: has no Grouping; add <Grouping>",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic, View
+from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic, View, stored
 from sow.engine.live_topics import CopyTopic
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
@@ -78,6 +78,17 @@ def test_only_sources_that_are_not_the_servers_own_are_changed():
         made.publishable("slow")
     with pytest.raises(InvalidTopic, match="the server's own account"):
         made.deletable(WRITES.name)
+
+
+def test_only_who_writes_batches_changes_a_view_that_spark_runs():
+    view = View("by-desk", "json", ("orders",), ("/desk",), ("/desk",), engine="spark")
+    made, _ = catalog(ORDERS, stored(view))
+    assert made.publishable("by-desk", "write to") is made.topics["by-desk"]
+    said = "by-desk is a view, made of orders by Spark; publish to orders"
+    with pytest.raises(InvalidTopic, match=said):
+        made.publishable("by-desk")
+    with pytest.raises(InvalidTopic, match="delete from orders"):
+        made.deletable("by-desk")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,17 @@ async def test_a_view_says_what_it_is_made_of_and_what_has_come_of_it():
 
 
 @stepped
+async def test_a_view_that_spark_runs_is_described_as_one():
+    world = World(ORDERS, replace(DESK_ROWS, engine="spark"))
+    found = described(world, "by-desk")
+    assert (found["kind"], found["engine"], found["records"]) == ("view", "spark", 0)
+    assert (found["underlyings"], found["grouping"]) == (["orders"], ["/desk"])
+    assert found["filled_bookmark"] == "0"
+    assert "pending" not in found, "what waits is known to Spark"
+    await world.driver.close()
+
+
+@stepped
 async def test_a_pattern_says_how_many_topics_it_has_made():
     world = World(DESKS)
     world.publish(b'{"id":1}', b'{"id":2}', topic="/desk/1")

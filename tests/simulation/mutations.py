@@ -18,6 +18,24 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "Spark takes back nothing of a record that changes",
+        "sow/spark/view_buckets.py",
+        "for sign, contribution in ((-1, before), (1, after)):",
+        "for sign, contribution in ((1, after),):",
+    ),
+    Mutation(
+        "an older row of a batch stands for the record in Spark",
+        "sow/spark/view_buckets.py",
+        "if found is None or bookmark > found[0]:",
+        "if found is None or bookmark < found[0]:",
+    ),
+    Mutation(
+        "a sum that was kept elsewhere has lost its scale",
+        "sow/topic/views/exact_sum.py",
+        "        self._set_scale(bits)\n\n    # What it comes to.",
+        "        self._bits = bits\n\n    # What it comes to.",
+    ),
+    Mutation(
         "a row that moves stays in the group that it was in",
         "sow/topic/views/groups.py",
         "            if was:\n                self._leave",

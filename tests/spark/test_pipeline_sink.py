@@ -99,3 +99,16 @@ def test_updated_rows_are_written_batch_by_batch_under_a_name_that_stays(state):
     again(second, 8)
     assert second.batch["options"]["writer"] == name
     assert name.startswith("pipeline p ")
+
+
+def test_who_begins_anew_replaces_all_there_is_by_the_first_batch(state):
+    frame = Frame()
+    pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
+    written(frame, pipeline, "http://host", Path("/data"), state, False, begins_anew=True)
+    assert frame.told["outputMode"] == "append"
+    write = frame.told["foreachBatch"]
+    write(frame, 1)
+    named = {"writer": state.files.kept["writer"], "url": "http://host", "topic": "t"}
+    assert frame.batch["options"] == {**named, "epoch": "1"}
+    write(frame, 0)
+    assert frame.batch["options"] == {"mode": "replace", "allowEmpty": "true"}

@@ -123,3 +123,17 @@ def test_half_a_note_is_none(driver, clock):
     state.files.write("holder", '{"holder": "b", "unti')
     state.hold()
     assert state.checkpoint == f"{PLACE}/checkpoint"
+
+
+def test_a_state_that_was_made_for_something_else_is_begun_anew(tmp_path):
+    state = LocalState("p", tmp_path / "p")
+    state.hold()
+    state.make_for("rows of one kind")
+    kept = Path(state.checkpoint) / "offsets"
+    kept.mkdir(parents=True)
+    state.files.write("writer", "w")
+    state.make_for("rows of one kind")
+    assert (kept.exists(), state.files.read("writer")) == (True, "w")
+    state.make_for("rows of another")
+    assert (Path(state.checkpoint).exists(), state.files.read("writer")) == (False, None)
+    state.release()

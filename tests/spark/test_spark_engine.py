@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sow.spark.conflation import SparkConflation
-from sow.spark.pipelines import Running, conflated_topic
+from sow.spark.pipelines import Running, topic_pipeline
 from tests.edge.serving import Running as Server
 from tests.edge.serving import configuration, records
 
@@ -29,7 +29,7 @@ def server(tmp_path):
 @pytest.fixture
 def engine(spark, server, tmp_path):
     definition = server.server.engine.topics["orders-S"].definition
-    pipeline = replace(conflated_topic(definition), trigger_us=500_000)  # tests are in a hurry
+    pipeline = replace(topic_pipeline(definition), trigger_us=500_000)  # tests are in a hurry
 
     def start():
         running = Running(

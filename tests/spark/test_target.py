@@ -7,8 +7,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from sow.errors import ClientError
+from sow.spark.http import SowServer
 from sow.spark.options import read_options
-from sow.spark.target import Target, check_columns, target
+from sow.spark.target import Target, check_columns, target, writer_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -40,6 +41,17 @@ def test_what_takes_no_rows_is_refused(server):
         asked(server, "desks")
     with pytest.raises(ClientError, match="a copy of orders; write to that"):
         asked(server, "orders-C")
+
+
+def test_a_view_that_spark_runs_takes_rows_of_its_own_pipeline_alone(monkeypatch):
+    said = {"kind": "view", "underlyings": ["orders"], "message_type": "json", "keys": []}
+    monkeypatch.setattr(SowServer, "json", lambda *_asked, **_more: said)
+    with pytest.raises(ClientError, match="my desks is a view, made of orders; write to orders"):
+        target(options("my desks"))
+    with pytest.raises(ClientError, match="write to orders"):
+        target(options("my desks", writer="pipeline my"))
+    name = f"{writer_of('my%20desks')}1234"
+    assert target(options("my desks", writer=name)) == Target(key_is_field=False)
 
 
 @pytest.mark.parametrize("messages", ["bar", "fix", "bflat", "binary", "string", "int64", "double"])

@@ -61,6 +61,14 @@ class ValueCount:
     def replace_numbers(*_: object) -> None:
         """Numbers have become others: as many as before."""
 
+    def state(self) -> int:
+        """All there is to know of it."""
+        return self.count
+
+    def restore(self, state: int) -> None:
+        """Go on with what another one was."""
+        self.count = state
+
 
 BY_COLUMN = (ValueCount, ExactSum, DistinctValues)
 """What takes a column of numbers as a whole."""
@@ -227,6 +235,15 @@ class Accumulators:
                 one.replace(was, now, born)
         if self.newest is not None:
             self.newest.add(identity, new, born, seq)
+
+    def states(self) -> list[Any]:
+        """What is kept, as numbers, texts and lists of them, of aggregates that are `ORDERLESS`."""
+        return [one.state() for one in self.kept]
+
+    def restore(self, states: Sequence[Any]) -> None:
+        """Go on, while nothing has come, with what was kept elsewhere for the same projection."""
+        for one, state in zip(self.kept, states, strict=True):
+            one.restore(state)
 
     def results(self) -> list[Value]:
         """What each of the projection's `aggregates` comes to."""

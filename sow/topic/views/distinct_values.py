@@ -109,6 +109,21 @@ class DistinctValues:
         if change(text) and self._spelled is not None:
             self._spelled.change(text, sign)
 
+    # Kept elsewhere.
+
+    def state(self) -> list[Any]:
+        """All there is to know of them, as numbers, texts and lists: what `restore` takes."""
+        kinds = [self._whole, self._doubles, self._booleans, self._nans]
+        counts = [list(one.counts.items()) for one in (self._numbers, self._texts)]
+        return [kinds, *counts]
+
+    def restore(self, state: list[Any]) -> None:
+        """Go on with what the values of another group were."""
+        kinds, numbers, texts = state
+        self._whole, self._doubles, self._booleans, self._nans = kinds
+        self._numbers.counts.update(numbers)
+        self._texts.counts.update(texts)
+
     # What they come to.
 
     def least(self) -> Scalar:

@@ -167,8 +167,28 @@ class ExactSum:
         more = bits - self._bits
         self._scaled <<= more
         self._scaled_squares <<= 2 * more
+        self._set_scale(bits)
+
+    def _set_scale(self, bits: int) -> None:
         self._bits, self._unit = bits, 1 << bits
         self._scale = 2.0**bits if bits < _SCALE_BITS_MAX else nan
+
+    # Kept elsewhere.
+
+    def state(self) -> list[int]:
+        """All there is to know of it, as whole numbers: what `restore` takes."""
+        return [
+            self.count, self._bits, self._scaled, self._scaled_squares, self._whole,
+            self._whole_squares, self._doubles, self._infinite, self._minus_infinite, self._strange,
+        ]  # fmt: skip
+
+    def restore(self, state: list[int]) -> None:
+        """Go on with what another sum was."""
+        (
+            self.count, bits, self._scaled, self._scaled_squares, self._whole,
+            self._whole_squares, self._doubles, self._infinite, self._minus_infinite, self._strange,
+        ) = state  # fmt: skip
+        self._set_scale(bits)
 
     # What it comes to.
 

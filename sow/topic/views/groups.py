@@ -13,7 +13,7 @@ are one value, and so is what is no single value.
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sow.changes import Reason
 from sow.digits import Digits
@@ -135,6 +135,32 @@ class RowGroup:
         if not found[0]:
             del self.spellings[spelling]
 
+    # Kept elsewhere, where nobody asks which row came first or changed last.
+
+    def change(self, values: Sequence[Value], spelled: tuple[Value, ...] | None, sign: int) -> None:
+        """A row more (1), or one of those that came less (-1), with what it has for the arguments
+        and how it writes what it is grouped by."""
+        self.count += sign
+        if sign > 0:
+            self.accumulators.add(values, None, 0, 0)
+        else:
+            self.accumulators.remove(values, None, 0)
+        self.spell(spelled, sign)
+
+    def state(self) -> list[Any]:
+        """All there is to know of such a group, as numbers, texts and lists of them."""
+        spellings = list((self.spellings or {}).values())
+        return [self.count, spellings, self.accumulators.states()]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on, while nothing has come, with what such a group was."""
+        self.count, spellings, states = state
+        self.accumulators.restore(states)
+        for times, values in spellings:
+            self.spell(tuple(values), times)
+
+    # What it shows.
+
     def values(self) -> Sequence[Value]:
         """The values of the fields that it is grouped by: a number before a text that spells it."""
         if not self.spellings:
@@ -231,13 +257,7 @@ class RowGroups:
         )
 
     def _side(self, columns: Columns | None, count: int) -> GroupedRows | None:
-        if columns is None:
-            return None
-        projection = self.projection
-        grouped = columns[: len(projection.grouping)]
-        texts = list(map(_texts, grouped))
-        arguments = self._arguments(columns, count)
-        return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), arguments)
+        return None if columns is None else grouped_rows(self.projection, columns, count)
 
     def _arguments(self, columns: Columns, count: int) -> Columns:
         return [one.values(columns, count) for one in self.projection.arguments]
@@ -365,6 +385,14 @@ class RowGroups:
         for key, group in self._groups.items():
             assert group.count or key in self._dirty, "an empty group that nobody forgets"
             assert group.count >= 0
+
+
+def grouped_rows(projection: Projection, columns: Columns, count: int) -> GroupedRows:
+    """So many rows, of which there is a column for each of the projection's inputs."""
+    grouped = columns[: len(projection.grouping)]
+    texts = list(map(_texts, grouped))
+    arguments = [one.values(columns, count) for one in projection.arguments]
+    return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), arguments)
 
 
 def _no_rows(changes: RowChanges) -> GroupedRows:

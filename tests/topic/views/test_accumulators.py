@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sow.expressions import AGGREGATES, compile_projection
+from sow.expressions import AGGREGATES, ORDERLESS, compile_projection
 from sow.topic.views.accumulators import SUMS, Keeping
 from sow.topic.views.appearances import Appearances
 from sow.topic.views.distinct_values import DistinctValues
@@ -257,3 +257,16 @@ def test_a_planted_fault_is_found(monkeypatch, fault):
     pool = [0.1, 0.2, 0.3, 1e16, -1e16, math.nan]
     with pytest.raises((AssertionError, KeyError)):
         replay(random_history(pool, random.Random(5), 500))
+
+
+def test_what_is_kept_elsewhere_is_the_group():
+    texts = [f"{kind}(/v) AS /{kind}" for kind in ORDERLESS]
+    keeping = Keeping(compile_projection(texts, ["/desk"], {"orders": "json"}))
+    group, moved = keeping.group(), keeping.group()
+    for at, value in enumerate([0.1, 0.2, "3", None, 7]):
+        group.add((value,), at, at, at)
+    moved.restore(group.states())
+    group.remove((7,), 4, 4)
+    moved.remove((7,), 4, 4)
+    assert moved.results() == group.results()
+    assert None not in moved.results()

@@ -69,3 +69,14 @@ def test_a_number_that_stays_is_written_as_the_kinds_that_stay():
     assert repr(found.least()) == "1"
     found.replace(1, 1.0)
     assert repr(found.least()) == "1.0"
+
+
+def test_values_that_were_kept_elsewhere_go_on_as_if_they_had_stayed():
+    values = [1, 1.0, True, "1", "x", 2.5, None, 10**400, math.nan, ["7"]]
+    moved = DistinctValues()
+    moved.restore(of(values).state())
+    while values:
+        moved.remove(values.pop())
+        left = of(values)
+        assert (moved.least(), moved.count()) == (left.least(), left.count())
+        assert repr(moved.greatest()) == repr(left.greatest())

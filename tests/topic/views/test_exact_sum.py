@@ -71,3 +71,18 @@ def test_a_root_is_the_nearest_double(numerator, denominator):
 def test_a_quotient_beyond_all_doubles_is_an_infinity():
     assert quotient(10**400, 1) == math.inf
     assert quotient(-(10**400), 1) == -math.inf
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@given(st.lists(st.floats() | st.integers()), st.lists(st.floats() | st.integers()))
+def test_a_sum_that_was_kept_elsewhere_goes_on_as_if_it_had_stayed(squared, before, after):
+    stayed, moved = of(before, squared), ExactSum(squared)
+    moved.restore(stayed.state())
+    for value in after:
+        stayed.add(value)
+        moved.add(value)
+    for value in before:
+        stayed.remove(value)
+        moved.remove(value)
+    assert moved.state() == stayed.state()
+    assert repr(moved.total()) == repr(stayed.total()) == repr(of(after).total())

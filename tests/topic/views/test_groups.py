@@ -4,7 +4,8 @@ from itertools import pairwise
 
 from sow.digits import Digits
 from sow.expressions import compile_projection
-from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroups
+from sow.topic.views.accumulators import Keeping
+from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroup, RowGroups, grouped_rows
 from sow.topic.views.row_changes import RowChanges
 
 PROJECTION = compile_projection(("/k", "SUM(/n) AS /n", "/n AS /last"), ("/k",), {"t": "json"})
@@ -151,3 +152,23 @@ def test_a_row_whose_key_is_too_long_stays_in_no_group():
     found.take(came(("a", long, 1)))
     found.take(changed("a", (long, 1), (long, 2), born=1))
     assert (len(found), found.left_out) == (0, 1)
+
+
+def test_rows_say_which_groups_they_are_in_and_how_that_is_written():
+    rows = grouped_rows(PROJECTION, [["a", 1.0, None, "x" * (KEY_LENGTH_MAX + 1)], [1, 2, 3, 4]], 4)
+    assert rows.keys == ["a", "1", "", None]
+    assert rows.spelled == [None, (1.0,), None, None]
+    assert rows.values() == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_group_that_is_kept_elsewhere_goes_on_as_it_was():
+    projection = compile_projection(("/k", "SUM(/n) AS /n"), ("/k",), {"t": "json"})
+    keeping = Keeping(projection)
+    group, moved = RowGroup(keeping.group(), ("1",)), RowGroup(keeping.group(), ("1",))
+    group.change((0.1,), (1.0,), 1)
+    group.change((0.2,), None, 1)
+    moved.restore(group.state())
+    for one in (group, moved):
+        assert (one.count, one.values()) == (2, (1.0,))
+        one.change((0.1,), (1.0,), -1)
+        assert (one.count, one.values(), one.accumulators.results()) == (1, ("1",), [0.2])
