@@ -237,7 +237,8 @@ class SourceTopic(LiveTopicBase):
         identities = [identity for identity in dict.fromkeys(identities) if identity in table]
         if not identities:
             return None
-        return self.drop(identities, op, self.number_removal(identities, op, now_us), now_us)
+        seqs = self.number_removal(identities, op, now_us)
+        return self.drop(identities, "expired" if op == "expire" else "deleted", seqs, now_us)
 
     def number_removal(self, identities: Sequence[str], op: Op, now_us: int) -> Sequence[int]:
         """Number and log the removal of records, for `drop`; returns the numbers."""
@@ -246,10 +247,9 @@ class SourceTopic(LiveTopicBase):
         return seqs
 
     def drop(
-        self, identities: Sequence[str], op: Op, seqs: Sequence[int], now_us: int
+        self, identities: Sequence[str], reason: Reason, seqs: Sequence[int], now_us: int
     ) -> Batch | None:
         """Remove records, each once and all of them there, as was numbered at a time."""
-        reason: Reason = "expired" if op == "expire" else "deleted"
         return self.records.drop(identities, reason, lambda count: (seqs, [now_us] * count))
 
     def _log(

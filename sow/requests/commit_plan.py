@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sow.changes import Reason
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.live_topics import SourceTopic
-from sow.requests.staged_rows import DELETIONS, STORED_AT_ONCE, CommitStep
+from sow.requests.staged_rows import DELETIONS, REASON_OF, STORED_AT_ONCE, CommitStep
 from sow.steps import Steps
+from sow.store.protocols import Op
 from sow.topic.records import CheckedMessages
 
 KEYED_AT_ONCE = 2_000
@@ -27,15 +29,20 @@ FOUND_AT_ONCE = 1_000
 
 
 class Piece(NamedTuple):
-    """What one step stores, or, where `removes`, which records it removes: all are there."""
+    """What one step stores, or, with a `reason`, which records it removes: all are there."""
 
     messages: CheckedMessages
-    removes: bool
-    bodies_bytes: int
+    bodies_bytes: int = 0
     """Counted with each: of all of them, which are logged in one step, it takes long."""
+    reason: Reason | None = None
 
     def __len__(self) -> int:
         return len(self.messages.identities)
+
+    @property
+    def removes(self) -> bool:
+        """Whether records go."""
+        return self.reason is not None
 
     @property
     def deed(self) -> Deed:
@@ -46,15 +53,17 @@ class Piece(NamedTuple):
     def number(self, topic: SourceTopic, now_us: int, expires_us: int) -> Sequence[int]:
         """Number and log it."""
         if self.removes:
-            return topic.number_removal(self.messages.identities, "delete", now_us)
+            # The log has no match: it is of messages, and rows alone leave by a filter.
+            op: Op = "expire" if self.reason == "expired" else "delete"
+            return topic.number_removal(self.messages.identities, op, now_us)
         return topic.number(self.messages, now_us, expires_us, self.bodies_bytes)
 
     def store(
         self, engine: Engine, topic: SourceTopic, seqs: Sequence[int], now_us: int, expires_us: int
     ) -> None:
         """Do it, and tell."""
-        if self.removes:
-            batch = topic.drop(self.messages.identities, "delete", seqs, now_us)
+        if self.reason is not None:
+            batch = topic.drop(self.messages.identities, self.reason, seqs, now_us)
             assert batch is not None
         else:
             batch = topic.store(self.messages, seqs, now_us, expires_us)
@@ -140,7 +149,7 @@ class Plan:
         messages = self._topic.finished(step.messages, is_delta, self._states, now_us=self._now_us)
         if self._follows_states:
             self._note(messages)
-        return Piece(messages, False, sum(map(len, messages.bodies)))
+        return Piece(messages, sum(map(len, messages.bodies)))
 
     def _note(self, messages: CheckedMessages) -> None:
         records = self._topic.records
@@ -165,11 +174,13 @@ class Plan:
             if (states[name] is not None if name in states else name in table)
         ]
         states.update(dict.fromkeys(there))
-        return _removal(there)
+        # Of rows of a view it is known why they go; all others are deleted, whatever is said.
+        is_told = self._topic.definition.view is not None
+        return _removal(there, REASON_OF[step.operation] if is_told else "deleted")
 
 
-def _removal(names: list[str]) -> Piece:
-    return Piece(CheckedMessages([], names, {}), True, 0)
+def _removal(names: list[str], reason: Reason = "deleted") -> Piece:
+    return Piece(CheckedMessages([], names, {}), reason=reason)
 
 
 def _parts(names: list[str]) -> list[list[str]]:

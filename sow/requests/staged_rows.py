@@ -19,7 +19,7 @@ STORED_AT_ONCE = SLICE_ROWS
 """Rows that are checked in one go, and stored in one step."""
 REASON_OF: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
 DELETIONS = tuple(REASON_OF)
-"""Why a record goes; only a conflated topic tells one from the other."""
+"""Why a record goes; only what Spark makes, a conflated topic or a view, tells one from another."""
 ROW_OPERATIONS = ("publish", "delta", *DELETIONS)
 
 

@@ -121,14 +121,22 @@ class KeptGroup:
         self._view = view
         self._key = key
         self._group: RowGroup | None = None
+        self._left: tuple[int, str] = (0, "match")
+        """The bookmark by which the last one went that has gone, and why."""
         if state is not None:
             self._texts, kept = _of_text(state)
             self._group = view.empty(self._texts)
             self._group.restore(kept)
         self._before = self.row
 
-    def change(self, contribution: Sequence[Any], sign: int) -> None:
-        """A contribution has come (1), or one that came has gone (-1)."""
+    def change(
+        self, contribution: Sequence[Any], sign: int, bookmark: int = 0, op: str = "publish"
+    ) -> None:
+        """A contribution has come (1), or one that came has gone (-1), by the row of the log at a
+        bookmark, which has done `op` to its record."""
+        if sign < 0 and bookmark > self._left[0]:
+            # A record that is there and not in the group has moved, or left by the filter.
+            self._left = bookmark, "match" if op == "publish" else op
         if self._group is None:
             self._texts = contribution[GROUP_TEXTS]
             self._group = self._view.empty(self._texts)
@@ -157,7 +165,7 @@ class KeptGroup:
         row = self.row
         if row == self._before:
             return None
-        return self._view.sow_key(self._key), "delete" if row is None else "publish", row
+        return self._view.sow_key(self._key), self._left[1] if row is None else "publish", row
 
 
 def contributed(text: str) -> Sequence[Any]:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from sow.definitions import WRITES, WRITES_BEFORE, Topic
+from sow.definitions import WRITES, WRITES_BEFORE, Topic, View, stored
 from sow.requests.commit_plan import Plan
-from sow.requests.staged_rows import StagedRows
+from sow.requests.staged_rows import DELETIONS, StagedRows
 from sow.requests.staged_writes import StagedWrites
 from sow.steps import at_once
 from tests.core.harness import ORDERS, World
@@ -134,3 +134,21 @@ def test_what_was_planned_is_held_by_its_pieces_alone(world):
     steps, _ = writes.read(there, StagedRows(["publish"] * 3, [None] * 3, bodies))
     assert len(at_once(Plan(world.engine, there, steps, world.now).pieces())) == 1
     assert steps == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "reasons"), [("rows", ["deleted", "expired", "match"]), ("blobs", ["deleted"] * 3)]
+)
+def test_rows_of_a_view_that_spark_runs_say_why_they_go_and_others_are_deleted(topic, reasons):
+    view = View("rows", "json", ("orders",), ("/desk",), ("/desk",), engine="spark")
+    world = World(ORDERS, KEYLESS, stored(view), WRITES, WRITES_BEFORE)
+    writes, names = StagedWrites(world.engine), ["1", "2", "3"]
+    there = writes.topic(topic)
+    batches = (["publish"] * 3, [b"{}"] * 3), (DELETIONS, [None] * 3)
+    for epoch, (operations, bodies) in enumerate(batches):
+        steps, _ = writes.read(there, StagedRows([*operations], names, bodies))
+        plan = at_once(Plan(world.engine, there, steps, world.now).pieces())
+        found = {name: piece.reason for piece in plan for name in piece.messages.identities}
+        writes.apply("w", epoch, topic, steps, world.now)
+    assert found == dict(zip(names, reasons, strict=True))
+    assert world.records(topic) == []

@@ -24,10 +24,16 @@ MUTATIONS = (
         "for sign, contribution in ((1, after),):",
     ),
     Mutation(
+        "a row of a view that Spark runs says why another record left",
+        "sow/spark/grouped_view.py",
+        "if sign < 0 and bookmark > self._left[0]:",
+        "if sign < 0 and bookmark < self._left[0]:",
+    ),
+    Mutation(
         "an older row of a batch stands for the record in Spark",
         "sow/spark/view_buckets.py",
-        "if found is None or bookmark > found[0]:",
-        "if found is None or bookmark < found[0]:",
+        "if found is None or bookmark > found.bookmark:",
+        "if found is None or bookmark < found.bookmark:",
     ),
     Mutation(
         "a sum that was kept elsewhere has lost its scale",

@@ -26,7 +26,7 @@ def test_a_record_contributes_what_can_be_taken_back(compiled):
     assert group.told() == (str(sow_key("desks", "1")), "publish", '{"desk":1,"n":1,"v":1.1}')
     again = compiled.group("1", group.state)
     assert again.told() is None, "it is as it was"
-    again.change(contributed(text), -1)
+    again.change(contributed(text), -1, 7, "delete")
     assert again.told() == (str(sow_key("desks", "1")), "delete", None)
     assert again.state is None
 

@@ -178,18 +178,39 @@ def test_rows_are_published_before_others_are_deleted():
     made.take([(str(at), order(f"a{at}", 1)) for at in range(60)])
     made.take([(str(at), order(f"b{at}", 1)) for at in range(60)])
     assert len(made.rows) == 60
-    assert {row["op"] for row in made.told} == {"publish", "delete"}
+    assert {row["op"] for row in made.told} == {"publish", "match"}
+
+
+def test_a_row_that_goes_says_why_the_last_record_left():
+    made = BySpark(view(("/desk",), condition="/v < 50"))
+
+    def told(*step):
+        made.take(step)
+        return sorted((row["op"], row["value"]) for row in made.told)
+
+    told(("1", order("a", 1)), ("2", order("a", 1)))
+    assert told(("1", order("b", 1)), ("2", None)) == [
+        ("delete", None),
+        ("publish", '{"desk":"b"}'),
+    ]
+    assert told(("1", order("b", 100))) == [("match", None)]
+    told(("1", order("a", 1)), ("2", order("a", 1)))
+    assert told(("2", None), ("1", order("a", 99))) == [("match", None)]
+    told(("1", order("a", 1)))
+    made.expire("1")
+    assert [row["op"] for row in made.told] == ["expire"]
 
 
 def test_a_key_that_is_no_unicode_is_a_key_like_any():
     definition = SparkView(view(("COUNT(1) AS /n",)), "json")
     half, escaped = '["\\ud800",["\\ud800"],null,[1]]', '["\\\\ud800",["\\\\ud800"],null,[1]]'
-    changes = pa.Table.from_arrays([pa.array([1, 1], pa.int8()), [half, escaped]], schema=CHANGES)
+    columns = [pa.array([1, 1], pa.int8()), [half, escaped], ["publish"] * 2, [1, 2]]
+    changes = pa.Table.from_arrays(columns, schema=CHANGES)
     turned = take_changes(definition, None, [to_ipc(changes)])
     assert turned.rows["value"].to_pylist() == ['{"n":1}'] * 2
     changes = changes.slice(0, 1).set_column(0, CHANGES.field(0), pa.array([-1], pa.int8()))
     turned = take_changes(definition, turned.state, [to_ipc(changes)])
-    assert turned.rows["op"].to_pylist() == ["delete"]
+    assert turned.rows["op"].to_pylist() == ["match"]
 
 
 def test_the_state_of_something_else_is_refused():

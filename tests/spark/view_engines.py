@@ -84,9 +84,12 @@ class BySpark:
         self._bookmark = 0
         self.rows, self.told = {}, []
 
-    def take(self, step):
+    def expire(self, name):
+        self.take([(name, None)], gone="expire")
+
+    def take(self, step, gone="delete"):
         changes = {}
-        for bucket, rows in self._logged(step).items():
+        for bucket, rows in self._logged(step, gone).items():
             done = take_records(self._view, self._records.get(bucket), [to_ipc(rows)])
             self._records[bucket] = done.state
             for target, packed in zip(*done.changes.to_pydict().values(), strict=True):
@@ -98,18 +101,18 @@ class BySpark:
             self._groups[bucket] = turned.state
             self.told += turned.rows.to_pylist()
         for row in self.told:
-            if row["op"] == "delete":
+            if row["op"] != "publish":
                 del self.rows[row["key"]]
             else:
                 self.rows[row["key"]] = row["value"].encode()
 
-    def _logged(self, step):
+    def _logged(self, step, gone):
         rows = {}
         for name, body in step:
             self._bookmark += 1
             row = {
                 "key": name,
-                "op": "delete" if body is None else "publish",
+                "op": gone if body is None else "publish",
                 "bookmark": self._bookmark,
                 "value": None if body is None else body.decode(),
             }
