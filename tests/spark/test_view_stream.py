@@ -66,7 +66,7 @@ def bodies(server, topic):
     return server.call(found)
 
 
-def test_rows_follow_records_and_go_on_where_they_were(server, engine):
+def test_rows_follow_records_and_go_on_where_they_were(server, engine, tmp_path):
     server.publish("orders", {"id": 0, "desk": "a", "qty": 1}, {"id": 1, "desk": "b", "qty": 2.5})
     running = engine()
     before = [
@@ -83,6 +83,9 @@ def test_rows_follow_records_and_go_on_where_they_were(server, engine):
     running.stop()
     server.publish("orders", {"id": 0, "desk": "a", "qty": 100}, {"id": 2, "desk": "c", "qty": 7})
     server.request("DELETE", records("orders", filter="/id = 1"))
+    # The last batch was written, and Spark does not know it: it is made once more.
+    commits = tmp_path / "state/pipelines/desks/checkpoint/commits"
+    max(commits.glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
     running = engine(cores="3")
     try:
         assert rows(server) == [{"desk": "c", "n": 1, "qty": 7, "most": 7}]
