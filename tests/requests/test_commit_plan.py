@@ -147,7 +147,7 @@ def test_rows_of_a_view_that_spark_runs_say_why_they_go_and_others_are_deleted(t
     batches = (["publish"] * 3, [b"{}"] * 3), (DELETIONS, [None] * 3)
     for epoch, (operations, bodies) in enumerate(batches):
         steps, _ = writes.read(there, StagedRows([*operations], names, bodies))
-        plan = at_once(Plan(world.engine, there, steps, world.now).pieces())
+        plan = at_once(Plan(world.engine, there, [*steps], world.now).pieces())
         found = {name: piece.reason for piece in plan for name in piece.messages.identities}
         writes.apply("w", epoch, topic, steps, world.now)
     assert found == dict(zip(names, reasons, strict=True))
