@@ -10,7 +10,7 @@ come into being: whatever makes some returns them.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
@@ -50,6 +50,7 @@ from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.merging import make_merger
 from sow.topic.records import Records
+from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.joins import Joins
 from sow.topic.views.row_changes import RowProducer
@@ -99,6 +100,11 @@ class Catalog:
         self._groups: WeakSet[RowGroups] = WeakSet()
         """Those of views that are there, that are being filled, and that are being forgotten."""
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
+        self._asked_newest: set[str] = set()
+        """Topics of which a view asks which of their records is the newest."""
+        types = {one.name: one.message_type for one in configuration.topics}
+        for definition in reversed(configuration.topics):
+            self._ask_newest(definition, types)
         for definition in configuration.topics:
             self.add(definition)
 
@@ -262,9 +268,30 @@ class Catalog:
             producer = self._producer(definition, projection)
         above, sources = self._made_of(definition.underlyings)
         rank = above, next(self._view_numbers)
-        view = MaterializedView(records, producer, projection, rank, sources, self._wake)
+        view = MaterializedView(
+            records, producer, projection, rank, sources, self._wake,
+            definition.name in self._asked_newest,
+        )  # fmt: skip
         self._groups.add(view.groups)
         return view
+
+    def ask_newest(self, definition: View) -> list[ViewTopic]:
+        """Know whether a view asks which record of the topics that it is made of is the newest, so
+        that these say so if they are views, and so on; returns the views that do not yet, those
+        first that others are made of."""
+        types = {name: self.topics[name].definition.message_type for name in definition.underlyings}
+        return self._ask_newest(definition, types)
+
+    def _ask_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
+        found: list[ViewTopic] = []
+        for name in _asked_newest(definition, types, definition.name in self._asked_newest):
+            self._asked_newest.add(name)
+            topic = self.topics.get(name)
+            if topic is not None:
+                found += self._ask_newest(topic.definition, types)
+            if isinstance(topic, ViewTopic) and not topic.view.tells_newest:
+                found.append(topic)
+        return found
 
     def view_objects_max(self) -> int:
         """How many Python objects views may hold, their groups foremost; looks at all topics."""
@@ -603,6 +630,22 @@ class Catalog:
                 assert follower.name in self._coming or (
                     len(follower.members) == len(pattern.members)
                 )
+
+
+def _asked_newest(
+    definition: Definition, types: Mapping[str, str], is_asked: bool
+) -> tuple[str, ...]:
+    """Of which topics a definition has to know which record is the newest; `is_asked`: so has
+    somebody of its own records."""
+    if isinstance(definition, ConflatedTopic):
+        return (definition.underlying,) if is_asked else ()
+    if isinstance(definition, Topic):
+        return ()
+    if not is_asked:
+        of_view = {name: types[name] for name in definition.underlyings}
+        projection = compile_projection(definition.projection, definition.grouping, of_view)
+        is_asked = goes_by_newest(projection)
+    return definition.underlyings if is_asked else ()
 
 
 def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:

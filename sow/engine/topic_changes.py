@@ -50,6 +50,7 @@ class TopicChanges:
 
     def add_view(self, definition: View) -> Steps[None]:
         """A view more, expected by the catalog, filled before anybody can ask it."""
+        yield from self._have_newest(definition)
         topic = self._catalog.view(definition)
         yield from self._filling(
             topic.view, definition, topic.view.fill_beside(lambda: self._engine.seq)
@@ -116,6 +117,7 @@ class TopicChanges:
     def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:
         """Make the rows of a view otherwise, beside those that there are, which serve until then;
         who follows it is told what differs."""
+        yield from self._have_newest(definition)
         view = self._catalog.materialized(definition, topic.records)
         yield from self._filling(view, definition, view.fill_groups())
         self._engine.views.forget(topic.view)
@@ -123,6 +125,12 @@ class TopicChanges:
         self._catalog.replace(topic, view, definition)
         view.succeed(self._engine.seq, self._engine.now_us)
         self._engine.tell_of_work()
+
+    def _have_newest(self, definition: View) -> Steps[None]:
+        """Have views say which of their rows is the newest if a view that is to be made asks it,
+        and they do not yet: what that takes is kept for who needs it alone."""
+        for topic in self._catalog.ask_newest(definition):
+            yield from self.change_view(topic, topic.definition)
 
     def _filling(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
         """Take steps in which a view is filled; it hears of all that changes meanwhile."""

@@ -13,6 +13,9 @@ subscribes has one that goes on hearing; equal ones share it, and with the last 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sow.commands import Command
 from sow.definitions import View
 from sow.engine.engine import Engine
@@ -189,17 +192,23 @@ class Aggregations:
         answer = yield from engine.answering(topic.name, query)
         admit(len(answer.slots))
         records = self._still(topic).records
-        rows = Snapshot.take(records, answer.slots)
+        rows, table = Snapshot.take(records, answer.slots), records.table
+        newest = table.newest[answer.slots] if table.keeps_newest else None
         yield
         yield from rows.settle()
-        return (yield from self.computed_of(question, rows))
+        return (yield from self.computed_of(question, rows, newest))
 
-    def computed_of(self, question: AggregatedQuestion, rows: Snapshot) -> Steps[Share]:
+    def computed_of(
+        self,
+        question: AggregatedQuestion,
+        rows: Snapshot,
+        newest: NDArray[np.int64] | None = None,
+    ) -> Steps[Share]:
         """The rows of these records, which are those that match, in the order of their first
-        publication."""
+        publication; `newest` says how new each is, where its number does not."""
         self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
-        producer = HeldRows(rows, paths)
+        producer = HeldRows(rows, paths, newest)
         view = yield from self._changes.add_private(question.view, GROUPS_MAX, producer)
         return Share(view, lambda: self._changes.remove_private(view))
 

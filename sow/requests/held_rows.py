@@ -6,6 +6,9 @@ moment at which its records were taken hold of.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sow.history.snapshot import Snapshot
 from sow.paths import Path
 from sow.steps import Steps
@@ -19,10 +22,13 @@ STEP_ROWS = 250
 
 class HeldRows:
     """The records of a snapshot, in the order of their first publication, with the values of
-    `paths`."""
+    `paths`. `newest` says how new each is, where its number does not (`Table.newest`)."""
 
-    def __init__(self, snapshot: Snapshot, paths: Sequence[Path]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, paths: Sequence[Path], newest: NDArray[np.int64] | None = None
+    ) -> None:
         self._snapshot = snapshot
+        self._newest = newest
         self._decoder = snapshot.topic.decoder(tuple(paths))
 
     @property
@@ -62,6 +68,7 @@ class HeldRows:
                 places,
                 columns.seqs,
                 columns.ts_us,
+                newest_seqs=None if self._newest is None else self._newest[start:stop].tolist(),
             )
 
     def filling(self, take: Take) -> Steps[None]:

@@ -78,6 +78,7 @@ class Table:
         "_in_order",
         "_keyed_to",
         "_make_sow_keys",
+        "_newest",
         "_numbers",
         "_places",
         "_usage",
@@ -110,6 +111,8 @@ class Table:
         self._in_order = True
         self._places: NDArray[np.int64] | None = None
         """By slot its place in the order, where that was given (`arrange`)."""
+        self._newest: NDArray[np.int64] | None = None
+        """By slot, the number of the newest record that it is made of, where that was given."""
         self._by_arrival = by_arrival
         self._arrivals = 0
         self._bears = False
@@ -147,6 +150,17 @@ class Table:
     def is_arranged(self) -> bool:
         """Records have been given their places, or their births: a new one may stand anywhere."""
         return self._bears or self._places is not None
+
+    @property
+    def keeps_newest(self) -> bool:
+        """Which of its records is the newest is not read off `seqs`."""
+        return self._newest is not None
+
+    @property
+    def newest(self) -> NDArray[np.int64]:
+        """By slot, the number that says which record is the newest: of the newest record that it is
+        made of, where that was given (`arrange`), or else of its last change."""
+        return self.seqs if self._newest is None else self._newest
 
     @property
     def shares_places(self) -> bool:
@@ -293,29 +307,40 @@ class Table:
         self._numbers = _grown(self._numbers, size)
         if self._places is not None:
             self._places = _grown(self._places, size)
+        if self._newest is not None:
+            self._newest = _grown(self._newest, size)
         if self.expires_us is not None:
             self.expires_us = _grown(self.expires_us, size)
 
     def places_of(self, slots: Sequence[int | None], others: Sequence[int]) -> list[int]:
         """The places of the records in these slots in the order of all; where there is none, None
         in its place, that of `others`."""
-        if None not in slots:
-            places: list[int] = self.order[slots].tolist()  # type: ignore[index]  # no None
-            return places
-        order = self.order
-        return [
-            other if slot is None else int(order[slot])
-            for slot, other in zip(slots, others, strict=True)
-        ]
+        return _numbers_in(self.order, slots, others)
 
-    def arrange(self, identities: Iterable[str], places: Sequence[int]) -> None:
+    def newest_of(self, slots: Sequence[int | None], others: Sequence[int]) -> list[int] | None:
+        """The same of `newest`; None where nothing was given."""
+        return None if self._newest is None else _numbers_in(self._newest, slots, others)
+
+    def arrange(
+        self,
+        identities: Iterable[str],
+        places: Sequence[int],
+        newest: Sequence[int] | None = None,
+    ) -> None:
         """Give these records, all of them there, their places in the order of all, instead of that
-        in which they came; a table of which one is given its place has all given."""
+        in which they came; a table of which one is given its place has all given. `newest` are
+        their numbers in the column of that name."""
         if self._places is None:
             self._places = np.zeros(self._numbers.shape[1], np.int64)
             self._in_order = False
-        if places:
-            self._places[list(map(self.slots.__getitem__, identities))] = places
+        if newest is not None and self._newest is None:
+            self._newest = np.zeros(self._numbers.shape[1], np.int64)
+        if not places:
+            return
+        where = list(map(self.slots.__getitem__, identities))
+        self._places[where] = places
+        if newest is not None and self._newest is not None:
+            self._newest[where] = newest
 
     def bear(self, slots: Sequence[int], births: Sequence[int]) -> None:
         """Let the records in these slots have been born with these numbers, no two with the same,
@@ -553,6 +578,19 @@ class Table:
 
 def _any(expires_us: int | Sequence[int]) -> bool:
     return bool(expires_us) if isinstance(expires_us, int) else any(expires_us)
+
+
+def _numbers_in(
+    column: NDArray[np.int64], slots: Sequence[int | None], others: Sequence[int]
+) -> list[int]:
+    """What a column has in these slots; where there is none, None in its place, that of others."""
+    if None not in slots:
+        numbers: list[int] = column[slots].tolist()  # type: ignore[index]  # no None
+        return numbers
+    return [
+        other if slot is None else int(column[slot])
+        for slot, other in zip(slots, others, strict=True)
+    ]
 
 
 def _column(values: NDArray[np.int64]) -> Numbers:

@@ -371,7 +371,10 @@ class ConflatedCopy:
         """Let records that were put stand among each other as those of the underlying topic do, so
         that their order is that of a copy which is made anew."""
         if self.underlying.table.shares_places:
-            copy.table.arrange(batch.changes.identities, places)
+            names = batch.changes.identities
+            table = self.underlying.table
+            newest = table.newest_of([*map(table.slots.get, names)], batch.changes.seqs)
+            copy.table.arrange(names, places, newest)
         else:
             copy.table.bear(batch.changes.slots, places)
         if stood != places:

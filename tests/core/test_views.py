@@ -4,6 +4,7 @@ and who has followed from the beginning holds them."""
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -27,6 +28,7 @@ FIELDS = (
 )
 COUNTED = (
     Field("all", "SUM", "/n"), Field("qty", "SUM", "/qty"), Field("desks", "COUNT", "/n"),
+    Field("last", None, "/desk"),
 )  # fmt: skip
 
 
@@ -37,6 +39,8 @@ def view(name, of, fields, by=("/desk",), **more):
 DESKS = view("desks", "t", FIELDS)
 BIG = view("big", "t", FIELDS, filter="/qty > 2")
 TOTAL = view("total", "desks", COUNTED, ("/nothing",))
+VIEWS = (DESKS, BIG, TOTAL)
+"""Those that go by nothing that takes time."""
 SLOW = ConflatedTopic("t-C", "json", "t", interval_us=SECOND)
 SLOWLY = view("slowly", "t-C", FIELDS)
 TOPICS = (T, DESKS, BIG, TOTAL, SLOW, SLOWLY)
@@ -101,8 +105,13 @@ class Views(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
+        topics = self.world.engine.topics
+        there = [one.name for one in VIEWS if one.name in topics]
+        before = {name: [*shown(topics[name]).items()] for name in there}
         self.world = self.world.restart(*self.topics)
         self.follow()
+        for name, rows in before.items():
+            assert json.dumps([*shown(self.world.engine.topics[name]).items()]) == json.dumps(rows)
 
     @rule(topics=st.sampled_from([
         TOPICS,
@@ -177,3 +186,52 @@ def test_a_view_of_a_view_goes_by_where_the_rows_stand_now():
     world.delete("t", "1 = 1")
     assert world.records("listed") == world.records("joined") == []
     world.check()
+
+
+NEWEST = View("desks", "json", ("t",), ("/desk", "SUM(/qty) AS /qty"), ("/desk",))
+LATEST = View("latest", "json", ("desks",), ("/desk AS /last", "COUNT(1) AS /n"), ("/none",))
+PAIRED = View(
+    "paired", "json", ("u", "desks"), ("[desks]./desk AS /last",), ("[u]./none",),
+    joins=(Join("u", "/none", "desks", "/none"),), null_equivalency=True,
+)  # fmt: skip
+SLOWED = ConflatedTopic("desks-C", "json", "desks", interval_us=SECOND)
+OVER_SLOWED = View("slowed", "json", ("desks-C",), ("/desk AS /last",), ("/none",))
+ASKING = (LATEST, PAIRED, SLOWED, OVER_SLOWED)
+
+
+@pytest.mark.parametrize("is_added", [False, True], ids=["from the start", "by a reload"])
+def test_of_the_rows_of_a_view_that_is_the_newest_which_has_the_newest_record(is_added):
+    """Of those that are there: what has gone, nobody knows after a restart."""
+    u = Topic("u", "json", keys=("/id",))
+    world = World(T, u, NEWEST, *(() if is_added else ASKING))
+    world.publish("u", {"id": 1})
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1})
+    if is_added:
+        configuration = replace(world.configuration, topics=(T, u, NEWEST, *ASKING))
+        world.executor.reconfigure(configuration, world.now)
+        world.configuration = configuration
+        world.settle()
+
+    def last(world):
+        world.advance(2 * SECOND)
+        world.check()
+        found = {world.records(name)[0]["last"] for name in ("latest", "paired", "slowed")}
+        opts, client = "projection=[/desk AS /last],grouping=[/none]", world.client()
+        for command in ("sow", "sow_and_subscribe"):
+            lines = client.say(c=command, t="desks", opts=opts)
+            found |= {line["d"]["last"] for line in lines if line["c"] == "sow"}
+        assert len(found) == 1
+        return found.pop()
+
+    for documents, wanted in (
+        ([{"id": 2, "desk": "b", "qty": 2}], "b"),
+        ([{"id": 3, "desk": "a", "qty": 0}], "a"),  # no row is another one
+        ([{"id": 4, "desk": "b", "qty": 1}], "b"),
+        ([{"id": 4, "desk": "c", "qty": 1}], "c"),  # and of b an older one is left
+        ([{"id": 3, "desk": "a", "qty": 5}, {"id": 2, "desk": "b", "qty": 2}], "b"),
+    ):
+        world.publish("t", *documents)
+        assert last(world) == last(world.restart()) == wanted
+    for gone, wanted in ((2, "a"), (3, "c"), (4, "a")):
+        world.delete("t", f"/id = {gone}")
+        assert last(world) == last(world.restart()) == wanted

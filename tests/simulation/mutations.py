@@ -90,16 +90,28 @@ MUTATIONS = (
         "[group.seq for group in groups]",
     ),
     Mutation(
+        "what has gone from a row makes it the newest",
+        "sow/topic/views/view.py",
+        "[group.accumulators.newest_seq for group in groups]",
+        "[group.seq for group in groups if True]",
+    ),
+    Mutation(
+        "records of a copy stand as they came",
+        "sow/topic/conflated_copy.py",
+        "            copy.table.bear(batch.changes.slots, places)",
+        "            pass",
+    ),
+    Mutation(
         "a row that is as it was is told again",
         "sow/topic/views/view.py",
-        "if slot is None or held[slot] != body or before != place:",
-        "if True:",
+        "is_other = slot is None or held[slot] != body or before != place",
+        "is_other = True",
     ),
     Mutation(
         "rows stand in the order in which they were made",
         "sow/store/memory.py",
-        "            self._places[list(map(self.slots.__getitem__, identities))] = places",
-        "            pass",
+        "        self._places[where] = places",
+        "        pass",
     ),
     Mutation(
         "a view is told before what it is made of",

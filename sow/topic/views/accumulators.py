@@ -100,10 +100,10 @@ class Keeping:
     change. Columns have one place for each row, `groups` what is kept of the group that it is in.
     """
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, keeps_newest: bool = False) -> None:
         aggregates = projection.aggregates
         self._kept: list[Kept] = []
-        self.has_newest = any(one.kind == LAST for one in aggregates)
+        self.has_newest = keeps_newest or goes_by_newest(projection)
         self._readers: list[ReadOff] = [self._reader(one, aggregates) for one in aggregates]
         self._kinds: list[Any] = [type(one.make()) for one in self._kept]
         self.arguments = [one.argument for one in self._kept]
@@ -245,9 +245,19 @@ class Accumulators:
         for one, state in zip(self.kept, states, strict=True):
             one.restore(state)
 
+    @property
+    def newest_seq(self) -> int:
+        """The number of the newest of its rows, where that is kept; 0 if there is no row."""
+        return 0 if self.newest is None else self.newest.seq
+
     def results(self) -> list[Value]:
         """What each of the projection's `aggregates` comes to."""
         return [column[0] for column in self._keeping.results([self])]
+
+
+def goes_by_newest(projection: Projection) -> bool:
+    """Whether it asks which record of a group is the newest."""
+    return any(one.kind == LAST for one in projection.aggregates)
 
 
 SUMS: dict[str, Callable[[ExactSum], Value]] = {

@@ -173,13 +173,15 @@ class RowGroup:
 
 
 class RowGroups:
-    """All groups of a view with this projection; `keeping` says what is kept of each."""
+    """All groups of a view with this projection; `keeping` says what is kept of each.
+    `keeps_newest`: the number of the newest row of each is asked for, whatever the projection says.
+    """
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, keeps_newest: bool = False) -> None:
         self.projection = projection
         self.left_out = 0
         """Rows that are in no group, since their key is too long."""
-        self.keeping = Keeping(projection)
+        self.keeping = Keeping(projection, keeps_newest)
         self._groups: dict[str, RowGroup] = {}
         self._dirty: dict[str, None] = {}
 

@@ -32,9 +32,10 @@ Values = tuple[Value, ...]
 
 
 RecordState = tuple[Values, int, int, int]
-"""A record as it is applied: its values, then numbers of its table: when it was born, its newest
-change, and the time of that. These two may be newer where it has changed since: then it comes again
-when that change is applied. A tuple without names: one is made for each record of each row."""
+"""A record as it is applied: its values, then numbers of its table: when it was born, how new it
+is, and the time of its last change. These two may be newer where it has changed since: then it
+comes again when that change is applied. A tuple without names: one is made for each record of each
+row."""
 STATE_VALUES: Final = 0
 STATE_BORN: Final = 1
 STATE_SEQ: Final = 2
@@ -99,12 +100,13 @@ class JoinedTopic:
         """Note a batch of its changes."""
         changes, table = batch.changes, self.records.table
         borns = table.order[changes.slots].tolist()
+        newest = table.newest[changes.slots].tolist() if table.keeps_newest else changes.seqs
         stood = changes.stood or borns
         olds = self._rows_of(batch, old=True)
         news = None if changes.news is None else self._rows_of(batch, old=False)
         heard, reason = self._heard, changes.reason
-        columns = changes.identities, stood, borns, olds, changes.seqs, changes.ts_us
-        for at, (identity, before_born, born, old, seq, ts_us) in enumerate(
+        columns = changes.identities, stood, borns, olds, newest, changes.seqs, changes.ts_us
+        for at, (identity, before_born, born, old, new_seq, seq, ts_us) in enumerate(
             zip(*columns, strict=True)
         ):
             before = heard.get(identity)
@@ -112,7 +114,7 @@ class JoinedTopic:
                 was = before.old
             else:
                 was = None if old is None else (old, before_born, seq, ts_us)
-            now = None if news is None else (news[at] or (), born, seq, ts_us)
+            now = None if news is None else (news[at] or (), born, new_seq, ts_us)
             heard[identity] = RecordChange(was, now, seq, ts_us, reason)
 
     def _rows_of(self, batch: Batch, old: bool) -> list[Values | None]:
@@ -168,7 +170,9 @@ class JoinedTopic:
             slots = [slot for _, slot in pairs]
             bodies = [table.bodies[slot] or b"" for slot in slots]
             rows = zip(*self.records.decoder(self.paths).columns(bodies), strict=True)
-            numbers = [column[slots].tolist() for column in (table.order, table.seqs, table.ts_us)]
+            numbers = [
+                column[slots].tolist() for column in (table.order, table.newest, table.ts_us)
+            ]
             states = zip(rows, *numbers, strict=True)
             found.update(zip([name for name, _ in pairs], states, strict=True))
         return found

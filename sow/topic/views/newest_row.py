@@ -62,6 +62,17 @@ class NewestRow:
 
     def values(self) -> Values | None:
         """The values of the newest row; None if there is no row."""
+        newest = self._newest()
+        return None if newest is None else newest[1]
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest row; 0 if there is no row."""
+        newest = self._newest()
+        return 0 if newest is None else newest[0]
+
+    def _newest(self) -> tuple[int, Values] | None:
+        """The number and the values of the newest row."""
         newest = None
         if self._in_order:
             seq, born, values = self._in_order[next(reversed(self._in_order))]
@@ -70,11 +81,11 @@ class NewestRow:
         while waiting and self._late.get(waiting[0][4]) is not waiting[0]:
             heappop(waiting)
         if not waiting:
-            return None if newest is None else newest[2]
+            return None if newest is None else (-newest[0], newest[2])
         late = waiting[0]
         if newest is None or (*late[:3],) < (*newest[:2], _sortable(newest[2])):
-            return late[5]
-        return newest[2]
+            return -late[0], late[5]
+        return -newest[0], newest[2]
 
     def value(self, number: int) -> Value:
         """One value of the newest row, by its number; None if there is no row."""

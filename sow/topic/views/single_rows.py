@@ -76,7 +76,8 @@ class SingleRows:
         if any(is_in):
             batch.read(self._paths)
             news = [batch.column(path) for path in self._paths]
-        stand = self._underlying.table.order[np.asarray(changes.slots, np.int64)].tolist()
+        table, slots = self._underlying.table, np.asarray(changes.slots, np.int64)
+        stand = table.order[slots].tolist()
         yield RowChanges(
             changes.identities,
             olds,
@@ -87,6 +88,7 @@ class SingleRows:
             changes.seqs,
             changes.ts_us,
             changes.reason or "match",
+            table.newest[slots].tolist() if table.keeps_newest else None,
             old_borns=None if changes.stood == stand else changes.stood,
         )
 
@@ -205,6 +207,7 @@ class SingleRows:
             table.order[slots].tolist(),
             table.seqs[slots].tolist(),
             table.ts_us[slots].tolist(),
+            newest_seqs=table.newest[slots].tolist() if table.keeps_newest else None,
         )
 
     def _passes(self, bodies: Sequence[bytes], identities: Sequence[str]) -> Sequence[bool]:

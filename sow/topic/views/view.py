@@ -38,7 +38,8 @@ class MaterializedView:
     `rows` are its records, `producer` says what becomes of what it groups. `rank` says when it is
     released among others. It is made of the topics `sources`, directly or not, and waits for those
     of them that are views. `wake` is called when it has something to
-    release, and had nothing.
+    release, and had nothing. `tells_newest`: a view over this one asks which row is the newest, so
+    each is told as new as the newest record of its group, though it be as it was otherwise.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class MaterializedView:
         rank: tuple[int, int],
         sources: frozenset[str],
         wake: Callable[["MaterializedView"], None],
+        tells_newest: bool = False,
     ) -> None:
         self.rows = rows
         self.producer = producer
-        self.groups = RowGroups(projection)
+        self.groups = RowGroups(projection, tells_newest)
+        self.tells_newest = tells_newest
         self.filled_seq = 0
         """As of which change the view was filled: no row says that it is older."""
         self.rank = rank
@@ -250,11 +253,13 @@ class MaterializedView:
         places = [group.born >> self._place_shift for group in groups]
         slots = list(map(table.slots.get, keys))
         stood = table.places_of(slots, places)
+        newest = self._newest(groups)
         held, changed = table.bodies, []
         for at, (slot, body, place, before) in enumerate(
             zip(slots, bodies, places, stood, strict=True)
         ):
-            if slot is None or held[slot] != body or before != place:
+            is_other = slot is None or held[slot] != body or before != place
+            if is_other or (newest is not None and table.newest[slot] != newest[at]):
                 changed.append(at)
         if not changed:
             return []
@@ -262,6 +267,7 @@ class MaterializedView:
             keys, bodies = [keys[at] for at in changed], [bodies[at] for at in changed]
             groups, places = [groups[at] for at in changed], [places[at] for at in changed]
             slots, stood = [slots[at] for at in changed], [stood[at] for at in changed]
+            newest = newest and [newest[at] for at in changed]
         floor = self.filled_seq
         batch = self.rows.put(
             keys,
@@ -271,9 +277,15 @@ class MaterializedView:
             [group.ts_us for group in groups],
         )
         batch.changes.come_from(stood)
-        if None in slots or stood != places:
-            table.arrange(keys, places)
+        if None in slots or stood != places or newest:
+            table.arrange(keys, places, newest)
         return [batch]
+
+    def _newest(self, groups: Iterable[RowGroup]) -> list[int] | None:
+        """The numbers of the newest records of groups, if anybody asks for them."""
+        if not self.tells_newest:
+            return None
+        return [group.accumulators.newest_seq for group in groups]
 
     def _drop(self, gone: Iterable[tuple[str, RowGroup]], reason: Reason) -> list[Batch]:
         stamps = {key: (group.seq, group.ts_us) for key, group in gone}

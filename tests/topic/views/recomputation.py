@@ -85,7 +85,7 @@ def recomputed(topic, fields, grouping, condition=None):
     """The rows of a view of a live topic as they should be now."""
     table = topic.records.table
     held = [
-        (int(table.order[slot]), int(table.seqs[slot]), json.loads(table.bodies[slot]))
+        (int(table.order[slot]), int(table.newest[slot]), json.loads(table.bodies[slot]))
         for slot in table.slots.values()
     ]
     return rows(held, fields, grouping, condition)
