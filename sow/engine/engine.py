@@ -80,7 +80,7 @@ class Engine:
         self.views = Views(
             self._view,
             self.route,
-            lambda names: self.requests.holds_until_us(names) is not None,
+            lambda names: self.requests.holds_until_us(names),
             lambda names: not self.undivided.concerns(names),
             lambda: self.ledger.now_us,
         )
@@ -567,7 +567,7 @@ class Engine:
 
         Entries of groups have to be stored in the order of their numbers; then `release` is called.
         """
-        if self.views.has_work:
+        if self.views.is_dirty:
             self._release_views(self.views, self.now_us)
         for strand in self._waiting:
             if not self._is_held(strand):

@@ -134,9 +134,9 @@ class TopicChanges:
 
     def _filling(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
         """Take steps in which a view is filled; it hears of all that changes meanwhile."""
+        steps = self._begun(view, definition, steps)
         for name in definition.underlyings:
             steps = self._engine.undivided.apart(name, steps)
-        self._catalog.follow(view, definition.underlyings)
         is_full = False
         try:
             yield from steps
@@ -145,6 +145,12 @@ class TopicChanges:
             if not is_full:
                 self._catalog.unfollow_views(view, definition.underlyings)
                 view.stop()
+
+    def _begun(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
+        """The same, the view hearing from the first one on: before, it would take what changes for
+        changes of what it has."""
+        self._catalog.follow(view, definition.underlyings)
+        yield from steps
 
     def _introduce(self, topic: LiveTopic) -> None:
         """Tell who has followed a topic by a pattern from its beginning what it begins with."""

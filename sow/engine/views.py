@@ -25,8 +25,9 @@ in turn with what others want."""
 class Views:
     """The views of one engine.
 
-    `find` gives the topic of a view, `route` tells of its changes. `is_open` says whether a request
-    that has changed one of some topics is to be waited for, `is_whole` whether nothing is there
+    `find` gives the topic of a view, `route` tells of its changes. `holds_until_us`
+    says until when a request is to be waited for that has changed one of some topics, None if there
+    is none, `is_whole` whether nothing is there
     that nobody is to see half of. `now_us` gives the time.
     """
 
@@ -34,13 +35,13 @@ class Views:
         self,
         find: Callable[[str], ViewTopic],
         route: Callable[[ViewTopic, Batch], None],
-        is_open: Callable[[Collection[str]], bool],
+        holds_until_us: Callable[[Collection[str]], int | None],
         is_whole: Callable[[Collection[str]], bool],
         now_us: Callable[[], int],
     ) -> None:
         self._find = find
         self._route = route
-        self._is_open = is_open
+        self._holds_until_us = holds_until_us
         self._is_whole = is_whole
         self._now_us = now_us
         self._dirty: dict[MaterializedView, int] = {}
@@ -50,6 +51,13 @@ class Views:
         self._stop_listeners: list[Callable[[str], None]] = []
         self._is_left = False
         """The last step has left something that need not wait."""
+        self._held_until_us: int | None = None
+        """When it is to go on with what waited for a request then, should that stand still."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """A view has something to release, now or later."""
+        return bool(self._dirty)
 
     @property
     def has_work(self) -> bool:
@@ -71,18 +79,21 @@ class Views:
         self._releases.pop(view, None)
 
     def due_us(self) -> int | None:
-        """When what the last step left is to go on: since it was there."""
-        return min(self._dirty.values(), default=None) if self._is_left else None
+        """When what the last step left is to go on: since it was there, or from when on it waits no
+        longer."""
+        return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
 
     def release(self) -> None:
         """The turn has ended: release views that need not wait, some rows of them; `due_us` says
         whether there are more."""
-        self._is_left, rows = False, 0
+        self._is_left, self._held_until_us, rows = False, None, 0
         for count in self.releasing():
             rows += 1 + count
             if rows >= ROWS_AT_ONCE:
                 self._is_left = bool(self._dirty)
                 return
+        held = [self._holds_until_us(view.sources) for view in self._dirty]
+        self._held_until_us = min((one for one in held if one is not None), default=None)
 
     def releasing(self) -> Iterator[int]:
         """Release all views that need not wait, some rows in each step; how many each time."""
@@ -114,7 +125,8 @@ class Views:
         )
 
     def _is_held(self, view: MaterializedView) -> bool:
-        return not self._is_whole(view.sources) or self._is_open(view.sources)
+        is_open = self._holds_until_us(view.sources) is not None
+        return is_open or not self._is_whole(view.sources)
 
     def check(self) -> None:
         """Assert what is always true of views between two steps."""

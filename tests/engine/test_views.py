@@ -121,6 +121,45 @@ def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
     assert told() == [("p", {"desk": "a", "qty": 600})]
 
 
+def test_one_that_stands_still_is_waited_for_no_longer_either(world, follow):
+    """Though nothing else happens: whoever waits for it falls due."""
+    told, steps = follow("desks"), large(world)
+    while not world.engine.publications.is_under_way("t"):
+        next(steps)
+    world.settle()
+    assert told() == []
+    world.check()
+    world.advance(HELD_US_MAX)
+    ((_, row),) = told()
+    assert 0 < row["qty"] < 600
+    at_once(steps)
+    world.settle()
+    assert told() == [("p", {"desk": "a", "qty": 600})]
+
+
+def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
+    """What it has not been given yet, it cannot take back."""
+    engine, topic = world.engine, world.engine.publishable("t")
+    world.publish("t", {"id": 1, "desk": "a", "qty": 1})
+
+    def work(topic):
+        for at in range(3):
+            engine.put(topic, engine.read(topic, [b'{"id":1,"desk":"b","qty":%d}' % at]), world.now)
+            yield
+
+    books = replace(BOOKS, grouping=("/desk",))
+    adding = TopicChanges(engine).add_private(books, 100)
+    is_asked = False
+    for _ in engine.undivided.carry_out(lambda: topic, work):
+        if engine.undivided.concerns(["t"]):
+            is_asked = True
+            next(adding)
+    assert is_asked
+    view = at_once(adding)
+    assert [json.loads(body) for body in view.records.table.bodies] == [{"book": None, "n": 1}]
+    world.check()
+
+
 def test_of_a_commit_nobody_is_told_half_however_long_it_takes(world, follow):
     told, engine = follow("desks"), world.engine
 
