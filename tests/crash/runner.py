@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sow.definitions import Configuration, ConflatedTopic, Topic
+from sow.definitions import Configuration, ConflatedTopic, Join, Topic, View
 from sow.errors import SowError
 from sow.server import app, checkpointer
 
@@ -19,6 +19,23 @@ TRADES = Topic("trades", "json", keys=("/id",))
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=100_000)
 
+VIEWS = (
+    View(
+        "batches", "json", ("orders",), ("/batch", "COUNT(1) AS /n", "SUM(/id) AS /ids"),
+        ("/batch",), filter="/id > 2",
+    ),
+    ConflatedTopic("batches-C", "json", "batches", interval_us=100_000),
+    View(
+        "newest", "json", ("batches",),
+        ("/batch AS /batch", "MAX(/n) AS /most", "COUNT(1) AS /batches"), ("/none",),
+    ),
+    View(
+        "traded", "json", ("orders", "trades"),
+        ("[trades]./id AS /trade", "COUNT([orders]./id) AS /orders"), ("[trades]./id",),
+        joins=(Join("orders", "/batch", "trades", "/id"),),
+    ),
+)  # fmt: skip
+"""Of a topic, of a view, of two topics: none of them is stored."""
 ALLOWED = {
     "as it was": (ORDERS, TRADES, DESKS, COPY),
     "indexes": (replace(ORDERS, hash_indexes=(), indexes=("/of",)), TRADES, DESKS, COPY),
@@ -48,6 +65,8 @@ async def serve(data, growth_bytes, port, configuration, say):
     checkpointer.CHECK_S = 0.02
     app.Checkpointer.__init__.__defaults__ = (0, growth_bytes)
     topics = (ALLOWED | REFUSED)[configuration]
+    if configuration in ALLOWED:
+        topics += VIEWS
     server = app.Server(replace(CONFIGURATION, topics=topics, port=port), Path(data))
     try:
         say(await server.start())

@@ -4,8 +4,9 @@ Each round starts the server on the same data, publishes batches over a WebSocke
 are replaced again and again, records that only come once, deletes), and kills it with SIGKILL
 after a random time. Then the next server must hold every acknowledged batch, each other batch
 wholly or not at all, everything a subscriber has seen, a dense log that explains the records,
-and a conflated topic that converges again. A round reads of the log what is new to it, and after
-the last one all of it is read once more. SOW_KILLS sets the number of rounds. Different
+views whose rows are made of these, in their order, and a conflated topic that converges again. A
+round reads of the log what is new to it, and after the last one all of it is read once more.
+SOW_KILLS sets the number of rounds. Different
 data directories have nothing in common, so they are gone through beside each other, one for each
 core. At the end it says how many kills there were, and what was acknowledged and lost.
 """
@@ -124,7 +125,31 @@ async def check(url, story):
         trades = json.loads(await get(http, f"{url}/v1/topics/trades/records"))
         traded = [row["d"]["id"] for row in story.log if row["topic"] == "trades"]
         assert [trade["id"] for trade in trades] == traded
+        await check_views(http, url, orders, traded, story)
         await converged(http, url, latest)
+
+
+async def check_views(http, url, orders, traded, story):
+    """The rows of views are those of the records that are there, in their order."""
+    batches, by_trade = {}, {}
+    for order in orders:
+        by_trade.setdefault(order["batch"] if order["batch"] in traded else None, []).append(order)
+        if order["id"] > 2:
+            batches.setdefault(order["batch"], []).append(order["id"])
+    rows = [{"batch": name, "n": len(ids), "ids": sum(ids)} for name, ids in batches.items()]
+    logged = [row["d"] for row in story.log if row["topic"] == "orders" and row["d"]["id"] > 2]
+    most, last = max([row["n"] for row in rows], default=0), logged[-1]["batch"] if logged else 0
+    expected = {
+        "batches": rows,
+        "batches-C": rows,
+        "newest": [{"batch": last, "most": most, "batches": len(rows)}] if rows else [],
+        "traded": [
+            {"orders": len(some)} | ({} if name is None else {"trade": name})
+            for name, some in by_trade.items()
+        ],
+    }
+    for name, wanted in expected.items():
+        assert json.loads(await get(http, f"{url}/v1/topics/{name}/records")) == wanted, name
 
 
 async def check_whole(url, story):

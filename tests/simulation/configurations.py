@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Merge, Topic, View
+from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Join, Merge, Topic, View
 from tests.core.harness import SECOND
 from tests.simulation.model import CALCULATED, test_of
-from tests.topic.views.recomputation import Field
+from tests.topic.views.recomputation import Field, FieldOf
 
 MS = 1000
 EXPIRES_US = 3 * SECOND
@@ -23,12 +23,25 @@ FIELDS = (
     Field("v", None, "/v"), Field("count", "COUNT", "1"), Field("sum", "SUM", "/n"),
     Field("least", "MIN", "/n"), Field("most", "MAX", "/n"), Field("last", None, "/id"),
 )  # fmt: skip
-OVER = (Field("count", "SUM", "/count"), Field("least", "MIN", "/least"))
+OVER = (Field("count", "SUM", "/count"), Field("least", "MIN", "/least"), Field("last", None, "/v"))
+JOINED = (
+    FieldOf("g", None, "t", "/g"), Field("count", "COUNT", "1"), FieldOf("ts", "COUNT", "t", "/id"),
+    FieldOf("es", "COUNT", "e", "/id"), FieldOf("sum", "SUM", "e", "/n"),
+    FieldOf("most", "MAX", "t", "/n"), FieldOf("last", None, "e", "/n"),
+)  # fmt: skip
 
 
 def grouped(name, of, fields=FIELDS, by="/v", **more):
     """A view whose rows can be worked out anew (`tests.topic.views.recomputation`)."""
     return View(name, "json", (of,), tuple(map(str, fields)), (by,), **more)
+
+
+def pair(kind="left"):
+    """A view of two topics, whose records come and go and meet now and then."""
+    return View(
+        "pair", "json", ("t", "e"), tuple(map(str, JOINED)), ("[t]./g",),
+        joins=(Join("t", "/v", "e", "/v", kind),),
+    )  # fmt: skip
 
 
 TOPICS = (
@@ -56,6 +69,8 @@ TOPICS = (
     grouped("expiring", "e", filter="/v > 2"),
     grouped("slowly", "t-C"),
     grouped("over", "groups", OVER, "/nothing"),
+    pair(),
+    copy("pair-C", "pair", 500 * MS),
     WRITES,
     WRITES_BEFORE,
 )
@@ -78,6 +93,10 @@ FOLLOWED = (
 FILTERS = (None, None, "/v > 4", "/v > 7", "/v = 3", "/id = 2", "/w/x = 1", *CALCULATED)
 
 
+LEFT_OUT = {"t-CC": 0.5, "t-F3": 0.3, "slowly": 0.4}
+"""How often these are not there."""
+
+
 def varied(random):
     """The same topics, but whatever may be changed is drawn anew."""
     changed = []
@@ -93,19 +112,14 @@ def varied(random):
                 schedule=random.choice(("tick", "per-key")),
                 filter=random.choice(("/v > 4", "/v > 4", "/v < 5", "/w/x = 1", None)),
             )
-        elif definition.name == "t-CC" and random.random() < 0.5:
-            continue
         elif definition.name in ("t-F1", "t-F2"):
             filter_ = random.choice(("/v > 4", "/v > 4", "/v > 7", None))
             interval_us = random.choice((500 * MS, 500 * MS, SECOND))
             definition = replace(definition, filter=filter_, interval_us=interval_us)
-        elif definition.name == "t-F3" and random.random() < 0.3:
+        elif random.random() < LEFT_OUT.get(definition.name, 0):
             continue
-        elif definition.name in ("groups", "expiring"):
-            filter_ = random.choice((None, "/v > 2", "/v > 6"))
-            definition = replace(definition, filter=filter_)
-        elif definition.name == "slowly" and random.random() < 0.4:
-            continue
+        elif isinstance(definition, View):
+            definition = varied_view(definition, random)
         elif definition.name in ("desks-C", "desks-D"):
             definition = replace(definition, filter=random.choice((None, "/v > 4")))
         elif definition.name == "end":
@@ -114,6 +128,15 @@ def varied(random):
             definition = replace(definition, conflation_policy=policy, placement=placement)
         changed.append(definition)
     return tuple(changed)
+
+
+def varied_view(definition, random):
+    """Other rows under the same keys."""
+    if definition.joins:
+        return pair(random.choice(("left", "inner", "full")))
+    if definition.name in ("groups", "expiring"):
+        return replace(definition, filter=random.choice((None, "/v > 2", "/v > 6")))
+    return definition
 
 
 def behind(topics, name):

@@ -90,6 +90,30 @@ MUTATIONS = (
         "[group.seq for group in groups]",
     ),
     Mutation(
+        "what a joined record met does not stand by itself when that has gone",
+        "sow/topic/views/join_flow.py",
+        "            if is_last:\n                yield ENTERS, (*row, None)",
+        "            if False:\n                yield ENTERS, (*row, None)",
+    ),
+    Mutation(
+        "what stood by itself stays when a joined record meets another",
+        "sow/topic/views/join_flow.py",
+        "            if is_first:\n                yield REPLACED, (*row, None)",
+        "            if False:\n                yield REPLACED, (*row, None)",
+    ),
+    Mutation(
+        "a view of groups stays when nobody follows them any more",
+        "sow/requests/aggregations.py",
+        "        if shared.topic is not None:\n            self._changes.remove",
+        "        if False:\n            self._changes.remove",
+    ),
+    Mutation(
+        "a view hears before it is filled",
+        "sow/engine/topic_changes.py",
+        "        steps = self._begun(view, definition, steps)\n",
+        "        self._catalog.follow(view, definition.underlyings)\n",
+    ),
+    Mutation(
         "what has gone from a row makes it the newest",
         "sow/topic/views/view.py",
         "[group.accumulators.newest_seq for group in groups]",
@@ -122,8 +146,8 @@ MUTATIONS = (
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "return not self._is_whole(view.sources) or self._is_open(view.sources)",
-        "return not self._is_whole(view.sources)",
+        "is_open = self._holds_until_us(view.sources) is not None",
+        "is_open = False",
     ),
     Mutation(
         "a view that was changed goes on with the rows that it had",

@@ -1,10 +1,11 @@
 """What must hold once everything has been read: everybody holds what they asked for."""
 
 from sow import definitions
-from tests.simulation.configurations import FIELDS, OVER, behind
+from tests.simulation.configurations import FIELDS, JOINED, OVER, behind
+from tests.simulation.groups import GroupView
 from tests.simulation.views import FOLDED_BY_OTHERS, View
 from tests.simulation.windows import WindowView
-from tests.topic.views.recomputation import recomputed, shown
+from tests.topic.views.recomputation import joined, recomputed, shown
 
 
 class Outcome:
@@ -27,7 +28,13 @@ class Outcome:
                 continue
             if isinstance(running.definition, definitions.View):
                 continue
-            held = {str(d["id"]): d for d in self._world.records(name)}
+            records = self._world.records(name)
+            base, passed = behind(self._world.configuration.topics, name)
+            original = [d for d in self._world.records(base) if passed(d)]
+            assert records == original, f"{name} is not {base} in its order"
+            if isinstance(self._world.engine.topics[base].definition, definitions.View):
+                continue
+            held = {str(d["id"]): d for d in records}
             assert held == self._expected(name, whole), f"{name} differs from the model"
 
     def check_rows(self):
@@ -36,14 +43,20 @@ class Outcome:
         for name, running in topics.items():
             definition = running.definition
             if isinstance(definition, definitions.View) and not running.view.is_dirty:
-                fields = OVER if name == "over" else FIELDS
-                (of,) = definition.underlyings
-                wanted = recomputed(topics[of], fields, definition.grouping, definition.filter)
-                assert shown(running) == wanted, f"the rows of {name}"
+                rows, wanted = shown(running), self._rows_wanted(running)
+                assert [*rows.items()] == [*wanted.items()], f"the rows of {name}"
+
+    def _rows_wanted(self, running):
+        definition, topics = running.definition, self._world.engine.topics
+        if definition.joins:
+            return joined(running, topics, JOINED)
+        (of,) = definition.underlyings
+        fields = OVER if definition.name == "over" else FIELDS
+        return recomputed(topics[of], fields, definition.grouping, definition.filter)
 
     def check(self, view):
         """A view holds what it asked for."""
-        if isinstance(view, WindowView):
+        if isinstance(view, WindowView | GroupView):
             view.check_at_the_end(self._world)
             return
         by_topic = {}

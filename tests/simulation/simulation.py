@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 
 from sow.definitions import SessionSettings
+from sow.engine.private_names import is_private
 from tests.core.harness import SECOND, World
 from tests.simulation.configurations import (
     FILTERS,
@@ -17,6 +18,7 @@ from tests.simulation.configurations import (
     TOPICS,
     varied,
 )
+from tests.simulation.groups import GroupView
 from tests.simulation.machine import Disk, MachineClock, Time
 from tests.simulation.model import Model
 from tests.simulation.outcome import Outcome
@@ -26,6 +28,7 @@ from tests.simulation.tight import tightened
 from tests.simulation.traffic import Traffic
 from tests.simulation.views import FOLDED, View
 from tests.simulation.windows import WindowView
+from tests.topic.views.recomputation import shown
 
 SELECTS = (("/id", "/n", "/v"), ("/id", "/n", "/w/x"), ("-/w/x", "-/v"), ("/id", "/v"))
 FAVOURITES = 3
@@ -132,11 +135,13 @@ class Simulation(Traffic):
         The next one may find another configuration, and another time.
         """
         random, disk = self.random, self.world.journal
+        before = self._rows()
         if random.random() < 0.5 and not disk.full and not self.world.unstored:
             self.world.engine.publish("t", [b'{"id":0,"n":0,"lost":true}'], self.world.now)
         lost = bool(self.world.unstored)
         if lost:
             self.model = self.durable
+        rows = {} if lost or self.publishes or self.deletes or self.commit else before
         self.deletes.clear()
         self.publishes.clear()
         self.commit = None
@@ -146,6 +151,10 @@ class Simulation(Traffic):
             self.time.set(random.choice((-3600, -5, 5, 3600)) * SECOND)
         topics = varied(random) if random.random() < 0.5 else ()
         self.world = self.world.restart(*topics, clock=MachineClock(self.time))
+        if not topics:
+            again = self._rows()
+            for name, before in rows.items():
+                assert again[name] == before, f"{name} is another one after a restart"
         self.world.advance(0)
         self.world.settle()
         self.model.expire(self.world.now)
@@ -154,6 +163,20 @@ class Simulation(Traffic):
                 # While the disk refuses, bookmarks are told that it may never hold.
                 client.views.clear()
             client.reborn(self.world, self.model)
+
+    def _rows(self):
+        """The rows of each view, in their order, that waits for nothing, as do all that it is made
+        of; but for those over copies, of which a window may be open."""
+        topics = self.world.engine.topics
+        dirty = {name for name, one in topics.items() if one.kind == "view" and one.view.is_dirty}
+        return {
+            name: [*shown(one).items()]
+            for name, one in topics.items()
+            if one.kind == "view"
+            and one.is_listed
+            and name not in dirty
+            and not any(of in dirty or topics[of].kind == "conflated" for of in one.view.sources)
+        }
 
     def _set_clock(self):
         self.time.set(self.random.choice((-3600, -1, 1, 3600)) * SECOND)
@@ -191,6 +214,8 @@ class Simulation(Traffic):
             opts.append(f"conflation={'auto' if interval_us is None else f'{interval_us // MS}ms'}")
         select = random.choice(SELECTS) if wants("select", random) else None
         view = View(name, text, tuple(opts), complete, delta, interval_us, select)
+        if "^" not in name and "/" not in name and wants("groups", random):
+            return GroupView.at_random(view, random)
         if "^" not in name and "/" not in name and wants("window", random):
             return WindowView.at_random(view, random)
         return view
@@ -281,6 +306,20 @@ class Simulation(Traffic):
             if client.dead:
                 client.reborn(self.world, self.model)
         self._look()
+        self._leave_groups()
+
+    def _leave_groups(self):
+        """When nobody follows groups any more, nothing is kept of them."""
+        for client in self.clients:
+            for view in list(client.views.values()):
+                if isinstance(view, GroupView) and self.random.random() < 0.5:
+                    client.unsubscribe(view)
+        for session in list(self.world.executor.sessions):
+            self.world.executor.sessions.close(session)
+        self.clients.clear()
+        self._advance(SECOND)
+        kept = [topic.name for topic in self.world.engine.catalog if is_private(topic.name)]
+        assert not kept, f"{len(kept)} views that nobody follows"
 
     def _look(self):
         """Let everybody who is connected read everything, until nothing waits."""

@@ -30,7 +30,7 @@ class Taste:
         self.reads = random.choice((0.03, 0.1, 0.3))
         names = (
             "oof", "timestamp", "no_empties", "delta", "complete", "paced", "select", "filter",
-            "window",
+            "window", "groups",
         )  # fmt: skip
         self.options = {name: random.choice((0, 0.3, 0.7, 1)) for name in names}
 

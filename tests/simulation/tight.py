@@ -25,6 +25,8 @@ BOUNDS = {
     ("sow.topic.views.view:RELEASED_AT_ONCE",): (1, 3, 250),
     ("sow.topic.views.single_rows:STEP_ROWS",): (1, 2, 250),
     ("sow.engine.views:ROWS_AT_ONCE",): (1, 4, 500),
+    ("sow.topic.views.joins:ROWS_AT_ONCE",): (1, 3, 250),
+    ("sow.topic.views.join_flow:FETCHED_AT_ONCE",): (1, 2, 250),
     ("sow.topic.expirations:EXPIRED_AT_ONCE",): (1, 2, 200),
     ("sow.engine.removals:RECORDS_AT_ONCE",): (1, 2, 100),
     ("sow.delivery.feeds:FEW_OF",): (0, 8, 1000),

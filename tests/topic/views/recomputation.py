@@ -5,6 +5,7 @@ no part here. The laws of views compare with it.
 """
 
 import json
+import math
 from fractions import Fraction
 
 from sow.expressions import compile_filter
@@ -20,6 +21,18 @@ class Field:
 
     def __str__(self):
         text = self.path if self.kind is None else f"{self.kind}({self.path})"
+        return f"{text} AS /{self.name}"
+
+
+class FieldOf(Field):
+    """The same over a path of one of several topics, whose documents stand under their names."""
+
+    def __init__(self, name, kind, topic, path):
+        super().__init__(name, kind, f"/{topic}{path}")
+        self.said = f"[{topic}].{path}"
+
+    def __str__(self):
+        text = self.said if self.kind is None else f"{self.kind}({self.said})"
         return f"{text} AS /{self.name}"
 
 
@@ -55,7 +68,7 @@ def grouped(members, path):
 
 def aggregate(field, members):
     if field.kind is None:
-        newest = max(members, key=lambda one: one[1])
+        newest = max(members, key=lambda one: (one[1], one[0]))
         return value_at(newest[2], parse_path(field.path))
     path = None if field.path == "1" else parse_path(field.path)
     values = [1 if path is None else value_at(document, path) for _, _, document in members]
@@ -83,12 +96,49 @@ def aggregate(field, members):
 
 def recomputed(topic, fields, grouping, condition=None):
     """The rows of a view of a live topic as they should be now."""
+    return rows(records_of(topic), fields, grouping, condition)
+
+
+def records_of(topic):
+    """The records of a live topic: born, seq and document of each."""
     table = topic.records.table
-    held = [
+    return [
         (int(table.order[slot]), int(table.newest[slot]), json.loads(table.bodies[slot]))
         for slot in table.slots.values()
     ]
-    return rows(held, fields, grouping, condition)
+
+
+def joined(view, topics, fields):
+    """The rows of a view of two live topics, joined by one field, as they should be now: by nested
+    loops."""
+    (join,) = view.definition.joins
+    left, right = (records_of(topics[name]) for name in (join.left_topic, join.right_topic))
+    pairs, alone = [], list(right)
+    for one in left:
+        key = joined_by(one, join.left_field)
+        met = [other for other in right if key and joined_by(other, join.right_field) == key]
+        alone = [other for other in alone if other not in met]
+        pairs += [(one, other) for other in met or ([None] if join.type != "inner" else [])]
+    if join.type == "full":
+        pairs += [(None, other) for other in alone]
+    made = []
+    for one, other in pairs:
+        both = {join.left_topic: one[2] if one else {}, join.right_topic: other[2] if other else {}}
+        born = one[0] if one else math.inf, other[0] if other else math.inf
+        made.append((born, max(side[1] for side in (one, other) if side), both))
+    grouping = [path.replace("]./", "/").replace("[", "/") for path in view.definition.grouping]
+    found = rows(made, fields, grouping)
+    # Groups that begin with one record stand by their SowKeys.
+    first = {}
+    for (born, _), _, both in sorted(made, key=lambda row: row[0]):
+        key = "\x1f".join(key_text(value_at(both, parse_path(path))) or "" for path in grouping)
+        first.setdefault(key, born)
+    order = sorted(found, key=lambda key: (first[key], int(view.records.sow_key_of(key))))
+    return {key: found[key] for key in order}
+
+
+def joined_by(record, field):
+    return key_text(value_at(record[2], parse_path(field)))
 
 
 def shown(topic):
