@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -235,3 +235,33 @@ def test_of_the_rows_of_a_view_that_is_the_newest_which_has_the_newest_record(is
     for gone, wanted in ((2, "a"), (3, "c"), (4, "a")):
         world.delete("t", f"/id = {gone}")
         assert last(world) == last(world.restart()) == wanted
+
+
+HISTORY = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.integers(0, 5), "desk": st.sampled_from("abc"), "qty": st.integers(0, 3)}
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@examples(25, deadline=None)
+@given(HISTORY, st.data())
+def test_cutting_batches_differently_changes_only_what_is_in_between(history, data):
+    """However messages come together, rows and their order are the same in the end; and whoever is
+    told of fewer states is told of none that is not there where each message comes alone."""
+    size = data.draw(st.integers(2, len(history) + 1))
+    ends, told = [], []
+    for step in (1, size):
+        world = World(T, NEWEST, LATEST)
+        client = world.client()
+        client.say(c="sow_and_subscribe", t="^(desks|latest)$")
+        for start in range(0, len(history), step):
+            world.publish("t", *history[start : start + step])
+        ends.append([world.records(name) for name in ("desks", "latest")])
+        told.append([json.dumps(line["d"]) for line in client.lines() if line["c"] == "p"])
+        world.check()
+    assert ends[0] == ends[1]
+    assert {*told[1]} <= {*told[0]}
+    assert len(told[1]) <= len(told[0])

@@ -237,6 +237,8 @@ def test_deleting_everything_leaves_nothing(world):
     for name in ("desks", "total"):
         assert len(world.engine.topics[name].view.groups) == 0
         assert not world.records(name)
+    world.advance(2 * SECOND)
+    assert world.engine.capacity.used_bytes == 0
     world.check()
 
 

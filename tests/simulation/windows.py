@@ -53,6 +53,9 @@ class WindowView(View):
     def is_exact(self):
         return False
 
+    def check_sums(self, _model):
+        """It is told of what stands in the window, not of all that is published."""
+
     def question(self):
         asked = {
             "t": self.topic, "filter": self.filter, "order_by": self.order_by, "top_n": self.top_n,
