@@ -83,6 +83,7 @@ class Engine:
             lambda names: self.requests.holds_until_us(names),
             lambda names: not self.undivided.concerns(names),
             lambda: self.ledger.now_us,
+            self.forget_kept,
         )
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
@@ -116,7 +117,7 @@ class Engine:
             self.look_after_topic(topic)
         self.timers.add(self.views, self._release_views)
         self.forgetting = Forgetting()
-        """Groups of views that have gone."""
+        """What views kept that have gone or stopped."""
         self.timers.add(self.forgetting, lambda forgetting, _now_us: forgetting.go_on())
 
     # Who wants to know.
@@ -455,9 +456,9 @@ class Engine:
         self.configuration = configuration
         self.catalog.adopt(configuration)
 
-    def forget_groups(self, view: MaterializedView) -> None:
-        """A view has gone, or hears of nothing any more: let its groups go as they fall due."""
-        self.forgetting.add(view.groups)
+    def forget_kept(self, view: MaterializedView) -> None:
+        """A view has gone, or hears of nothing any more: let what it keeps go as it falls due."""
+        self.forgetting.add(view.kept())
         self.timers.note(self.forgetting)
         self.tell_of_work()
 

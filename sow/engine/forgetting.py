@@ -1,28 +1,29 @@
-"""Forgetting: the groups of views that have gone, which are forgotten some at a time.
+"""Forgetting: what views kept that have gone or stopped, which is forgotten some at a time.
 
-A group is a dozen objects, and a view may have millions of them: to free them all takes a second or
-more. Nobody asks for them any more, so they wait here and go as they fall due, in turn with what
-others want. What a view was made of, and its rows, go at once: they are few large lists.
+A group is a dozen objects, and a view may have millions of them; a join has an entry of each record
+in its indexes besides. To free them all takes a second or more. Nobody asks for them any more, so
+they wait here and go as they fall due, in turn with what others want. A view's rows go at once:
+they are few large lists.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
-from sow.topic.views.groups import RowGroups
+from sow.topic.views.row_changes import Forgettable
 
-GROUPS_AT_ONCE = 1_000
-"""Groups that are forgotten in one step: a millisecond or two."""
+KEPT_AT_ONCE = 1_000
+"""Groups, or entries of indexes, that are forgotten in one step: a millisecond or two."""
 
 
 class Forgetting:
-    """Groups that nobody needs any more, of all views of one engine."""
+    """What nobody needs any more, of all views of one engine."""
 
     def __init__(self) -> None:
-        self._waiting: deque[RowGroups] = deque()
+        self._waiting: deque[Forgettable] = deque()
 
-    def add(self, groups: RowGroups) -> None:
+    def add(self, kept: Iterable[Forgettable]) -> None:
         """These are needed no more; their view takes in nothing, and releases nothing."""
-        if len(groups):
-            self._waiting.append(groups)
+        self._waiting.extend(filter(len, kept))
 
     def due_us(self) -> int | None:
         """At once, until all have gone."""
@@ -31,6 +32,6 @@ class Forgetting:
     def go_on(self) -> None:
         """Forget some."""
         if self._waiting:
-            self._waiting[0].discard(GROUPS_AT_ONCE)
+            self._waiting[0].forget_some(KEPT_AT_ONCE)
             if not len(self._waiting[0]):
                 self._waiting.popleft()

@@ -85,7 +85,7 @@ class TopicChanges:
             filling.close()
             if not is_full:
                 topic.records.table.forget()
-                self._engine.forget_groups(topic.view)
+                self._engine.forget_kept(topic.view)
         self._catalog.enter_view(topic)
         self._engine.look_after_topic(topic)
         if topic.view.is_dirty:
@@ -121,7 +121,7 @@ class TopicChanges:
         view = self._catalog.materialized(definition, topic.records)
         yield from self._filling(view, definition, view.fill_groups())
         self._engine.views.forget(topic.view)
-        self._engine.forget_groups(topic.view)
+        self._engine.forget_kept(topic.view)
         self._catalog.replace(topic, view, definition)
         view.succeed(self._engine.seq, self._engine.now_us)
         self._engine.tell_of_work()
@@ -145,6 +145,7 @@ class TopicChanges:
             if not is_full:
                 self._catalog.unfollow_views(view, definition.underlyings)
                 view.stop()
+                self._engine.forget_kept(view)
 
     def _begun(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
         """The same, the view hearing from the first one on: before, it would take what changes for
@@ -225,7 +226,7 @@ class TopicChanges:
         if isinstance(topic, ViewTopic):
             self._engine.views.forget(topic.view)
             self._catalog.end_view(topic)
-            self._engine.forget_groups(topic.view)
+            self._engine.forget_kept(topic.view)
         if any(feed.wants_old for feed in topic.router.feeds()):
             yield from self._empty(topic, lambda some: self._discharge(topic, some))
         end_topic(topic)

@@ -25,10 +25,10 @@ in turn with what others want."""
 class Views:
     """The views of one engine.
 
-    `find` gives the topic of a view, `route` tells of its changes. `holds_until_us`
-    says until when a request is to be waited for that has changed one of some topics, None if there
-    is none, `is_whole` whether nothing is there
-    that nobody is to see half of. `now_us` gives the time.
+    `find` gives the topic of a view, `route` tells of its changes. `holds_until_us` says until when
+    a request is to be waited for that has changed one of some topics, None if there is none,
+    `is_whole` whether nothing is there that nobody is to see half of. `now_us` gives the time.
+    `forget` is called with a view that has stopped, when its rows have gone.
     """
 
     def __init__(
@@ -38,12 +38,14 @@ class Views:
         holds_until_us: Callable[[Collection[str]], int | None],
         is_whole: Callable[[Collection[str]], bool],
         now_us: Callable[[], int],
+        forget: Callable[[MaterializedView], None],
     ) -> None:
         self._find = find
         self._route = route
         self._holds_until_us = holds_until_us
         self._is_whole = is_whole
         self._now_us = now_us
+        self._forget = forget
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
         self._releases: dict[MaterializedView, int] = {}
@@ -109,6 +111,7 @@ class Views:
             if not view.is_dirty:
                 self.forget(view)
                 if view.stopped:
+                    self._forget(view)
                     for listener in self._stop_listeners:
                         listener(view.stopped)
             yield view.looked_at

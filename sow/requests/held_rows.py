@@ -14,7 +14,7 @@ from sow.paths import Path
 from sow.steps import Steps
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.row_changes import RowChanges, Take
+from sow.topic.views.row_changes import Forgettable, RowChanges, Take
 
 STEP_ROWS = 250
 """Records that are given in one step: two milliseconds or so with what a view makes of them."""
@@ -79,3 +79,7 @@ class HeldRows:
 
     def stop(self) -> None:
         """Nothing was watched."""
+
+    def kept(self) -> Iterable[Forgettable]:
+        """Nothing is kept of records but the snapshot."""
+        return ()

@@ -465,11 +465,24 @@ class Table:
             marked = np.zeros(len(self.bodies), np.bool_)
             marked[slots] = True
             return np.flatnonzero(marked)
-        if self._places is None:
-            ordered: Slots = slots[np.argsort(self.born[slots], kind="stable")]
-        else:  # joined rows may share a place
-            ordered = slots[np.lexsort((self._sow_keys[slots], self._places[slots]))]
+        places = self.order[slots]
+        by_place = np.argsort(places, kind="stable")  # soon done where they nearly are in order
+        ordered: Slots = slots[by_place]
+        if self._places is not None:
+            self._part(ordered, places[by_place])
         return ordered
+
+    def _part(self, ordered: Slots, places: NDArray[np.int64]) -> None:
+        """Put slots that stand at their places, some of them at one, in order of their SowKeys
+        there: joined rows may share a place."""
+        same = places[1:] == places[:-1]
+        if same.any():
+            shares = np.zeros(len(places), np.bool_)
+            shares[1:] |= same
+            shares[:-1] |= same
+            some = np.flatnonzero(shares)
+            keys = self._sow_keys[ordered[some]]
+            ordered[some] = ordered[some[np.lexsort((keys, places[some]))]]
 
     def slice(self, start: int, count: int) -> Slice:
         """The records in `count` slots from `start` on, as columns."""

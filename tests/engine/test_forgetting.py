@@ -1,8 +1,10 @@
 """Groups of views that have gone are forgotten some at a time."""
 
+from dataclasses import replace
+
 import pytest
 
-from sow.definitions import Topic, View
+from sow.definitions import Join, Limits, Topic, View
 from sow.engine import forgetting as module
 from sow.engine.forgetting import Forgetting
 from sow.engine.topic_changes import TopicChanges
@@ -18,7 +20,7 @@ EACH = "projection=[/id],grouping=[/id]"
 @pytest.fixture
 def world(monkeypatch):
     """One of nine groups, of which four are forgotten in a step."""
-    monkeypatch.setattr(module, "GROUPS_AT_ONCE", 4)
+    monkeypatch.setattr(module, "KEPT_AT_ONCE", 4)
     world = World(T, VIEW)
     world.publish("orders", *[{"id": number, "qty": 1} for number in range(9)])
     return world
@@ -72,3 +74,21 @@ def test_nothing_is_forgotten_of_nothing():
     forgetting = Forgetting()
     forgetting.go_on()
     assert forgetting.due_us() is None
+
+
+def test_those_of_a_view_that_has_stopped_and_what_its_join_kept():
+    joined = View(
+        "pair", "json", ("orders", "quotes"),
+        ("[orders]./id AS /id", "COUNT(1) AS /n"), ("[orders]./id",),
+        joins=(Join("orders", "/sym", "quotes", "/sym"),),
+    )  # fmt: skip
+    world = World(T, Topic("quotes", "json", keys=("/id",)), joined)
+    world.engine.adopt(replace(world.configuration, limits=Limits(join_fan_out_max=5)))
+    world.publish("orders", *[{"id": number, "sym": "A"} for number in range(9)])
+    world.publish("quotes", {"id": 1, "sym": "A"})
+    assert world.engine.topics["pair"].view.stopped
+    kept = [*world.engine.topics["pair"].view.kept()]
+    assert sum(map(len, kept)) > 0
+    world.advance(0)
+    assert sum(map(len, kept)) == 0
+    world.check()

@@ -152,8 +152,8 @@ MUTATIONS = (
     Mutation(
         "a view that was changed goes on with the rows that it had",
         "sow/topic/views/view.py",
-        "            self.groups.let_go(key, seq, ts_us)",
-        "            pass",
+        "                self.groups.let_go(key, *self._inherited_stamp)",
+        "                pass",
     ),
     Mutation(
         "new indexes do not hear of what changes while they are made",

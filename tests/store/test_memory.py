@@ -1,6 +1,7 @@
 """The table beside a dictionary: records, their order, what they take, and what a slot is worth."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -287,3 +288,15 @@ def test_records_that_are_equal_otherwise_are_told_apart_as_they_stand():
     assert ties == [*map(table.tie, table.live().tolist())]
     assert ties == sorted(ties)
     assert [place for place, _ in ties] == [4, 4, 5]
+
+
+@pytest.mark.parametrize("places", [range(200), range(100), [0]])
+def test_records_that_were_given_places_stand_there_those_of_one_by_their_keys(places):
+    rng, table, names = Random(len(places)), Table(sow_keys, "t"), [str(at) for at in range(200)]
+    table.put(names, [b"{}"] * 200, range(1, 201), [0] * 200)
+    table.arrange(names, rng.choices(places, k=200))
+    table.drop(names[:9])
+    slots = table.live()
+    ties = table.ties(slots)
+    assert ties == sorted(ties)
+    assert sorted(slots.tolist()) == list(range(9, 200))

@@ -25,6 +25,8 @@ NOBODY: tuple[str, ...] = ()
 PLACE_BYTES = 100
 """What a record takes in an index beside the text of its key, about: 94 were measured where no two
 have a key in common, 139 for two of one key, 26 for a thousand."""
+FORGOTTEN_AT_ONCE = 10_000
+"""Records with one key that are forgotten in one step: a millisecond. It may have a million."""
 
 
 def join_keys(columns: Sequence[Column], joins_nulls: bool) -> list[JoinKey | None]:
@@ -70,7 +72,9 @@ class JoinIndex:
     def forget(self) -> None:
         """The index goes with all that is in it: it is counted no more."""
         self._grow(-self.bytes)
-        self._held = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
 
     def __contains__(self, key: JoinKey) -> bool:
         return key in self._held
@@ -110,6 +114,16 @@ class JoinIndex:
         del held[identity]
         if len(held) == 1:
             self._held[key] = next(iter(held))
+
+    def forget_some(self, count: int) -> None:
+        """Forget so many entries of an index that nobody asks any more: keys, or records of one."""
+        for _ in range(count):
+            key, held = self._held.popitem()
+            if isinstance(held, dict) and len(held) > FORGOTTEN_AT_ONCE:
+                for _ in range(FORGOTTEN_AT_ONCE):
+                    held.popitem()
+                self._held[key] = held
+                return
 
     def check(self, keys: dict[str, JoinKey | None]) -> None:
         """Assert that just these records are here, each under its key; reads all of them."""

@@ -83,12 +83,27 @@ class JoinedTopic:
         records.watched.add(self.paths)
 
     def stop(self) -> None:
-        """The join goes: the topic need not read its fields any more, and nothing is kept of it."""
+        """The join goes: the topic need not read its fields any more, and what is kept of it counts
+        no more."""
         for index in self.indexes.values():
             index.forget()
-        self.indexes = {}
-        self._heard, self._taken = {}, {}
         self.records.watched.remove(self.paths)
+
+    def __len__(self) -> int:
+        """How much is kept of its records."""
+        return sum(map(len, self.indexes.values())) + len(self._heard) + len(self._taken)
+
+    def forget_some(self, count: int) -> None:
+        """Forget so much, once it has been stopped."""
+        for index in self.indexes.values():
+            going = min(count, len(index))
+            index.forget_some(going)
+            count -= going
+        for noted in (self._heard, self._taken):
+            going = min(count, len(noted))
+            for _ in range(going):
+                noted.popitem()
+            count -= going
 
     def place(self, path: Path) -> int:
         """Where the values of a field stand among those of a record."""

@@ -26,7 +26,7 @@ from sow.topic.records import Records
 from sow.topic.views.join_flow import NEXT, NO_ROW, JoinFlow, fields_of
 from sow.topic.views.joined_rows import JoinedRows
 from sow.topic.views.joined_topic import Fields, JoinedTopic, RecordChange
-from sow.topic.views.row_changes import RowChanges, Take
+from sow.topic.views.row_changes import Forgettable, RowChanges, Take
 
 ROWS_AT_ONCE = 250
 """Rows of one step: a millisecond or so, reading the records included."""
@@ -73,6 +73,10 @@ class Joins:
         """The view goes: the topics need not read its fields any more."""
         for topic in self._topics:
             topic.stop()
+
+    def kept(self) -> Iterable[Forgettable]:
+        """What is kept of each topic."""
+        return self._topics
 
     def hear(self, batch: Batch) -> Iterable[RowChanges]:
         """Note a batch of changes of one of the topics; `work` says what it means."""

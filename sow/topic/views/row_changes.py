@@ -65,6 +65,18 @@ class RowChanges:
         return len(self.identities)
 
 
+class Forgettable(Protocol):
+    """What a view keeps, of which there may be millions: it takes long to forget."""
+
+    def __len__(self) -> int:
+        """How much is left."""
+        ...
+
+    def forget_some(self, count: int) -> None:
+        """Forget so much, or all that is left; nobody asks for it any more."""
+        ...
+
+
 Take = Callable[[RowChanges], None]
 """Takes row changes that somebody else drives out of a producer."""
 
@@ -121,4 +133,8 @@ class RowProducer(Protocol):
 
     def stop(self) -> None:
         """The view goes: the topics need not read its fields any more."""
+        ...
+
+    def kept(self) -> Iterable[Forgettable]:
+        """What is to be forgotten, once it has been stopped."""
         ...

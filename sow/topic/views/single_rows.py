@@ -16,7 +16,7 @@ from sow.paths import Path
 from sow.steps import Steps
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.row_changes import RowChanges, Take
+from sow.topic.views.row_changes import Forgettable, RowChanges, Take
 
 STEP_ROWS = 250
 """Records that are given in one step: two milliseconds or so with what a view makes of them."""
@@ -55,6 +55,10 @@ class SingleRows:
     def stop(self) -> None:
         """Let the topic forget what was wanted of it."""
         self._underlying.watched.remove(self._watched)
+
+    def kept(self) -> Iterable[Forgettable]:
+        """Nothing is kept of records."""
+        return ()
 
     # Hearing.
 

@@ -22,13 +22,16 @@ from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, RowGroups
-from sow.topic.views.row_changes import RowChanges, RowProducer
+from sow.topic.views.row_changes import Forgettable, RowChanges, RowProducer
 
 BIRTH_BITS = 63
 """Births are numbers of 64 bits with a sign, and none is negative; joined rows have those of all
 their records, one behind the other."""
 RELEASED_AT_ONCE = 250
 """Rows that are made in one step, some two milliseconds of work."""
+INHERITED_AT_ONCE = 1_000
+"""Rows of the view before that are looked for among the groups in one step: a millisecond at most,
+as much as making `RELEASED_AT_ONCE`."""
 LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
@@ -66,7 +69,11 @@ class MaterializedView:
         self.stopped = ""
         """Why it has no rows any more, and hears of nothing."""
         self.looked_at = 0
-        """Rows, its own or joined ones, that the last release was about."""
+        """Rows, its own or joined ones, that the last release was about, or what took as long."""
+        self._inherited: list[str] = []
+        """Keys of rows that another view has made, of which this one may have no group; and the
+        change as of which they are no longer told, with its time."""
+        self._inherited_stamp = (0, 0)
         self._working: Iterator[RowChanges] | None = None
         """What the producer finds out that it had left."""
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
@@ -101,7 +108,8 @@ class MaterializedView:
         """There is something to release."""
         if self.stopped:
             return bool(len(self.rows.table))
-        return bool(self.groups.dirty_count or self._working or self.producer.is_behind)
+        behind = self._inherited or self._working or self.producer.is_behind
+        return bool(self.groups.dirty_count or behind)
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -143,6 +151,7 @@ class MaterializedView:
         """Make all rows, some in each step, while records change. In the last step they are as the
         underlying topics then are, at the change `seq` gives."""
         yield from self.fill_groups()
+        self.rows.table.reserve(len(self.groups))
         while self.groups.dirty_count > RELEASED_AT_ONCE:
             self.release()
             yield
@@ -162,8 +171,9 @@ class MaterializedView:
     def succeed(self, seq: int, ts_us: int) -> None:
         """Go on with the rows of the view that was there before, as of the change `seq` and its
         time: what this one makes of them is released like any change."""
-        for key in self.rows.table.slots if not self.stopped else ():
-            self.groups.let_go(key, seq, ts_us)
+        if not self.stopped:
+            self._inherited = list(self.rows.table.slots)
+            self._inherited_stamp = seq, ts_us
         self.filled_seq = seq
         self._is_filling = False
         if self.is_dirty or self.stopped:
@@ -189,8 +199,11 @@ class MaterializedView:
             return []
         if self.stopped:
             return self._clear()
+        looked_for = 0
+        if self._inherited and self.groups.dirty_count < RELEASED_AT_ONCE:
+            looked_for = self._let_go_inherited()
         some = self.groups.take_dirty(RELEASED_AT_ONCE)
-        self.looked_at = len(some)
+        self.looked_at = len(some) + looked_for * RELEASED_AT_ONCE // INHERITED_AT_ONCE
         for key, group in some:
             if group.count:
                 there[key] = group
@@ -202,6 +215,15 @@ class MaterializedView:
             if reason in gone:
                 batches += self._drop(gone[reason], reason)
         return batches
+
+    def _let_go_inherited(self) -> int:
+        """Let rows of the view before go that this one does not make: of some, and of how many."""
+        table, some = self.rows.table, self._inherited[-INHERITED_AT_ONCE:]
+        del self._inherited[-INHERITED_AT_ONCE:]
+        for key in some:
+            if key in table:
+                self.groups.let_go(key, *self._inherited_stamp)
+        return len(some)
 
     def _is_worked_off(self) -> bool:
         """Go on with what the producer has left to find out, and only when it has been found out
@@ -232,7 +254,7 @@ class MaterializedView:
             f"the view {self.name} has stopped: {why}; a reload of the configuration makes it again"
         )
         self.producer.stop()
-        self.groups.clear()
+        self._inherited.clear()
         if not self._is_filling:
             self._wake(self)
 
@@ -295,9 +317,13 @@ class MaterializedView:
         )
         return [] if batch is None else [batch]
 
+    def kept(self) -> Iterable[Forgettable]:
+        """What is to be forgotten once it has gone or stopped, by who has let it go: there may be
+        millions."""
+        return (self.groups, *self.producer.kept())
+
     def end(self) -> None:
-        """The view is about to go with all its rows: it makes none any more. Whoever lets it go
-        forgets its groups, which may be millions."""
+        """The view is about to go with all its rows: it makes none any more."""
         self.stop()
         self.stopped = self.stopped or f"the view {self.name} is being removed"
 
@@ -309,7 +335,8 @@ class MaterializedView:
     def check(self) -> None:
         """Assert what is always true of a view between two releases."""
         if not self.stopped:
-            self.groups.check(self.rows.table.slots)
+            left = {key for key in self._inherited if key not in self.groups}
+            self.groups.check(self.rows.table.slots.keys() - left)
 
 
 class RowWriter:

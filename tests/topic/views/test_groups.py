@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from sow.digits import Digits
 from sow.expressions import compile_projection
+from sow.topic.views import groups as module
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroup, RowGroups, grouped_rows
 from sow.topic.views.row_changes import RowChanges
@@ -172,3 +173,15 @@ def test_a_group_that_is_kept_elsewhere_goes_on_as_it_was():
         assert (one.count, one.values()) == (2, (1.0,))
         one.change((0.1,), (1.0,), -1)
         assert (one.count, one.values(), one.accumulators.results()) == (1, ("1",), [0.2])
+
+
+def test_groups_of_many_rows_are_forgotten_fewer_at_a_time(monkeypatch):
+    monkeypatch.setattr(module, "FORGOTTEN_ROWS", 3)
+    found = groups()
+    found.take(came(*[(str(row), str(row % 4), 1) for row in range(10)]))
+    left = []
+    while len(found):
+        left.append(len(found))
+        found.forget_some(3)
+    assert left == [4, 2]
+    assert found.dirty_count == 0, "and nothing is told of them"

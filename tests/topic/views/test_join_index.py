@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sow.digits import Digits
 from sow.store.memory import Usage
+from sow.topic.views import join_index as module
 from sow.topic.views.join_index import PLACE_BYTES, JoinIndex, join_keys
 
 
@@ -73,3 +74,18 @@ def test_what_joins_by_nothing_is_not_there():
     index.add("x", "a")
     with pytest.raises(AssertionError):
         index.check({"a": "y"})
+
+
+def test_an_index_that_nobody_asks_is_forgotten_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(module, "FORGOTTEN_AT_ONCE", 3)
+    index = JoinIndex()
+    for name in "abcdefgh":
+        index.add("many", name)
+    index.add("few", "a")
+    index.forget_some(1)
+    assert (len(index), "few" in index) == (1, False)
+    left = []
+    while len(index):
+        left.append(len([*index.get("many")]))
+        index.forget_some(1)
+    assert left == [8, 5, 2], "of one key it may be a million"

@@ -73,3 +73,19 @@ def test_its_topic_reads_its_fields_until_it_is_stopped():
     assert arrivals["a"].old is None
     assert topic.keys(topic.states(["a"]), (SYMBOL,)) == {"a": "X"}
     assert topic.keys({}, (SYMBOL,)) == {}
+
+
+def test_it_is_forgotten_some_at_a_time_once_it_has_been_stopped():
+    target = records()
+    topic = joined(target)
+    topic.hear(put(target, {"id": "a"}, {"id": "b"}))
+    topic.take()
+    topic.hear(put(target, {"id": "c"}, seq=3))
+    for name in "xyz":
+        topic.indexes[SYMBOL,].add(name, name)
+    topic.stop()
+    left = []
+    while len(topic):
+        left.append(len(topic))
+        topic.forget_some(2)
+    assert left == [6, 4, 2]

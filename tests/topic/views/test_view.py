@@ -8,7 +8,7 @@ from sow.messages import message_type
 from sow.steps import at_once
 from sow.topic.records import Records
 from sow.topic.views.single_rows import SingleRows
-from sow.topic.views.view import MaterializedView
+from sow.topic.views.view import INHERITED_AT_ONCE, RELEASED_AT_ONCE, MaterializedView
 from tests.topic.making import held, put, records
 
 FIELDS = ("/desk", "SUM(/qty) AS /qty", "AVG(/qty) AS /avg")
@@ -128,3 +128,26 @@ def test_a_view_that_succeeds_another_tells_what_differs():
         ("p", {"desk": "c", "qty": 5, "avg": 5.0}, 9),
         ("match", {"desk": "b", "qty": 5, "avg": 5.0}, 9),
     ]
+
+
+def test_rows_of_the_view_before_are_looked_for_some_at_a_time():
+    topic, many, left = records(), 3 * INHERITED_AT_ONCE, 3
+    put(topic, *[{"id": at, "desk": at, "qty": 1} for at in range(many)])
+    view = made(topic)
+    at_once(view.fill(many))
+    other = made(topic)
+    other.rows = view.rows
+    at_once(other.fill_groups())
+    while other.groups.dirty_count:
+        other.groups.take_dirty(many)
+    topic.drop(["1"], "deleted", lambda _: ([many + 1], [0]))
+    other.groups.forget_some(left)
+    other.succeed(many + 2, 5)
+    found = []
+    while other.is_dirty:
+        found.append(said(other.release()))
+        assert 0 < other.looked_at <= 2 * RELEASED_AT_ONCE
+        other.check()
+    gone = [("match", {"desk": many - at, "qty": 1, "avg": 1.0}, many + 2) for at in (1, 2, 3)]
+    assert sorted([one for some in found for one in some], key=str) == sorted(gone, key=str)
+    assert len(found) == 3
