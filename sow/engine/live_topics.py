@@ -7,7 +7,7 @@ copies know when they next have something to do by themselves (`due_us`) and do 
 answer with batches; who is told of them is the engine's business.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from conflated_topics import Removal
 from sow.changes import Reason
@@ -106,9 +106,9 @@ class LiveTopicBase:
         self.records.check()
         self.router.check()
 
-    def introduced(self) -> Batch | None:
-        """All records as changes from nothing, for who follows from the beginning; None if there
-        are none."""
+    def introduced(self) -> Iterator[Batch]:
+        """All records as changes from nothing, for who follows from the beginning, some in each
+        batch; while none changes."""
         return self.records.introduced()
 
     def close(self, is_closed: bool = True) -> None:

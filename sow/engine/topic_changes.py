@@ -43,23 +43,23 @@ class TopicChanges:
         """A conflated topic more, or one for each topic of a pattern, expected by the catalog;
         each is filled before anybody can ask it."""
         for topic in self._catalog.coming(definition):
-            yield from self._engine.undivided.apart(topic.underlying, self._fill(topic))
+            yield from self._engine.undivided.apart(None, self._fill(topic))
             self._catalog.enter_copy(topic)
             self._engine.look_after_topic(topic)
-            self._introduce(topic)
+            yield from self._introduce(topic)
 
     def add_view(self, definition: View) -> Steps[None]:
         """A view more, expected by the catalog, filled before anybody can ask it."""
         yield from self._have_newest(definition)
         topic = self._catalog.view(definition)
-        yield from self._filling(
-            topic.view, definition, topic.view.fill_beside(lambda: self._engine.seq)
-        )
+        steps = topic.view.fill_beside(lambda: self._engine.seq)
+        steps = self._engine.undivided.apart(None, steps)
+        yield from self._filling(topic.view, definition, steps)
         self._catalog.enter_view(topic)
         self._engine.look_after_topic(topic)
-        self._introduce(topic)
         if topic.view.is_dirty or topic.view.stopped:
             self._engine.views.wake(topic.view)
+        yield from self._introduce(topic)
 
     def add_private(
         self, definition: View, groups_max: int, producer: RowProducer | None = None
@@ -153,13 +153,21 @@ class TopicChanges:
         self._catalog.follow(view, definition.underlyings)
         yield from steps
 
-    def _introduce(self, topic: LiveTopic) -> None:
-        """Tell who has followed a topic by a pattern from its beginning what it begins with."""
+    def _introduce(self, topic: LiveTopic) -> Steps[None]:
+        """Tell who has followed a topic by a pattern from its beginning what it begins with, while
+        no other change is undivided: it does not change until all has been told, and whoever asks
+        for it waits."""
         topic.router.meet()
-        batch = topic.introduced() if any(topic.router.feeds()) else None
-        if batch is not None:
-            self._engine.route(topic, batch)
+        if any(topic.router.feeds()) and len(topic.records.table):
+            yield from self._engine.undivided.carry_out(lambda: topic, self._introducing)
         self._engine.tell_of_work()
+
+    def _introducing(self, topic: LiveTopic) -> Steps[None]:
+        self._engine.undivided.speak_alone(topic)
+        for batch in topic.introduced():
+            self._engine.route(topic, batch)
+            self._engine.tell_of_work()
+            yield
 
     def part(self, topic: CopyTopic) -> None:
         """Let a conflated topic have its copy to itself, to go on otherwise than those alike."""

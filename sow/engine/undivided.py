@@ -154,11 +154,11 @@ class Undivided:
             self._step(change)
             yield
 
-    def apart(self, name: str, steps: Steps[Result]) -> Steps[Result]:
-        """Take `steps`, each of them while the topic `name` is whole."""
+    def apart(self, name: str | None, steps: Steps[Result]) -> Steps[Result]:
+        """Take `steps`, each of them while the topic `name` is whole; None: while all topics are."""
         try:
             while True:
-                yield from self.let_by(name)
+                yield from self.let_all_by() if name is None else self.let_by(name)
                 try:
                     next(steps)
                 except StopIteration as over:

@@ -128,8 +128,9 @@ class Views:
         )
 
     def _is_held(self, view: MaterializedView) -> bool:
-        is_open = self._holds_until_us(view.sources) is not None
-        return is_open or not self._is_whole(view.sources)
+        if not self._is_whole({*view.sources, view.name}):
+            return True
+        return self._holds_until_us(view.sources) is not None
 
     def check(self) -> None:
         """Assert what is always true of views between two steps."""

@@ -6,7 +6,7 @@ bodies into records and changes; how those are written out is the renderer's bus
 (`sow.topic.rendering`), who hears of them the router's, and what may be published the engine's.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,6 +37,8 @@ UNTRACKED_ROWS_MIN = 100
 """Lists of so many rows are kept from the collector (`sow.untracked`): those of a large publish
 wait to be stored all together, and it would look through all of them several times; to say so of
 one takes less than reading a row does. Lists in a column are in no circle with it."""
+INTRODUCED_AT_ONCE = 250
+"""Records that somebody is told of in one step as if they had just come: a millisecond or two."""
 PATHS_MAX = 1024
 """Lists of paths of definitions that are kept, some hundred bytes each."""
 
@@ -375,18 +377,16 @@ class Records:
             self._coming.put(slots, {path: batch.column(path) for path in self._coming.watched})
         return batch
 
-    def introduced(self) -> Batch | None:
-        """All records as changes from nothing; None if there are none."""
-        table = self.table
-        slots = table.live().tolist()
-        if not slots:
-            return None
-        identities = [table.identities[slot] or "" for slot in slots]
-        bodies = [table.bodies[slot] or b"" for slot in slots]
-        stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
-        return self.batch(
-            Changes(self.name, identities, slots, [None] * len(slots), bodies, *stamps), {}
-        )
+    def introduced(self) -> Iterator[Batch]:
+        """All records as changes from nothing, some in each batch; while none changes."""
+        table, rest = self.table, self.table.live().tolist()
+        for start in range(0, len(rest), INTRODUCED_AT_ONCE):
+            slots = rest[start : start + INTRODUCED_AT_ONCE]
+            identities = [table.identities[slot] or "" for slot in slots]
+            bodies = [table.bodies[slot] or b"" for slot in slots]
+            stamps = table.seqs[slots].tolist(), table.ts_us[slots].tolist()
+            changes = Changes(self.name, identities, slots, [None] * len(slots), bodies, *stamps)
+            yield self.batch(changes, {})
 
     def drop(
         self,

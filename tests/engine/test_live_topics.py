@@ -141,7 +141,8 @@ def test_a_copy_begins_full():
     put(made.topics["orders"], {"id": 1})
     at_once(made.topics["slow"].fill(lambda: ledger.seq))
     assert documents(made.topics["slow"].records) == [{"id": 1}]
-    assert made.topics["slow"].introduced().changes.identities == ["1"]
+    (batch,) = made.topics["slow"].introduced()
+    assert batch.changes.identities == ["1"]
 
 
 def test_a_topic_that_goes_takes_its_records_along_unlogged():

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from sow import indexes
-from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic
+from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic, View
 from sow.engine import publications, topic_changes
 from sow.engine.live_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.paths import value_at
 from sow.steps import at_once
 from sow.topic import conflated_copy
+from sow.topic import records as records_module
 from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
@@ -532,3 +533,38 @@ def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkey
     assert given == {"/desk/1": 6}
     assert at_once(publish) == 7
     assert "/desk/1" not in engine.topics
+
+
+ROWS = View("orders-V", "json", ("orders",), ("/id", "MAX(/px) AS /px"), ("/id",))
+
+
+@pytest.mark.parametrize("added", [FAST, ROWS], ids=["conflated topic", "view"])
+def test_what_a_topic_begins_with_is_told_in_steps_and_is_of_one_moment(world, added, monkeypatch):
+    monkeypatch.setattr(records_module, "INTRODUCED_AT_ONCE", 2)
+    world.publish("orders", *({"id": number, "px": 0} for number in range(9)))
+    followers = [world.client() for _ in range(3)]
+    followers[0].say(c="subscribe", t="^orders-[FV]", opts="oof")
+    followers[1].say(c="subscribe", t="^orders-[FV]", opts="conflation=1s")
+    configuration = replace(world.configuration, topics=(ORDERS, SLOW, DESKS, COPIES, added))
+    asked = False
+    steps = world.executor.reconfiguration(configuration, world.now)
+    for step, _ in enumerate(steps, 1):
+        world.publish("orders", {"id": step % 9, "px": step})
+        if world.engine.undivided.topic is not None and not asked and step % 2:
+            asked = True
+            followers[2].execute(b'{"c":"sow_and_subscribe","t":"orders-[FV]"}')
+            assert world.engine.undivided.topic is None, "who asks takes the steps that are left"
+        world.engine.check()
+    assert asked
+    world.advance(3 * SECOND)
+    for follower in followers:
+        held = {}
+        for line in follower.lines():
+            if line.get("t") == added.name:
+                assert held.get(line["d"]["id"]) != line["d"], "a repeat"
+                held[line["d"]["id"]] = line["d"]
+        assert sorted(held.items()) == [(one["id"], one) for one in by_id(world, added.name)]
+
+
+def by_id(world, topic):
+    return sorted(world.records(topic), key=lambda one: one["id"])

@@ -491,8 +491,8 @@ MUTATIONS = (
     Mutation(
         "a copy that is added later is not told",
         "sow/engine/topic_changes.py",
-        "batch = topic.introduced() if any(topic.router.feeds()) else None",
-        "batch = None",
+        "        for batch in topic.introduced():",
+        "        for batch in ():",
     ),
     Mutation(
         "a topic does not meet who follows its pattern",

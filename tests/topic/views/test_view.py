@@ -101,7 +101,8 @@ def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
     topic = records()
     put(topic, *[{"id": at, "desk": str(at % 3), "qty": 0.1 * at} for at in range(600)])
     heard, filled, beside = made(topic), made(topic), made(topic)
-    heard.hear(topic.introduced(), 0)
+    for batch in topic.introduced():
+        heard.hear(batch, 0)
     while heard.groups.dirty_count:
         heard.release()
     at_once(filled.fill(1000))
