@@ -550,25 +550,30 @@ class Catalog:
             if definition.filter is not None:
                 self._compile_filter(definition.filter)
             if is_new:
-                gone = {name for topic in leaving for name in self.with_copies(topic)}
-                self._check_names(definition, self.topics.keys() - gone)
+                self._check_names(definition, leaving)
         elif isinstance(definition, View):
             taken = self.topics.keys() - {topic.name for topic in leaving} if is_new else ()
             if definition.name in taken:
                 raise ConfigError(f"{definition.name}: there is a topic of this name already")
 
-    def _check_names(self, definition: ConflatedTopic, names: Collection[str]) -> None:
-        """Raise ConfigError if a conflated topic that is new would take one of these names."""
+    def _check_names(self, definition: ConflatedTopic, leaving: Collection[LiveTopic]) -> None:
+        """Raise ConfigError if a conflated topic that is new would take the name of one that is
+        there, unless that is `leaving`, or a copy of one."""
+        there = {name for name, topic in self.topics.items() if topic not in leaving}
+        taken = [definition.name] if definition.name in there else []
         underlying = self.patterns.get(definition.underlying)
-        if definition.name in names:
-            raise ConfigError(f"{definition.name}: there is a topic of this name already")
         if underlying is not None:
-            copies = PatternTopic(definition, None, underlying)
-            for name in copies.held_among(names):
-                raise ConfigError(
-                    f"{definition.name}: there is a topic {name} already, which is what the "
-                    f"copy of {copied_from(definition, name)} would be called"
-                )
+            taken += PatternTopic(definition, None, underlying).held_among(there)
+        if taken and leaving:
+            gone = {name for topic in leaving for name in self.with_copies(topic)}
+            taken = [name for name in taken if name not in gone]
+        for name in taken:
+            if name == definition.name:
+                raise ConfigError(f"{name}: there is a topic of this name already")
+            raise ConfigError(
+                f"{definition.name}: there is a topic {name} already, which is what the "
+                f"copy of {copied_from(definition, name)} would be called"
+            )
 
     # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
     # identity.

@@ -41,11 +41,11 @@ class PatternTopic:
         """The topics that are too many, and why: empty ones first, then those that came last."""
         if len(self.members) <= limit:
             return [], ""
-        holds = {True: [], False: []}  # type: dict[bool, list[LiveTopic]]
-        for topic in self.members.values():
-            holds[len(topic.records.table) > 0].append(topic)
-        reason = f"Limits/PatternTopics of {limit} is less than the {len(holds[True])} there are"
-        return (holds[True] + holds[False])[limit:], reason
+        topics = self.members.values()
+        full = [topic for topic in topics if topic.records.table.slots]
+        empty = [topic for topic in topics if not topic.records.table.slots]
+        reason = f"Limits/PatternTopics of {limit} is less than the {len(full)} there are"
+        return (full + empty)[limit:], reason
 
     def may_hold(self, name: str) -> bool:
         """Whether a topic of this name would be one of its topics."""

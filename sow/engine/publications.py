@@ -278,9 +278,9 @@ class Publications:
                 yield from self.finish(publication)
                 yield
 
-    def is_under_way(self, name: str) -> bool:
-        """Whether anything is still to be put into a topic."""
-        return any(publication.name == name for publication in self._under_way)
+    def names_under_way(self) -> set[str]:
+        """The topics into which something is still to be put."""
+        return {publication.name for publication in self._under_way}
 
     def check(self) -> None:
         """Assert what is always true of publishes."""

@@ -17,8 +17,9 @@ so do the names that new topics will have, so that what was found possible stays
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
@@ -42,6 +43,8 @@ CHANGEABLE = INDEX_FIELDS | BACK_PRESSURE_FIELDS | ROOM_FIELDS
 CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
+CLOSED_AT_ONCE = 1_000
+"""Topics that go which are closed in one step: less than a microsecond each."""
 REFUSALS_MAX = 5
 """So many topics that would lose records are named."""
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
@@ -53,9 +56,9 @@ GiveUp = Callable[[dict[LiveTopic, str]], Steps[None]]
 
 @dataclass(frozen=True, slots=True)
 class ReconfigurationStep:
-    """One change: what is said of it, and what does it, at once or step by step."""
+    """One change: what is said of it when it is done, and what does it, at once or step by step."""
 
-    text: str
+    texts: list[str]
     apply: Callable[[], Steps[None] | None]
 
 
@@ -103,7 +106,7 @@ class Reconfiguration:
             if taken is not None:
                 yield from taken
         engine.adopt(new)
-        return [step.text for step in steps]
+        return [text for step in steps for text in step.texts]
 
     def _settled(self) -> Steps[list[ReconfigurationStep]]:
         """The steps to be taken, all of them possible in the step in which they come.
@@ -116,14 +119,21 @@ class Reconfiguration:
             while True:
                 yield from self._finish_changes()
                 steps = self._checked()
-                held = {topic: why for topic, why in self._leaving.items() if topic not in closed}
-                for topic in held:
-                    topic.close()
-                closed |= held
-                held = {topic: why for topic, why in held.items() if len(topic.records.table)}
-                if not held or self._give_up is None:
+                coming = {topic: why for topic, why in self._leaving.items() if topic not in closed}
+                if not coming:
                     break
-                yield from self._give_up(held)
+                held: dict[LiveTopic, str] = {}
+                for at, (topic, why) in enumerate(coming.items(), 1):
+                    topic.close()
+                    closed[topic] = why
+                    if topic.records.table.slots:
+                        held[topic] = why
+                    if at % CLOSED_AT_ONCE == 0:
+                        yield
+                if held and self._give_up is not None:
+                    yield from self._give_up(held)
+                elif len(coming) < CLOSED_AT_ONCE:
+                    break  # all in the step in which the changes were found possible
         except BaseException:
             for topic in closed:
                 topic.close(False)
@@ -135,7 +145,7 @@ class Reconfiguration:
     def _finish_changes(self) -> Steps[None]:
         """Finish what clients have begun to write to topics that go."""
         engine = self._engine
-        while busy := list(filter(self._is_changing, self._find_leaving())):
+        while busy := self._find_leaving():
             for name in busy:
                 yield from engine.undivided.let_by(name)
                 yield from engine.publications.finish_all(name)
@@ -150,14 +160,14 @@ class Reconfiguration:
             )
         return steps
 
-    def _is_changing(self, name: str) -> bool:
-        """Whether somebody's write to a topic is to be finished before it may go."""
-        engine = self._engine
-        return engine.publications.is_under_way(name) or engine.undivided.concerns((name,))
-
     def _find_leaving(self) -> list[str]:
-        self._leaving = self._engine.catalog.homeless(self._new)
-        return [topic.name for topic in self._leaving]
+        """Find out which topics go; returns those of which somebody's write is to be finished."""
+        engine = self._engine
+        self._leaving = engine.catalog.homeless(self._new)
+        changing = engine.publications.names_under_way()
+        if engine.undivided.topic is not None:
+            changing.add(engine.undivided.topic.name)
+        return [name for name in changing if engine.topics.get(name) in self._leaving]
 
     def _steps(self) -> Iterator[ReconfigurationStep]:
         old, new = self._engine.configuration, self._new
@@ -178,29 +188,35 @@ class Reconfiguration:
                 yield from self._addition(definition)
         for name in ("sessions", "limits", "security"):
             if getattr(old, name) != getattr(new, name):
-                yield ReconfigurationStep(f"{name} changed", lambda: None)
+                yield ReconfigurationStep([f"{name} changed"], lambda: None)
 
     def _leave(self) -> Iterator[ReconfigurationStep]:
-        for topic, why in self._leaving.items():
-            count, name = len(topic.records.table), topic.name
-            if count and self._give_up is None:
-                if len(self._refused) < REFUSALS_MAX:
-                    self._refused.append(
-                        f"topic {name} would lose its {count:,} records ({why}; with "
-                        "--allow-loss or allow_loss=true they move to removed/TIME)"
-                    )
-                continue
-            yield ReconfigurationStep(
-                f"topic {name} given up, with {count:,} records",
-                lambda topic=topic: self._changes.give_up(topic, self._end_topic),  # type: ignore[misc]
+        losing = (topic for topic in self._leaving if topic.records.table.slots)
+        for topic in islice(losing, REFUSALS_MAX if self._give_up is None else 0):
+            self._refused.append(
+                f"topic {topic.name} would lose its {len(topic.records.table):,} records "
+                f"({self._leaving[topic]}; with --allow-loss or allow_loss=true they move to "
+                "removed/TIME)"
             )
+        if self._leaving:
+            said: list[str] = []
+            going = self._leaving
+            yield ReconfigurationStep(said, lambda: self._give_up_all(going, said))
+
+    def _give_up_all(self, going: Iterable[LiveTopic], said: list[str]) -> Steps[None]:
+        """Let topics of patterns go, and say so of each."""
+        for topic in going:
+            assert isinstance(topic, SourceTopic)
+            count = len(topic.records.table)
+            said.append(f"topic {topic.name} given up, with {count:,} records")
+            yield from self._changes.give_up(topic, self._end_topic)
 
     def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
         if isinstance(definition, Topic):
             self._refused.append(f"topic {definition.name} cannot be removed")
             return
         yield ReconfigurationStep(
-            f"{_what(definition)} {definition.name} removed",
+            [f"{_what(definition)} {definition.name} removed"],
             lambda: self._remove(definition.name),
         )
 
@@ -223,7 +239,7 @@ class Reconfiguration:
             self._engine.catalog.check_definition(definition, leaving=self._leaving)
         self._added.append(definition)
         yield ReconfigurationStep(
-            f"{_what(definition)} {definition.name} added", lambda: self._add(definition)
+            [f"{_what(definition)} {definition.name} added"], lambda: self._add(definition)
         )
 
     def _add(self, definition: ConflatedTopic | View) -> Steps[None]:
@@ -267,7 +283,7 @@ class Reconfiguration:
         ):
             if fields & part:
                 yield ReconfigurationStep(
-                    f"{what} of {new.name} {'made again' if is_again else 'changed'}",
+                    [f"{what} of {new.name} {'made again' if is_again else 'changed'}"],
                     lambda apply=apply: self._each(new, apply),  # type: ignore[misc]
                 )
 

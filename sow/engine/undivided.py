@@ -155,7 +155,7 @@ class Undivided:
             yield
 
     def apart(self, name: str | None, steps: Steps[Result]) -> Steps[Result]:
-        """Take `steps`, each of them while the topic `name` is whole; None: while all topics are."""
+        """Take `steps`, each while the topic `name` is whole; None: while all topics are."""
         try:
             while True:
                 yield from self.let_all_by() if name is None else self.let_by(name)

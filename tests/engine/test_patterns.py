@@ -59,7 +59,8 @@ def test_the_name_of_a_copy_says_what_it_copies():
 def test_empty_topics_are_too_many_first_and_then_those_that_came_last(family):
     desks = family[0]
     for name, held in (("a", 1), ("b", 0), ("c", 2), ("d", 0)):
-        desks.members[name] = SimpleNamespace(name=name, records=SimpleNamespace(table=range(held)))
+        table = SimpleNamespace(slots=range(held))
+        desks.members[name] = SimpleNamespace(name=name, records=SimpleNamespace(table=table))
 
     def over(limit):
         return [topic.name for topic in desks.over(limit)[0]]

@@ -10,7 +10,7 @@ import pytest
 
 from sow import indexes
 from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic, View
-from sow.engine import publications, topic_changes
+from sow.engine import publications, reconfiguration, topic_changes
 from sow.engine.live_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.paths import value_at
@@ -263,6 +263,26 @@ def test_topics_that_have_no_place_are_given_up_when_that_is_allowed():
     assert "/desk/2" not in world.engine.topics
     again = World(wide, COPIES, journal=world.journal, checkpoints=world.checkpoints)
     assert again.records("/desk/1") == [{"id": 1, "a": 1}]
+    world.check()
+
+
+def test_topics_that_come_while_others_are_closed_are_given_up_too(monkeypatch):
+    monkeypatch.setattr(reconfiguration, "CLOSED_AT_ONCE", 2)
+    wide = replace(DESKS, pattern="^/desk/")
+    world = World(wide)
+    for number in range(6):
+        world.publish(f"/desk/{number}", {"id": 1})
+    smaller = replace(world.configuration, limits=Limits(pattern_topics_max=3))
+    given = {}
+    steps = world.executor.reconfiguration(smaller, world.now, noting(given))
+    for step, _ in enumerate(steps):
+        if step < 2:
+            world.publish(f"/desk/more-{step}", {"id": 1})
+    assert {topic.name for topic in given} == {
+        "/desk/3", "/desk/4", "/desk/5", "/desk/more-0", "/desk/more-1",
+    }  # fmt: skip
+    assert list(world.engine.topics) == ["/desk/0", "/desk/1", "/desk/2"]
+    world.publish("/desk/0", {"id": 2})
     world.check()
 
 

@@ -108,7 +108,7 @@ def test_a_publish_in_slices_is_one_turn(world, follow):
 
 def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
     told, steps = follow("desks"), large(world)
-    while not world.engine.publications.is_under_way("t"):
+    while "t" not in world.engine.publications.names_under_way():
         next(steps)
     world.settle()
     world.clock.advance(HELD_US_MAX)

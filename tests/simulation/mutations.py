@@ -146,8 +146,8 @@ MUTATIONS = (
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "is_open = self._holds_until_us(view.sources) is not None",
-        "is_open = False",
+        "return self._holds_until_us(view.sources) is not None",
+        "return False",
     ),
     Mutation(
         "a view that was changed goes on with the rows that it had",
@@ -545,8 +545,8 @@ MUTATIONS = (
     Mutation(
         "a query sees half of a commit",
         "sow/engine/undivided.py",
-        "                yield from self.let_by(name)\n                try:",
-        "                try:",
+        "yield from self.let_all_by() if name is None else self.let_by(name)",
+        "yield from ()",
     ),
     Mutation(
         "what falls due in a topic does so in the middle of a commit",
