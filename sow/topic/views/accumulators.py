@@ -260,6 +260,11 @@ def goes_by_newest(projection: Projection) -> bool:
     return any(one.kind == LAST for one in projection.aggregates)
 
 
+def looks_through(projection: Projection) -> bool:
+    """Whether all values of a group may be looked through when its aggregates are read."""
+    return any(one.kind in DISTINCT or one.kind == "GROUP_CONCAT" for one in projection.aggregates)
+
+
 SUMS: dict[str, Callable[[ExactSum], Value]] = {
     "AVG": ExactSum.average,
     "STDDEV_POP": lambda found: found.deviation(of_sample=False),

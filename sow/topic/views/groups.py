@@ -20,13 +20,15 @@ from sow.digits import Digits
 from sow.expressions import Projection
 from sow.keys import joined, key_text
 from sow.paths import Value
-from sow.topic.views.accumulators import Accumulators, Columns, Keeping
+from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
 from sow.topic.views.row_changes import RowChanges
 
 KEY_LENGTH_MAX = 16 * 1024
 """Characters of the values that make a group: they are held as its key and as its fields. What has
 more is left out of the view, and counted."""
 PLAIN = frozenset({str, type(None)})
+VALUES_AS_ROW = 50
+"""Values of a group that are looked through, to find the least, in the time that a row takes."""
 FORGOTTEN_ROWS = 10_000
 """Rows of groups that are forgotten in one step: what is kept of each takes a tenth of a
 microsecond or two to free."""
@@ -185,6 +187,8 @@ class RowGroups:
         self.left_out = 0
         """Rows that are in no group, since their key is too long."""
         self.keeping = Keeping(projection, keeps_newest)
+        self.taken_weight = 0
+        self._looks_through = looks_through(projection)
         self._groups: dict[str, RowGroup] = {}
         self._dirty: dict[str, None] = {}
 
@@ -209,16 +213,23 @@ class RowGroups:
         return len(self._dirty)
 
     def take_dirty(self, limit: int) -> list[tuple[str, RowGroup]]:
-        """Some groups that have changed, in the order in which they did; those without rows are
-        forgotten by it."""
+        """Some groups that have changed, in the order in which they did, one at least; those
+        without rows are forgotten by it. `taken_weight` is what it takes to read them, which is
+        about `limit` at most: as many rows as that, where nothing is looked through for them."""
         some = [*islice(self._dirty, limit)]
         found = []
+        self.taken_weight = 0
         for key in some:
             del self._dirty[key]
             group = self._groups[key]
             found.append((key, group))
+            self.taken_weight += 1
+            if self._looks_through:
+                self.taken_weight += group.count // VALUES_AS_ROW
             if not group.count:
                 del self._groups[key]
+            if self.taken_weight >= limit:
+                break
         return found
 
     def forget_some(self, count: int) -> None:

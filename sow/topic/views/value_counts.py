@@ -58,6 +58,9 @@ class ValueCounts:
             counts[value] = count - 1
             return False
         del counts[value]
+        if not counts:
+            # They hold values that have gone, of which there may be very many.
+            self._lowest = self._highest = None
         if value == self._least:
             self._least = None
         if value == self._greatest:

@@ -203,7 +203,8 @@ class MaterializedView:
         if self._inherited and self.groups.dirty_count < RELEASED_AT_ONCE:
             looked_for = self._let_go_inherited()
         some = self.groups.take_dirty(RELEASED_AT_ONCE)
-        self.looked_at = len(some) + looked_for * RELEASED_AT_ONCE // INHERITED_AT_ONCE
+        looked_for = looked_for * RELEASED_AT_ONCE // INHERITED_AT_ONCE
+        self.looked_at = self.groups.taken_weight + looked_for
         for key, group in some:
             if group.count:
                 there[key] = group

@@ -6,7 +6,13 @@ from sow.digits import Digits
 from sow.expressions import compile_projection
 from sow.topic.views import groups as module
 from sow.topic.views.accumulators import Keeping
-from sow.topic.views.groups import KEY_LENGTH_MAX, RowGroup, RowGroups, grouped_rows
+from sow.topic.views.groups import (
+    KEY_LENGTH_MAX,
+    VALUES_AS_ROW,
+    RowGroup,
+    RowGroups,
+    grouped_rows,
+)
 from sow.topic.views.row_changes import RowChanges
 
 PROJECTION = compile_projection(("/k", "SUM(/n) AS /n", "/n AS /last"), ("/k",), {"t": "json"})
@@ -185,3 +191,15 @@ def test_groups_of_many_rows_are_forgotten_fewer_at_a_time(monkeypatch):
         found.forget_some(3)
     assert left == [4, 2]
     assert found.dirty_count == 0, "and nothing is told of them"
+
+
+def test_fewer_groups_are_taken_at_once_whose_values_are_looked_through():
+    least = compile_projection(("/k", "MIN(/n) AS /least"), ("/k",), {"t": "json"})
+    found = groups(least)
+    rows = [(str(at), str(at // (3 * VALUES_AS_ROW)), at) for at in range(9 * VALUES_AS_ROW)]
+    found.take(came(*rows))
+    assert (len(found.take_dirty(8)), found.taken_weight) == (2, 8)
+    assert (len(found.take_dirty(1)), found.taken_weight) == (1, 4), "one at least"
+    plain = groups(compile_projection(("/k", "SUM(/n) AS /sum"), ("/k",), {"t": "json"}))
+    plain.take(came(*rows))
+    assert (len(plain.take_dirty(8)), plain.taken_weight) == (3, 3)
