@@ -40,6 +40,10 @@ class ValueCounts:
             counts[value] = count + 1
             return False
         counts[value] = 1
+        if len(counts) == 1:
+            # From here on both are known: who only comes is never looked through.
+            self._least = self._greatest = value
+            return True
         if self._least is not None and value < self._least:
             self._least = value
         if self._greatest is not None and value > self._greatest:

@@ -33,11 +33,12 @@ def test_a_heap_does_not_grow_beyond_what_is_there(monkeypatch):
     counts = ValueCounts()
     for value in range(200):
         counts.add(value)
-    assert counts.greatest() == 199
+    counts.remove(199)
+    assert counts.greatest() == 198
     for _ in range(5000):
         counts.add(-1)
         counts.remove(-1)
-    assert len(counts._highest._entries) <= 2 * 200 + value_counts.FEW + 1
+    assert len(counts._highest._entries) <= 2 * 199 + value_counts.FEW + 1
 
 
 def test_a_group_whose_greatest_always_goes_is_not_looked_through_each_time(monkeypatch):
@@ -58,3 +59,15 @@ def test_a_group_whose_greatest_always_goes_is_not_looked_through_each_time(monk
         counts.add(value)
         assert counts.greatest() == value
     assert looked[0] < 3 * value_counts.RESCANNED_MAX
+
+
+def test_extremes_are_known_while_values_come():
+    counts = ValueCounts()
+    for value in (5, 3, 9, 4):
+        counts.add(value)
+    assert (counts._least, counts._greatest) == (3, 9)
+    for value in (5, 3, 9, 4):
+        counts.remove(value)
+    assert (counts.least(), counts.greatest()) == (None, None)
+    counts.add(7)
+    assert (counts.least(), counts.greatest()) == (7, 7)
