@@ -124,7 +124,7 @@ def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
 def test_one_that_stands_still_is_waited_for_no_longer_either(world, follow):
     """Though nothing else happens: whoever waits for it falls due."""
     told, steps = follow("desks"), large(world)
-    while not world.engine.publications.is_under_way("t"):
+    while "t" not in world.engine.publications.names_under_way():
         next(steps)
     world.settle()
     assert told() == []
