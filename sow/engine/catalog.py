@@ -9,12 +9,10 @@ What is done to a topic's records is the engine's business. So is looking after 
 come into being: whatever makes some returns them.
 """
 
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
-from weakref import WeakSet
 
 from sow.definitions import (
     Configuration,
@@ -29,32 +27,24 @@ from sow.delivery.router import Router
 from sow.engine.ledger import Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
-from sow.engine.private_names import is_private
+from sow.engine.view_maker import ViewMaker
 from sow.errors import (
     ClientError,
-    ConfigError,
     InvalidTopic,
     TooLarge,
     UnknownTopic,
     clipped,
     shown,
 )
-from sow.expressions import Filter, Projection, compile_projection
+from sow.expressions import Filter
 from sow.expressions.patterns import Search
-from sow.join_tree import join_levels
 from sow.messages import message_type
 from sow.steps import Steps
 from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.protocols import Slice
 from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
-from sow.topic.merging import make_merger
 from sow.topic.records import Records
-from sow.topic.views.accumulators import goes_by_newest
-from sow.topic.views.groups import RowGroups
-from sow.topic.views.joins import Joins
-from sow.topic.views.row_changes import RowProducer
-from sow.topic.views.single_rows import SingleRows
 from sow.topic.views.view import MaterializedView
 from sow.topic_patterns import topic_search
 
@@ -93,18 +83,13 @@ class Catalog:
         self._coming: set[str] = set()
         """Definitions of views that are not there yet, and of conflated topics of which not all
         copies are."""
-        self._compile_filter = compile_filter
+        self.compile_filter = compile_filter
         self._ledger = ledger
-        self._wake = wake
-        self._view_numbers = itertools.count()
-        self._groups: WeakSet[RowGroups] = WeakSet()
-        """Those of views that are there, that are being filled, and that are being forgotten."""
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
-        self._asked_newest: set[str] = set()
-        """Topics of which a view asks which of their records is the newest."""
-        types = {one.name: one.message_type for one in configuration.topics}
-        for definition in reversed(configuration.topics):
-            self._ask_newest(definition, types)
+        self.view_maker = ViewMaker(
+            self.topics, lambda: self.configuration, compile_filter, self.usage, wake,
+            self.followers,
+        )  # fmt: skip
         for definition in configuration.topics:
             self.add(definition)
 
@@ -212,7 +197,7 @@ class Catalog:
                 return []
             return [self._enter(self._source(definition, definition.name))]
         if isinstance(definition, View):
-            return [self.enter_view(self.view(definition))]
+            return [self.enter_view(self.view_maker.make(definition))]
         self.expect(definition)
         return [self.enter_copy(copy) for copy in self.coming(definition)]
 
@@ -238,95 +223,6 @@ class Catalog:
                 if copy_name(definition, name) not in self.topics:
                     yield self._follower(pattern, name)
         self._coming.discard(definition.name)
-
-    def view(self, definition: View, producer: RowProducer | None = None) -> ViewTopic:
-        """A view of topics that are there, which hears nothing yet and is empty; or of what
-        `producer` gives of them, which hears nothing ever."""
-        projection = self.projection(definition)
-        kind = message_type(definition.message_type, self._kinds())
-        records = Records(
-            definition, kind, tuple(map(str, projection.keys)), definition.domain, self.usage,
-            instance=self.configuration.name, makes_keys=True,
-        )  # fmt: skip
-        view = self.materialized(definition, records, producer)
-        heard = definition.underlyings if producer is None else ()
-        # Patterns are of names that everybody may know.
-        followers = PatternFollowers() if is_private(definition.name) else self.followers
-        return ViewTopic(definition, view, heard, followers)
-
-    def projection(self, definition: View) -> Projection:
-        """What the rows of a view are made of; raises BadFilter."""
-        types = {name: self.topics[name].definition.message_type for name in definition.underlyings}
-        return compile_projection(definition.projection, definition.grouping, types)
-
-    def materialized(
-        self, definition: View, records: Records, producer: RowProducer | None = None
-    ) -> MaterializedView:
-        """What makes `records` the rows of a view, and hears nothing yet."""
-        projection = self.projection(definition)
-        if producer is None:
-            producer = self._producer(definition, projection)
-        above, sources = self._made_of(definition.underlyings)
-        rank = above, next(self._view_numbers)
-        view = MaterializedView(
-            records, producer, projection, rank, sources, self._wake,
-            definition.name in self._asked_newest,
-        )  # fmt: skip
-        self._groups.add(view.groups)
-        return view
-
-    def ask_newest(self, definition: View) -> list[ViewTopic]:
-        """Know whether a view asks which record of the topics that it is made of is the newest, so
-        that these say so if they are views, and so on; returns the views that do not yet, those
-        first that others are made of."""
-        types = {name: self.topics[name].definition.message_type for name in definition.underlyings}
-        return self._ask_newest(definition, types)
-
-    def _ask_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
-        found: list[ViewTopic] = []
-        for name in _asked_newest(definition, types, definition.name in self._asked_newest):
-            self._asked_newest.add(name)
-            topic = self.topics.get(name)
-            if topic is not None:
-                found += self._ask_newest(topic.definition, types)
-            if isinstance(topic, ViewTopic) and not topic.view.tells_newest:
-                found.append(topic)
-        return found
-
-    def view_objects_max(self) -> int:
-        """How many Python objects views may hold, their groups foremost; looks at all topics."""
-        if not self._groups:
-            return 0
-        records = sum(len(topic.records.table) for topic in self.topics.values())
-        return sum(groups.objects_max(records) for groups in self._groups)
-
-    def _producer(self, definition: View, projection: Projection) -> RowProducer:
-        """What says which rows go into the groups of a view."""
-        if definition.joins:
-            levels = join_levels(definition.joins)
-            return Joins(
-                [self.topics[level.topic].records for level in levels],
-                levels,
-                projection.inputs,
-                definition.null_equivalency,
-                lambda: self.configuration.limits.join_fan_out_max,
-                self.usage,
-            )
-        condition = None if definition.filter is None else self._compile_filter(definition.filter)
-        (name,) = definition.underlyings
-        paths = [source.path for source in projection.inputs]
-        return SingleRows(self.topics[name].records, paths, condition)
-
-    def _made_of(self, names: Iterable[str]) -> tuple[int, frozenset[str]]:
-        """How many views stand above each other in what is made of these topics, and the names of
-        all that it is made of."""
-        above, sources = 0, set(names)
-        for name in names:
-            topic = self.topics[name]
-            if isinstance(topic, ViewTopic):
-                above = max(above, topic.view.rank[0] + 1)
-                sources |= topic.view.sources
-        return above, frozenset(sources)
 
     def enter_view(self, topic: ViewTopic) -> LiveTopic:
         """Let a view be there, filled or not, and hear; returns it."""
@@ -448,7 +344,7 @@ class Catalog:
 
     def _source(self, definition: Topic, name: str, pattern: str | None = None) -> SourceTopic:
         usage = None if definition.system else self.usage
-        kind = message_type(definition.message_type, self._kinds())
+        kind = message_type(definition.message_type, self.kinds)
         domain = definition.key_domain or name
         records = Records(
             definition, kind, definition.keys, domain, usage, name, self.configuration.name
@@ -459,19 +355,21 @@ class Catalog:
         self, definition: ConflatedTopic, source: str, pattern: PatternTopic | None = None
     ) -> CopyTopic:
         name = definition.name if pattern is None else copy_name(definition, source)
-        kind = message_type(definition.message_type, self._kinds())
+        kind = message_type(definition.message_type, self.kinds)
         underlying = self.topics[source].records
         keys = tuple(map(str, underlying.keys))
         records = Records(
             definition, kind, keys, underlying.domain, self.usage, name, self.configuration.name,
             underlying.makes_keys,
         )  # fmt: skip
-        condition = None if definition.filter is None else self._compile_filter(definition.filter)
+        condition = None if definition.filter is None else self.compile_filter(definition.filter)
         copy = ConflatedCopy(records, underlying, definition, condition)
         of_pattern = None if pattern is None else pattern.name
         return CopyTopic(definition, of_pattern, copy, self.followers)
 
-    def _kinds(self) -> dict[str, MessageTypeOptions]:
+    @property
+    def kinds(self) -> dict[str, MessageTypeOptions]:
+        """What the configuration says of message types, by their names."""
         return {options.name: options for options in self.configuration.message_types}
 
     # Topics that go.
@@ -501,79 +399,6 @@ class Catalog:
     def remove(self, name: str) -> None:
         """Forget a pattern of conflated topics, of which there are none any more."""
         self.patterns.pop(name, None)
-
-    # Other configurations.
-
-    def homeless(self, new: Configuration) -> dict[LiveTopic, str]:
-        """Topics of patterns that have no place in another configuration, and why.
-
-        Those over a pattern's limit, and those whose names conflated topics would have.
-        """
-        found: dict[LiveTopic, str] = {}
-        limit = new.limits.pattern_topics_max
-        for pattern in self.patterns.values():
-            if pattern.matches is not None:
-                found |= dict.fromkeys(*pattern.over(limit))
-        patterns = dict(self.patterns)
-        for definition in new.topics:
-            if isinstance(definition, Topic) or definition.name in patterns:
-                continue
-            underlying = None
-            if isinstance(definition, ConflatedTopic):
-                underlying = patterns.get(definition.underlying)
-            if underlying is None:
-                names = [definition.name] if definition.name in self.topics else []
-            else:
-                copies = patterns[definition.name] = PatternTopic(definition, None, underlying)
-                names = copies.held_among(self.topics)
-            for topic in map(self.topics.__getitem__, names):
-                if isinstance(topic, SourceTopic) and self.pattern_of(topic) is not None:
-                    found[topic] = f"{topic.name} is the name of {definition.name} now"
-                    if isinstance(definition, ConflatedTopic):
-                        found[topic] = (
-                            f"{topic.name} is the name of a copy of {definition.name} now"
-                        )
-        return found
-
-    def check_definition(
-        self,
-        definition: Definition,
-        is_new: bool = True,
-        leaving: Collection[LiveTopic] = (),
-    ) -> None:
-        """Raise what would keep a definition from being run beside those that there are.
-
-        `leaving` are topics that will have gone by then.
-        """
-        make_merger(definition, message_type(definition.message_type, self._kinds()))
-        if isinstance(definition, ConflatedTopic):
-            if definition.filter is not None:
-                self._compile_filter(definition.filter)
-            if is_new:
-                self._check_names(definition, leaving)
-        elif isinstance(definition, View):
-            taken = self.topics.keys() - {topic.name for topic in leaving} if is_new else ()
-            if definition.name in taken:
-                raise ConfigError(f"{definition.name}: there is a topic of this name already")
-
-    def _check_names(self, definition: ConflatedTopic, leaving: Collection[LiveTopic]) -> None:
-        """Raise ConfigError if a conflated topic that is new would take the name of one that is
-        there, unless that is `leaving`, or a copy of one."""
-        there = {name for name, topic in self.topics.items() if topic not in leaving}
-        taken = [definition.name] if definition.name in there else []
-        underlying = self.patterns.get(definition.underlying)
-        if underlying is not None:
-            taken += PatternTopic(definition, None, underlying).held_among(there)
-        if taken and leaving:
-            gone = {name for topic in leaving for name in self.with_copies(topic)}
-            taken = [name for name in taken if name not in gone]
-        for name in taken:
-            if name == definition.name:
-                raise ConfigError(f"{name}: there is a topic of this name already")
-            raise ConfigError(
-                f"{definition.name}: there is a topic {name} already, which is what the "
-                f"copy of {copied_from(definition, name)} would be called"
-            )
 
     # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
     # identity.
@@ -635,22 +460,6 @@ class Catalog:
                 assert follower.name in self._coming or (
                     len(follower.members) == len(pattern.members)
                 )
-
-
-def _asked_newest(
-    definition: Definition, types: Mapping[str, str], is_asked: bool
-) -> tuple[str, ...]:
-    """Of which topics a definition has to know which record is the newest; `is_asked`: so has
-    somebody of its own records."""
-    if isinstance(definition, ConflatedTopic):
-        return (definition.underlying,) if is_asked else ()
-    if isinstance(definition, Topic):
-        return ()
-    if not is_asked:
-        of_view = {name: types[name] for name in definition.underlyings}
-        projection = compile_projection(definition.projection, definition.grouping, of_view)
-        is_asked = goes_by_newest(projection)
-    return definition.underlyings if is_asked else ()
 
 
 def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:

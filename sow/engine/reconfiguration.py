@@ -24,6 +24,7 @@ from itertools import islice
 from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic, View
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.new_names import check_definition, without_place
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError
 from sow.expressions import compile_projection
@@ -163,7 +164,7 @@ class Reconfiguration:
     def _find_leaving(self) -> list[str]:
         """Find out which topics go; returns those of which somebody's write is to be finished."""
         engine = self._engine
-        self._leaving = engine.catalog.homeless(self._new)
+        self._leaving = without_place(engine.catalog, self._new)
         changing = engine.publications.names_under_way()
         if engine.undivided.topic is not None:
             changing.add(engine.undivided.topic.name)
@@ -236,7 +237,7 @@ class Reconfiguration:
             )
             return
         if not self._refused:
-            self._engine.catalog.check_definition(definition, leaving=self._leaving)
+            check_definition(self._engine.catalog, definition, leaving=self._leaving)
         self._added.append(definition)
         yield ReconfigurationStep(
             [f"{_what(definition)} {definition.name} added"], lambda: self._add(definition)
@@ -268,7 +269,7 @@ class Reconfiguration:
             # Other rows or another filter make it again, though they may be the same.
             fields |= {"joins" if isinstance(new, View) else "filter"}
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
-            self._engine.catalog.check_definition(new, is_new=False)
+            check_definition(self._engine.catalog, new, is_new=False)
         for part, what, apply in (
             (INDEX_FIELDS, "indexes", self._reindex),
             (BACK_PRESSURE_FIELDS, "back-pressure", self._refold),

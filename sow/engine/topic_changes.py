@@ -51,7 +51,7 @@ class TopicChanges:
     def add_view(self, definition: View) -> Steps[None]:
         """A view more, expected by the catalog, filled before anybody can ask it."""
         yield from self._have_newest(definition)
-        topic = self._catalog.view(definition)
+        topic = self._catalog.view_maker.make(definition)
         steps = topic.view.fill_beside(lambda: self._engine.seq)
         steps = self._engine.undivided.apart(None, steps)
         yield from self._filling(topic.view, definition, steps)
@@ -67,7 +67,7 @@ class TopicChanges:
         """A view whose name is private, filled before it is returned: it goes on hearing of its
         underlying topic; or holds what `producer` gives of it, once. Raises TooLarge for more than
         `groups_max` groups."""
-        topic, is_full = self._catalog.view(definition, producer), False
+        topic, is_full = self._catalog.view_maker.make(definition, producer), False
         filling = topic.view.fill(0)
         if producer is None:
             filling = topic.view.fill_beside(lambda: self._engine.seq)
@@ -118,7 +118,7 @@ class TopicChanges:
         """Make the rows of a view otherwise, beside those that there are, which serve until then;
         who follows it is told what differs."""
         yield from self._have_newest(definition)
-        view = self._catalog.materialized(definition, topic.records)
+        view = self._catalog.view_maker.materialized(definition, topic.records)
         yield from self._filling(view, definition, view.fill_groups())
         self._engine.views.forget(topic.view)
         self._engine.forget_kept(topic.view)
@@ -129,7 +129,7 @@ class TopicChanges:
     def _have_newest(self, definition: View) -> Steps[None]:
         """Have views say which of their rows is the newest if a view that is to be made asks it,
         and they do not yet: what that takes is kept for who needs it alone."""
-        for topic in self._catalog.ask_newest(definition):
+        for topic in self._catalog.view_maker.ask_newest(definition):
             yield from self.change_view(topic, topic.definition)
 
     def _filling(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:

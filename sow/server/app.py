@@ -203,7 +203,7 @@ class Server:
         self._status.follow(self.driver, self.executor)
         self._entrance.open(self._doors)
         self.checkpointer.start()
-        garbage = Garbage(self.engine.catalog.view_objects_max)
+        garbage = Garbage(self.engine.catalog.view_maker.objects_max)
         garbage.begin()
         self.driver.idle_work["looking for garbage"] = garbage.look
         self.driver.wake()

@@ -1,16 +1,13 @@
 """Catalog: which topics there are, who may come, and how they go."""
 
-import gc
 from dataclasses import replace
 
 import pytest
 
-from sow.definitions import WRITES, Configuration, ConflatedTopic, Limits, Topic, View, stored
+from sow.definitions import WRITES, ConflatedTopic, Limits, Topic, View, stored
 from sow.engine.live_topics import CopyTopic
-from sow.engine.topic_changes import TopicChanges
-from sow.errors import ClientError, ConfigError, InvalidTopic, TooLarge, UnknownTopic
+from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
 from sow.steps import at_once
-from tests.core.harness import World
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
 
 SLOWER = ConflatedTopic("slower", "json", "copies", interval_us=1_000, topic_format="%n-slow")
@@ -123,28 +120,6 @@ def test_entries_count_from_where_it_is_said_for_topics_that_come_too():
     assert since == {"orders": 12, "/desk/1": 12}
 
 
-def test_a_definition_that_would_take_a_name_is_refused():
-    made, _ = catalog(ORDERS, DESKS, Topic("/desk/1-C", "json", keys=("/id",)))
-    with pytest.raises(ConfigError, match="there is a topic of this name already"):
-        made.check_definition(replace(SLOW, name="orders"))
-    with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
-        made.check_definition(COPIES)
-    made.check_definition(COPIES, leaving=[made.topics["/desk/1-C"]])
-
-
-def test_topics_that_another_configuration_has_no_place_for():
-    made, _ = catalog(ORDERS, DESKS)
-    for name in ("/desk/1", "/desk/2"):
-        made.enter(made.publishable(name))
-    put(made.topics["/desk/2"], {"id": 1})
-    fewer = Configuration("test", (ORDERS, DESKS), limits=Limits(pattern_topics_max=1))
-    assert [topic.name for topic in made.homeless(fewer)] == ["/desk/1"]
-    named = Configuration("test", (ORDERS, DESKS, replace(SLOW, name="/desk/2")))
-    assert {topic.name: why for topic, why in made.homeless(named).items()} == {
-        "/desk/2": "/desk/2 is the name of a copy of /desk/2 now"
-    }
-
-
 def test_the_topics_of_a_pattern_share_a_checkpoint():
     made, _ = catalog(DESKS)
     for name in ("/desk/1", "/desk/2"):
@@ -196,26 +171,3 @@ def test_of_copies_that_are_alike_one_can_go():
     made.forget(other)
     assert orders.router.copies() == []
     made.check()
-
-
-@pytest.mark.parametrize("grouping", ["/id", "/same"])
-def test_views_hold_no_more_objects_than_they_say(grouping):
-    names = ["sum", "min", "count_distinct", "group_concat", "stddev_pop", "any"]
-    fields = (grouping, *[f"{name.upper()}(/{name}) AS /{name}" for name in names], "/bare")
-    world = World(ORDERS, View("v", "json", ("orders",), fields, (grouping,)))
-    world.publish("orders", {"id": -1})
-    view_objects_max, count = world.engine.catalog.view_objects_max, 1_000
-    before = view_objects_max()
-    gc.collect()
-    there = len(gc.get_objects())
-    world.publish(
-        "orders",
-        *[{"id": at, "bare": at, **dict.fromkeys(names, at + 0.5)} for at in range(count)],
-    )
-    gc.collect()
-    come = len(gc.get_objects()) - there
-    assert come <= view_objects_max() - before <= 40 * come + 100 * count
-    at_once(TopicChanges(world.engine).remove_copies("v", lambda _topic: None))
-    while world.engine.forgetting.due_us() is not None:
-        world.engine.forgetting.go_on()
-    assert view_objects_max() == 0, "groups are forgotten without the collector"
