@@ -21,6 +21,8 @@ from sow.paths import Path, Value
 # Integral doubles up to here are exact, so that 1 and 1.0 are the same key.
 EXACT_DOUBLE = 2**53
 KEY_SEPARATOR = "\x1f"
+_ESCAPE = re.compile(r"\\\\|\\x1f")
+"""How a text of several writes a backslash or the separator."""
 EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
 SOW_KEY_BYTES = 8
 """Clients and Spark keep SowKeys in 64 bits."""
@@ -53,6 +55,13 @@ def joined(texts: Sequence[list[str]]) -> list[str]:
     if len(texts) == 1:
         return texts[0]
     return list(map(KEY_SEPARATOR.join, zip(*map(_escaped, texts), strict=True)))
+
+
+def parted(identity: str, count: int) -> list[str]:
+    """The texts of the `count` values that an identity is made of: what was `joined`."""
+    if count == 1:
+        return [identity]
+    return [_ESCAPE.sub(_unescaped, text) for text in identity.split(KEY_SEPARATOR)][:count]
 
 
 def _texts(path: Path, column: Sequence[Value]) -> list[str]:
@@ -102,6 +111,10 @@ def _escaped(texts: list[str]) -> list[str]:
     if "\\" not in everything and KEY_SEPARATOR not in everything:
         return texts
     return [text.replace("\\", "\\\\").replace(KEY_SEPARATOR, "\\x1f") for text in texts]
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\\" if escape[0] == "\\\\" else KEY_SEPARATOR
 
 
 def sow_key(domain: str, identity: str) -> int:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sow.digits import Digits
 from sow.errors import BadMessage, ClientError
-from sow.keys import check_explicit_key, identities, sow_key, sow_keys
+from sow.keys import check_explicit_key, identities, joined, parted, sow_key, sow_keys
 from sow.paths import Path
 
 A, B = Path(("a",)), Path(("order", "id"))
@@ -59,6 +59,12 @@ tricky = st.text("\\x1f\x1fa", max_size=5)
 def test_different_keys_have_different_identities(one, other):
     first, second = identities((A, B), list(zip(one, other, strict=True)))
     assert (first == second) == (one == other)
+
+
+@given(st.lists(tricky, max_size=3))
+def test_an_identity_says_what_it_was_made_of(texts):
+    identity = joined([[text] for text in texts])[0] if texts else ""
+    assert parted(identity, len(texts)) == texts
 
 
 @pytest.mark.parametrize(

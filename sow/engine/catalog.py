@@ -430,11 +430,12 @@ class Catalog:
         """Assert what is always true of a catalog; takes time for every topic and record."""
         self.followers.check()
         tables = [topic.records.table for topic in self if not topic.is_system]
-        # Copies that are being filled listen, but are no topics yet.
+        # Copies and views that are being filled listen, but are no topics yet.
         listeners = [one for topic in self for one in topic.router.listeners]
         copies = [one.copy for one in listeners if isinstance(one, ConflatedCopy)]
         tables += [records.table for records in copies if records.name not in self.topics]
         views = {one for one in listeners if isinstance(one, MaterializedView)}
+        tables += [view.rows.table for view in views if view.name not in self.topics]
         assert self.usage.bytes == sum(
             table.bytes + RECORD_BYTES * len(table) for table in tables
         ) + sum(view.producer.kept_bytes for view in views), "what records take is counted wrongly"

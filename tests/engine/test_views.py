@@ -302,6 +302,20 @@ def test_a_view_that_is_changed_tells_what_differs(world, follow):
     assert world.records("total") == [{"qty": 5}]
 
 
+def test_a_row_that_a_reload_takes_away_and_an_update_brings_back_is_told_as_it_is(world, follow):
+    world.publish("t", *[{"id": at, "desk": str(at), "qty": 1} for at in range(600)])
+    told = follow("desks")
+    told()
+    fewer = replace(DESKS, filter="/qty > 2")
+    configuration = replace(world.configuration, topics=(T, fewer, TOTAL, SLOW))
+    world.executor.reconfigure(configuration, world.now)
+    world.publish("t", {"id": 599, "desk": "599", "qty": 5})
+    world.advance(0)
+    assert [said for said in told() if said[0] == "p"] == [("p", {"desk": "599", "qty": 5})]
+    assert world.records("desks") == [{"desk": "599", "qty": 5}]
+    world.check()
+
+
 def test_what_a_reload_cannot_change_is_refused_by_name(world):
     for other, said in (
         (replace(DESKS, key_domain="d"), "key_domain of topic desks cannot be changed"),

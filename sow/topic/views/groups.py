@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sow.changes import Reason
 from sow.digits import Digits
 from sow.expressions import Projection
-from sow.keys import joined, key_text
+from sow.keys import joined, key_text, parted
 from sow.paths import Value
 from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
 from sow.topic.views.row_changes import RowChanges
@@ -244,9 +244,10 @@ class RowGroups:
                 return
 
     def let_go(self, key: str, seq: int, ts_us: int) -> None:
-        """A row of this key is there, made by other groups, and there is no such group: it goes."""
+        """A row of this key is there, made by other groups, and there is no such group: it goes,
+        unless rows enter the group before that is told."""
         if key not in self._groups:
-            group = self._groups[key] = RowGroup(self.keeping.group(), ())
+            group = self._made(key, parted(key, len(self.projection.grouping)))
             group.touch(seq, ts_us)
             self._dirty[key] = None
 
@@ -390,7 +391,10 @@ class RowGroups:
         self._dirty[key] = None
 
     def _group(self, key: str, side: GroupedRows, at: int) -> RowGroup:
-        group = RowGroup(self.keeping.group(), tuple([texts[at] or None for texts in side.texts]))
+        return self._made(key, [texts[at] for texts in side.texts])
+
+    def _made(self, key: str, texts: Iterable[str]) -> RowGroup:
+        group = RowGroup(self.keeping.group(), tuple([text or None for text in texts]))
         self._groups[key] = group
         return group
 

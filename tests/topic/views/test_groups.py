@@ -139,6 +139,15 @@ def test_a_row_of_other_groups_is_let_go():
     assert {key: group.count for key, group in found.take_dirty(9)} == {"x": 1, "old": 0}
 
 
+def test_a_row_that_enters_a_group_that_was_to_go_is_grouped_by_its_values():
+    found = groups()
+    found.let_go("x", 5, 5)
+    found.let_go("", 5, 5)
+    found.take(came(("a", "x", 1), ("b", None, 2), seq=6))
+    values = {key: [*group.values()] for key, group in found.take_dirty(9)}
+    assert values == {"x": ["x"], "": [None]}
+
+
 def test_a_value_that_is_written_otherwise_is_shown_as_it_is_written_now():
     ways = (5, "5", 5.0, Digits("5.0"), Digits("5.00"), 5, True, 1, 1.0, "1", None, "", None)
     quick = groups()
