@@ -140,9 +140,10 @@ class OrderedSet(Generic[Reader]):
         passes the filter."""
         head, identities = self.head, batch.changes.identities
         places = self._inside(batch)
-        if not head.knows_none(identities):
-            known = [at for at, identity in enumerate(identities) if identity in head]
-            places = sorted({*places, *known}) if len(places) < len(batch) else places
+        if len(places) < len(batch) and (places or not head.knows_none(identities)):
+            # What enters may leave again in the same batch, which has each state of a record.
+            enter = {identities[at] for at in places}
+            places = [at for at, one in enumerate(identities) if one in enter or one in head]
         if not places:
             return []
         if self.condition is None:

@@ -1,5 +1,7 @@
 """Ordered sets: shared, found by their bound, filled anew when they are short."""
 
+import pytest
+
 from sow.delivery.windows import ordered_sets
 from tests.core.harness import SECOND, World
 from tests.core.window_reader import WindowReader
@@ -41,6 +43,18 @@ def test_what_ranks_after_the_bound_concerns_no_window(monkeypatch):
         world.publish("orders", {"id": 99, "px": px})
     assert len(ordered.head) == 4
     assert reader.client.lines() == []
+
+
+@pytest.mark.parametrize("condition", [None, "/px < 50"])
+def test_what_enters_and_leaves_in_one_batch_has_left(monkeypatch, condition):
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(20)])
+    reader = reader_of(world, filter=condition)
+    world.publish("orders", *[{"id": 19, "px": px} for px in (-1, 99)], {"id": 18, "px": -2})
+    reader.read()
+    reader.check(world)
+    assert [document["id"] for _, document in reader.held] == [18, 0]
 
 
 def test_a_small_set_that_is_short_is_filled_at_the_end_of_the_turn(monkeypatch):
