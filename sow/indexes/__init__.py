@@ -7,7 +7,7 @@ them what happened, and knows nothing of queries: `sow.query` chooses among them
 makes for itself alone hears of changes too, for as long as it is held (`hold`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,7 @@ class Indexes:
         wanted = {frozenset(paths): paths for paths in hash_indexes if set(paths) != set(keys)}
         self.hashes = tuple(HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values())
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
-        """The fields whose values every publish must hand to `put`."""
+        """The fields whose values `put` asks for at every publish."""
         self._pinned = tuple(memos)
         self._memos = NO_MEMOS
         self._held: tuple[Deferred, ...] = ()
@@ -125,10 +125,10 @@ class Indexes:
 
     # What happened to the records.
 
-    def put(self, slots: Sequence[int], columns: Mapping[Path, Column]) -> None:
-        """Records were inserted or replaced, with these values of the `watched` fields."""
+    def put(self, slots: Sequence[int], column: Callable[[Path], Column]) -> None:
+        """Records were inserted or replaced; `column` gives their values of a `watched` field."""
         for index in self.hashes:
-            index.put(slots, [columns[path] for path in index.paths])
+            index.put(slots, list(map(column, index.paths)))
         self.touch(slots)
 
     def fill(self) -> Steps[None]:

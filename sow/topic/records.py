@@ -244,7 +244,7 @@ class Records:
         stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
         if explicit_keys is None:
-            found = identities(self.keys, [columns[path] for path in self.keys])
+            found = identities(self.keys, list(map(columns.__getitem__, self.keys)))
         else:
             if len(stored) != len(explicit_keys):
                 raise ClientError(f"topic {self.name} takes one message with each k")
@@ -372,9 +372,9 @@ class Records:
         slots, olds = self.table.put(identities, bodies, seqs, ts_us, expires_us)
         changes = Changes(self.name, identities, slots, olds, bodies, seqs, ts_us)
         batch = self.batch(changes, columns)
-        self.indexes.put(slots, {path: batch.column(path) for path in self.indexes.watched})
+        self.indexes.put(slots, batch.column)
         if self._coming is not None:
-            self._coming.put(slots, {path: batch.column(path) for path in self._coming.watched})
+            self._coming.put(slots, batch.column)
         return batch
 
     def introduced(self) -> Iterator[Batch]:

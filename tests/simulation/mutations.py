@@ -158,7 +158,7 @@ MUTATIONS = (
     Mutation(
         "new indexes do not hear of what changes while they are made",
         "sow/topic/records.py",
-        "self._coming.put(slots, {path: batch.column(path) for path in self._coming.watched})",
+        "self._coming.put(slots, batch.column)",
         "pass",
     ),
     Mutation(
