@@ -212,6 +212,7 @@ class Table:
         """
         slots: list[int] = []
         new: list[int] = []
+        names: list[str] = []
         olds: list[bytes | None] = []
         find = self.slots.get
         current = self.bodies
@@ -220,15 +221,16 @@ class Table:
             if slot is None:
                 slot = self._insert(identity, self._birth(seq))
                 new.append(slot)
+                names.append(identity)
             slots.append(slot)
             olds.append(current[slot])
             current[slot] = body
-        grown = sum(map(len, bodies)) - sum([len(old) for old in olds if old])
+        grown = sum(map(len, bodies)) - sum(map(len, filter(None, olds)))
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(new)
         if new:
-            self._name(new)
-            self._count_names([self.identities[slot] or "" for slot in new], 1)
+            self._name(new, names)
+            self._count_names(names, 1)
         if self._body_holds is not None and not self._body_holds.tell(slots, olds):
             self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
@@ -282,13 +284,11 @@ class Table:
         self._numbers[BORN, slot] = born
         return slot
 
-    def _name(self, slots: Sequence[int]) -> None:
+    def _name(self, slots: Sequence[int], identities: Sequence[str]) -> None:
         """Make the SowKeys of records that are new in these slots."""
         if self._make_sow_keys is None:
             return
-        sow_keys = self._make_sow_keys(
-            self._domain, [self.identities[slot] or "" for slot in slots]
-        )
+        sow_keys = self._make_sow_keys(self._domain, identities)
         if len(slots) == 1:
             self._sow_keys[slots[0]] = sow_keys[0]
         else:
