@@ -6,6 +6,7 @@ and the attribute index all read from the same batch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from sow.changes import Changes
 from sow.delta import Document, difference
@@ -14,6 +15,7 @@ from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 
+Item = TypeVar("Item")
 Select = tuple[str, ...] | None
 ALL_AT_ONCE = 16
 """One line rendered by itself takes about as long as so many that are rendered together: once that
@@ -54,7 +56,7 @@ class Batch:
         self._single_tails: dict[tuple[Kind, Shape], dict[int, bytes]] = {}
 
     def __len__(self) -> int:
-        return len(self.changes)
+        return len(self.changes.identities)
 
     # Fields.
 
@@ -254,10 +256,10 @@ class Batch:
     def _render(self, kind: Kind, shape: Shape, places: Sequence[int]) -> list[bytes]:
         changes, keys = self.changes, self.keys() if shape.sow_keys else []
         columns = LineColumns(
-            [keys[at] for at in places] if keys else [],
+            _some(keys, places) if keys else (),
             self._bodies(kind, shape, places),
-            [changes.seqs[at] for at in places] if kind != "oof" else [],
-            [changes.ts_us[at] for at in places] if shape.timestamps else [],
+            _some(changes.seqs, places) if kind != "oof" else (),
+            _some(changes.ts_us, places) if shape.timestamps else (),
         )
         return self._renderer.lines(kind, shape, columns)
 
@@ -269,10 +271,15 @@ class Batch:
             return [self.parting(at) for at in places]
         news = self.changes.news
         assert news is not None
-        return [news[at] for at in places]
+        return _some(news, places)
 
     def _delta_body(self, shape: Shape, at: int) -> bytes:
         delta, documents = self.delta(shape, at), self._parsed(at)
         assert delta is not None
         assert documents is not None
         return self._renderer.delta(shape, delta, documents[1])
+
+
+def _some(column: Sequence[Item], places: Sequence[int]) -> Sequence[Item]:
+    """What a column has at these places, which rise: all of it, where they are as many."""
+    return column if len(places) == len(column) else [column[at] for at in places]
