@@ -236,15 +236,12 @@ class Conflator(Generic[K, V]):
         ended = list(self.schedule.close(now_us))
         if not ended:
             return
-        if (
-            ended[0][0] == ended[-1][0]
-            and sum(len(keys) for _, keys in ended) > len(self._pending) // 2
-        ):
-            self._end(ended[0][0], self._split())
+        releases_us, closing = zip(*ended, strict=True)
+        if releases_us[0] == releases_us[-1] and sum(map(len, closing)) > len(self._pending) // 2:
+            self._end(releases_us[0], self._split())
             return
-        pop = self._pending.pop
         for release_us, keys in ended:
-            self._end(release_us, {key: pop(key) for key in keys})
+            self._end(release_us, dict(zip(keys, map(self._pending.pop, keys), strict=True)))
 
     def _split(self) -> dict[K, V]:
         """What the schedule has just closed, where it is most of what waits: the others move."""

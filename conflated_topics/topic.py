@@ -52,10 +52,14 @@ class Offered(Generic[K, V]):
         self.values = values
         self.passes = None if passes is None or all(passes) else passes
         self.reason = reason
-        self._passes = [True] * len(keys) if self.passes is None else self.passes
         self._counts: Sequence[bool] | None = None
         self._doubtful: Set[K] | None = None
         self._entries: Sequence[V | Removal[K, V]] | None = None
+
+    @property
+    def _inside(self) -> Sequence[bool]:
+        """What the filter says of each of them."""
+        return [True] * len(self.keys) if self.passes is None else self.passes
 
     @property
     def counts(self) -> Sequence[bool]:
@@ -63,7 +67,7 @@ class Offered(Generic[K, V]):
         comes in the same batch after one of its key that does."""
         if self._counts is None:
             counts, passing = [], set[K]()
-            for key, inside in zip(self.keys, self._passes, strict=True):
+            for key, inside in zip(self.keys, self._inside, strict=True):
                 if inside:
                     passing.add(key)
                 counts.append(inside or key in passing)
@@ -81,7 +85,7 @@ class Offered(Generic[K, V]):
     def entries(self) -> Sequence[V | Removal[K, V]]:
         """The values that pass; those that do not, as removals."""
         if self._entries is None:
-            columns, why = zip(self.keys, self.values, self._passes, strict=True), self.reason
+            columns, why = zip(self.keys, self.values, self._inside, strict=True), self.reason
             self._entries = [
                 value if inside else Removal(key, value, why) for key, value, inside in columns
             ]

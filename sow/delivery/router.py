@@ -107,7 +107,7 @@ class Router:
         """Tell everyone of a batch; returns who has to be looked after because of it."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
-        woken: list[Listener] = [one for one in self.listeners if one.hear(batch, now_us)]
+        woken = self._tell_listeners(batch, now_us) if self.listeners else []
         if self._focuses is not None:
             woken += self._focuses.hear(batch, now_us)
         heard: list[Feed] = []
@@ -127,6 +127,9 @@ class Router:
         for ordered in self._ordered.values():
             heard += self._hear_in_order(ordered, batch, now_us)
         return heard, woken
+
+    def _tell_listeners(self, batch: Batch, now_us: int) -> list[Listener]:
+        return [one for one in self.listeners if one.hear(batch, now_us)]
 
     def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
         """Filed feeds that a batch may concern, with the places of the records that may."""

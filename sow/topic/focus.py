@@ -37,12 +37,14 @@ class CopyFocus:
     def hear(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
         """Tell all copies of a batch; returns those that have something to release now, and had
         nothing."""
-        if self._has_stopped:
-            return []
-        try:
-            passes = None if self._lets_all(batch) else batch.new_focus(self.condition)
-        except Exception as error:
-            return self._stop_for(error)
+        passes: Sequence[bool] | None = None
+        if not self._lets_all(batch):
+            if self._has_stopped:
+                return []
+            try:
+                passes = batch.new_focus(self.condition)
+            except Exception as error:
+                return self._stop_for(error)
         return self._tell(batch, batch.changes.identities, batch.states(), passes, now_us)
 
     @property
