@@ -129,7 +129,7 @@ def _publish(frame: bytes) -> Publishes | None:
         asked = _asked(line.cid, line.a)
     except UNREAD:
         return None
-    if not _is_whole(line, (frame,)) or line.n is not None:
+    if line.n is not None or not line.d or not frame.endswith(b"}"):
         return None
     return Publishes(line.t, False, None, [bytes(line.d)], [1], [asked], partial(_singly, (frame,)))
 

@@ -237,7 +237,10 @@ def _is_plain(bodies: Sequence[bytes]) -> bool:
         and b"\r" not in block
         and _is_utf8(block)
         and not _may_overflow(block)
-        and not any(map(_nests_deeply, [body for body in bodies if len(body) > NESTED_BYTES_MIN]))
+        and (
+            len(block) <= NESTED_BYTES_MIN
+            or not any(map(_nests_deeply, [one for one in bodies if len(one) > NESTED_BYTES_MIN]))
+        )
     )
 
 
