@@ -623,7 +623,7 @@ MUTATIONS = (
     Mutation(
         "a table counts bytes that it has replaced",
         "sow/store/memory.py",
-        "sum(map(len, bodies)) - sum([len(old) for old in olds if old])",
+        "sum(map(len, bodies)) - sum(map(len, filter(None, olds)))",
         "sum(map(len, bodies))",
     ),
     Mutation(
