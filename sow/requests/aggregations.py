@@ -194,21 +194,24 @@ class Aggregations:
         records = self._still(topic).records
         rows, table = Snapshot.take(records, answer.slots), records.table
         newest = table.newest[answer.slots] if table.keeps_newest else None
+        order = table.order[answer.slots]
         yield
         yield from rows.settle()
-        return (yield from self.computed_of(question, rows, newest))
+        return (yield from self.computed_of(question, rows, newest, order))
 
     def computed_of(
         self,
         question: AggregatedQuestion,
         rows: Snapshot,
         newest: NDArray[np.int64] | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> Steps[Share]:
         """The rows of these records, which are those that match, in the order of their first
-        publication; `newest` says how new each is, where its number does not."""
+        publication; `newest` says how new each is, where its number does not, `order` where each
+        stands, where several may stand in one place."""
         self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
-        producer = HeldRows(rows, paths, newest)
+        producer = HeldRows(rows, paths, newest, order)
         view = yield from self._changes.add_private(question.view, GROUPS_MAX, producer)
         return Share(view, lambda: self._changes.remove_private(view))
 

@@ -22,13 +22,18 @@ STEP_ROWS = 250
 
 class HeldRows:
     """The records of a snapshot, in the order of their first publication, with the values of
-    `paths`. `newest` says how new each is, where its number does not (`Table.newest`)."""
+    `paths`. `newest` says how new each is, where its number does not (`Table.newest`), `order`
+    where each stands (`Table.order`), where several may stand in one place: rows of a view do."""
 
     def __init__(
-        self, snapshot: Snapshot, paths: Sequence[Path], newest: NDArray[np.int64] | None = None
+        self,
+        snapshot: Snapshot,
+        paths: Sequence[Path],
+        newest: NDArray[np.int64] | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> None:
         self._snapshot = snapshot
-        self._newest = newest
+        self._newest, self._order = newest, order
         self._decoder = snapshot.topic.decoder(tuple(paths))
 
     @property
@@ -65,7 +70,7 @@ class HeldRows:
                 self._decoder.columns(columns.bodies),
                 [False] * count,
                 [True] * count,
-                places,
+                places if self._order is None else self._order[start:stop].tolist(),
                 columns.seqs,
                 columns.ts_us,
                 newest_seqs=None if self._newest is None else self._newest[start:stop].tolist(),

@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sow.definitions import ConflatedTopic, Topic, View
+from sow.definitions import ConflatedTopic, Join, Topic, View
 from sow.engine.topic_changes import TopicChanges
 from sow.requests import aggregations, subscriptions
 from sow.steps import at_once
 from sow.wire import read_frame
-from tests.core.harness import SECOND, World
+from tests.core.harness import SECOND, World, short
 
 T = Topic("orders", "json", keys=("/id",), expires=True)
 FIELDS = ("/desk", "SUM(/qty) AS /qty", "MAX(/px) AS /px", "COUNT(1) AS /n", "/book")
@@ -420,6 +420,20 @@ def test_groups_of_the_rows_of_a_view_are_asked_for_too():
     world.publish("orders", {"id": 9, "desk": "d"}, {"id": 10, "desk": "d"})
     assert client.data() == [("p", {"n": 11, "desks": 4})]
     world.check()
+
+
+def test_rows_that_stand_in_one_place_are_grouped_alike_by_who_asks_and_who_follows():
+    legs = Topic("legs", "json", keys=("/id",))
+    fields = ("[legs]./region AS /region", "COUNT(1) AS /n")
+    joins = (Join("orders", "/id", "legs", "/order"),)
+    view = View("j", "json", ("orders", "legs"), fields, ("[legs]./region",), joins)
+    world = World(T, legs, view)
+    world.publish("orders", {"id": 1})
+    world.publish("legs", *[{"id": at, "order": 1, "region": at} for at in "bcadfe"])
+    client = world.client()
+    asked = {"t": "j", "opts": "projection=[GROUP_CONCAT(/region) AS /regions],grouping=[/none]"}
+    told = [short(client.say(c=kind, **asked)) for kind in ("sow", "sow_and_subscribe", "sow")]
+    assert told == [[("sow", {"regions": "a,b,c,d,e,f"})]] * 3
 
 
 def test_a_topic_of_a_pattern_that_is_given_up_ends_what_is_made_of_it():
