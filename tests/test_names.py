@@ -28,6 +28,7 @@ FOREIGN = {
     "parser.EndElementHandler": "a parser of expat",
     "parser.CharacterDataHandler": "a parser of expat",
     "parser.StartDoctypeDeclHandler": "a parser of expat",
+    "SSLProtocol.max_size": "a protocol of asyncio",
     "evaluate.depth": "a function that is made where it is written",
 }
 """Objects of libraries, and of nobody else."""

@@ -105,6 +105,7 @@ class Listening:
         self._accept_one = accept
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._key_exchange = asyncio.Lock()
         self._lingering: dict[socket.socket, asyncio.TimerHandle] = {}
         self._again: asyncio.TimerHandle | None = None
         self._told_s = -TOLD_EVERY_S
@@ -165,14 +166,20 @@ class Listening:
         if context is None:
             await self._loop.connect_accepted_socket(lambda: watched, connection)
             return
+        limits = self._connections.limits()
+        async with self._key_exchange:
+            # A millisecond each: of hundreds that come back at once one begins in a round of the
+            # loop, so that whoever is connected has his turn between them.
+            await asyncio.sleep(0)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: watched,
                 connection,
                 ssl=context,
                 # To agree on a key is the first part of a header.
-                ssl_handshake_timeout=self._connections.limits().header_timeout_us / 1e6,
-                ssl_shutdown_timeout=LINGER_S,
+                ssl_handshake_timeout=limits.header_timeout_us / 1e6,
+                # Closing waits for a client that still reads the end of its last answer.
+                ssl_shutdown_timeout=limits.idle_timeout_us / 1e6,
             )
         except OSError:
             # It speaks no TLS, or too slowly, or has gone; nobody has heard of it.

@@ -7,9 +7,15 @@ a file is said by its name before anything listens.
 
 import os
 import ssl
+from asyncio.sslproto import SSLProtocol
 
 from sow.definitions import Tls
 from sow.errors import ConfigError
+
+READ_AT_ONCE_BYTES = 16 * 1024
+"""What is decrypted of a connection in one step: a record of TLS, which is no longer than that. By
+itself asyncio keeps 256 KiB for each connection, idle ones included, and a client that fills them
+with nothing but changes of its key (20 us each) would keep everybody waiting for 0.2 s."""
 
 REASONS = {
     "KEY_VALUES_MISMATCH": "the key is not that of the certificate {certificate}",
@@ -22,6 +28,7 @@ REASONS = {
 def server_context(tls: Tls) -> ssl.SSLContext:
     """The context of connections that come from now on; raises ConfigError for a file that cannot
     be used."""
+    SSLProtocol.max_size = READ_AT_ONCE_BYTES
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for element, file in (("Certificate", tls.certificate), ("PrivateKey", tls.private_key)):
         _check_readable(element, file)

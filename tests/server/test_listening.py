@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
+from itertools import pairwise
 
 import pytest
 
@@ -69,7 +70,7 @@ class Place:
         self.coming, self.asked = list(coming), 0
         configuration = Configuration("test", (), limits=Limits(connections_max=connections_max))
         self.crowd = Crowd(lambda: configuration, 1000)
-        connections = Connections(
+        self.connections = Connections(
             asyncio.Protocol,
             self.crowd,
             Intake(Budget(lambda: 1 << 20)),
@@ -77,7 +78,7 @@ class Place:
         )
         self.connected = []
         self.listener = Listener()
-        self.listening = Listening([self.listener], connections, self.accept)
+        self.listening = Listening([self.listener], self.connections, accept=self.accept)
         self.listening._connect = self.connect
 
     def accept(self, _listener):
@@ -212,3 +213,29 @@ def test_a_system_that_refuses_more_files_keeps_what_there_are(monkeypatch):
     monkeypatch.setattr(listening.resource, "getrlimit", lambda _which: (1024, 10**9))
     monkeypatch.setattr(listening.resource, "setrlimit", refuse)
     assert 1 <= raise_files_limit() <= 1024
+
+
+@stepped
+async def test_of_many_who_come_at_once_one_begins_to_agree_on_a_key_in_a_round(monkeypatch):
+    place = Place()
+    loop, begun = asyncio.get_running_loop(), []
+
+    async def connect(_protocol, connection, **how):
+        begun.append((connection, how))
+
+    monkeypatch.setattr(loop, "connect_accepted_socket", connect)
+    place.listening._encryption = lambda: "a context"
+    connecting = Listening._connect
+    coming = [loop.create_task(connecting(place.listening, n, "192.0.2.7")) for n in range(5)]
+    counts = []
+    while not all(task.done() for task in coming):
+        await asyncio.sleep(0)
+        counts.append(len(begun))
+    assert [connection for connection, _ in begun] == list(range(5))
+    assert all(after - before <= 1 for before, after in pairwise([0, *counts]))
+    limits = place.connections.limits()
+    for _, how in begun:
+        assert how["ssl_handshake_timeout"] == limits.header_timeout_us / 1e6
+        # Who still reads the end of his answer has as long as without TLS.
+        assert how["ssl_shutdown_timeout"] == limits.idle_timeout_us / 1e6
+    place.listening.close()

@@ -1,13 +1,14 @@
 """Encryption: files that can be used, and a sentence for each that cannot."""
 
 import ssl
+from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
 import pytest
 
 from sow.definitions import Tls
 from sow.errors import ConfigError
-from sow.server.tls import server_context
+from sow.server.tls import READ_AT_ONCE_BYTES, server_context
 from tests.edge.certificates import certificates
 
 
@@ -18,6 +19,11 @@ def files(tmp_path):
 
 def test_a_certificate_and_its_key_make_a_context(files):
     assert server_context(Tls(files.certificate, files.key)).verify_mode == ssl.CERT_NONE
+
+
+def test_a_connection_keeps_no_more_than_a_record_to_be_read(files):
+    server_context(Tls(files.certificate, files.key))
+    assert SSLProtocol.max_size == READ_AT_ONCE_BYTES
 
 
 def test_both_may_stand_in_one_file(files, tmp_path):
