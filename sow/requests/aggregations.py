@@ -40,7 +40,7 @@ PARTS_MAX = 1_000
 50 ms."""
 FOLLOWED_MAX = 32
 """Aggregated subscriptions of a session: each may be a view of its own, which costs every publish
-to its topic some three microseconds a record and holds memory for every group."""
+to its topic three to twelve microseconds a record and holds memory for every group."""
 GROUPS_MAX = 1_000_000
 """Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
 as many as there is memory for."""
