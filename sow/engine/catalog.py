@@ -290,6 +290,19 @@ class Catalog:
             self._file(topic)
         return topic
 
+    def why_stopped(self, topic: LiveTopic) -> str:
+        """Why a topic, or one that it is made of, has no records any more: what it holds without
+        them is no answer either. Empty where there is no such."""
+        if topic.stopped:
+            return topic.stopped
+        names: tuple[str, ...] = ()
+        if isinstance(topic, CopyTopic):
+            names = (topic.underlying,)
+        elif isinstance(topic, ViewTopic):
+            names = topic.underlyings
+        below = [self.topics[name] for name in names if name in self.topics]
+        return next(filter(None, map(self.why_stopped, below)), "")
+
     def _file(self, topic: CopyTopic) -> None:
         """Let a copy hear; where another one is alike and holds nothing yet either, as one."""
         router = self.topics[topic.underlying].router

@@ -146,10 +146,11 @@ class Engine:
 
     def topic(self, name: str) -> LiveTopic:
         """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one, and
-        Stopped for a view or a conflated topic that has."""
+        Stopped for a view or a conflated topic that has, or that is made of one."""
         topic = self.catalog.topic(name)
-        if topic.stopped:
-            raise Stopped(topic.stopped)
+        reason = self.catalog.why_stopped(topic)
+        if reason:
+            raise Stopped(reason)
         return topic
 
     def look_after_topic(self, topic: LiveTopic) -> None:

@@ -280,6 +280,29 @@ def test_a_view_that_would_join_too_much_stops_and_says_so_and_a_reload_makes_it
     world.engine.check()
 
 
+def test_what_is_made_of_a_view_that_has_stopped_is_refused_with_its_reason():
+    """Without the rows that have gone, the others would be no answer either."""
+    copy = ConflatedTopic("pair-C", "json", "pair", interval_us=SECOND)
+    over = View("over", "json", ("pair-C",), ("/g AS /g", "COUNT(1) AS /n"), ("/g",))
+    tight, wide = (Limits(join_fan_out_max=most) for most in (20, 100))
+    world = World(ORDERS, QUOTES, view("pair", "pair", ["left"]), copy, over)
+    world.engine.adopt(replace(world.configuration, limits=tight))
+    world.publish("quotes", {"id": "q", "sym": "A", "px": 2})
+    world.publish("orders", *[{"id": f"o{at}", "sym": "A", "qty": 1} for at in range(50)])
+    world.advance(SECOND)
+    world.publish("quotes", {"id": "q", "sym": "A", "px": 3})
+    world.advance(SECOND)
+    for name in ("pair", "pair-C", "over"):
+        ack = world.client().say(c="sow", t=name)[-1]
+        assert (ack["status"], ack["reason"]) == ("failure", "stopped")
+        assert ack["detail"].startswith("the view pair has stopped: ")
+    world.executor.reconfigure(replace(world.configuration, limits=wide), world.now)
+    world.settle()
+    world.advance(2 * SECOND)
+    assert [row["n"] for row in world.records("over")] == [1]
+    world.engine.check()
+
+
 def test_a_view_that_would_join_too_much_from_the_start_has_no_rows_and_stops_nothing_else():
     one = view("pair", "pair", ["left"])
     world = World(ORDERS, QUOTES)
