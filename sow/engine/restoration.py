@@ -9,6 +9,8 @@ Nothing here decides what becomes of them, or writes anything.
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from sow.engine.catalog import BELONGS, Catalog
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
@@ -40,7 +42,7 @@ class Restoration:
         for name, checkpoint in self._checkpoints.items():
             kept = self._kept[name]
             for part in checkpoint.load():
-                newest_us = max(newest_us, max(part.ts_us, default=0))
+                newest_us = max(newest_us, int(np.max(part.ts_us, initial=0)))
                 for topic, piece in _parts(kept, part):
                     self._load(kept, topic, piece)
                 progress.put_back(name, len(part.identities))

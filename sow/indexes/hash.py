@@ -17,7 +17,7 @@ codes, and what is free stands for another value then.
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ Mask = NDArray[np.bool_]
 
 NONE = -1
 """No code, no slot."""
+UNKNOWN = -2
+"""The code has yet to be found out."""
 # Beyond this share of the table, comparing all codes is faster than following a chain.
 CHAIN_SHARE_MAX = 1 / 64
 NOTES_SHARE_MAX = 1 / 4
@@ -152,13 +154,13 @@ class HashIndex:
     def _codes_of(self, columns: Sequence[Column]) -> Codes:
         values: Sequence[Any] = columns[0] if self._single else list(zip(*columns, strict=True))
         try:
-            codes = list(map(self._codes.get, values))
+            found = map(self._codes.get, values, repeat(UNKNOWN))
+            codes = np.fromiter(found, np.int32, len(values))
         except TypeError:  # lists are among them
-            codes = [None] * len(values)
-        if None in codes:
-            pairs = zip(codes, values, strict=True)
-            codes = [self._code_of(value) if code is None else code for code, value in pairs]
-        return np.array(codes, np.int32)
+            codes = np.full(len(values), UNKNOWN, np.int32)
+        unknown = np.flatnonzero(codes == UNKNOWN)
+        codes[unknown] = [self._code_of(values[at]) for at in unknown.tolist()]
+        return codes
 
     def drop(self, slots: Sequence[int]) -> None:
         """These records are gone."""

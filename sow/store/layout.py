@@ -14,7 +14,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from io import BytesIO, StringIO
 from typing import get_args
 
 from sow.store.protocols import LogEntry, Op, Slice
@@ -225,9 +225,9 @@ def _encode_texts(texts: Sequence[str]) -> bytes:
 
 
 def _decode_texts(column: bytes, count: int) -> list[str]:
-    joined = column[4 * count :].decode("utf-8", "surrogatepass")
-    ends = accumulate(array("I", column[: 4 * count]), initial=0)
-    return [joined[start:end] for start, end in pairwise(ends)]
+    # Read one after the other: to cut them out takes twice as long, with objects for start and end.
+    joined = StringIO(column[4 * count :].decode("utf-8", "surrogatepass"), newline="")
+    return list(map(joined.read, array("I", column[: 4 * count])))
 
 
 def _encode_bodies(bodies: Sequence[bytes]) -> bytes:
@@ -236,5 +236,6 @@ def _encode_bodies(bodies: Sequence[bytes]) -> bytes:
 
 def _decode_bodies(block: bytes, at: int, count: int) -> list[bytes]:
     first = at + 4 * count
-    ends = accumulate(array("I", block[at:first]), initial=first)
-    return [block[start:end] for start, end in pairwise(ends)]
+    joined = BytesIO(block)  # not a copy of it
+    joined.seek(first)
+    return list(map(joined.read, array("I", block[at:first])))

@@ -526,7 +526,7 @@ class Table:
         self.seqs[start:end] = part.seqs
         self.ts_us[start:end] = part.ts_us
         self.born[start:end] = part.born
-        if self.expires_us is None and any(part.expires_us):
+        if self.expires_us is None and np.any(part.expires_us):
             self.expires_us = np.zeros(len(self.seqs), np.int64)
         if self.expires_us is not None:
             self.expires_us[start:end] = part.expires_us

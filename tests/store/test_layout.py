@@ -78,6 +78,14 @@ def test_adjacent_surrogates_stay_apart():
     assert back.identities == ["\ud83d", "\ude00"]
 
 
+def test_line_breaks_are_characters_like_any_other():
+    entries = [publish(1, b"\r\nx", b"\r", b"")]
+    entries[0].identities = ["\r\na", "\n\r", "\u2028"]
+    (back,) = decode_entries(sealed(entries))
+    assert back.identities == ["\r\na", "\n\r", "\u2028"]
+    assert back.bodies == [b"\r\nx", b"\r", b""]
+
+
 @given(st.integers(0), st.integers(1, 255))
 def test_any_changed_byte_is_noticed(position, change):
     block = bytearray(sealed(group(1, 3)))
