@@ -47,7 +47,7 @@ class Topic:
         slots, _ = self.table.put(names, bodies, seqs, [seq * 500_000 for seq in seqs])
         watched = self.indexes.watched
         columns = decoder(watched).columns(bodies) if watched else []
-        self.indexes.put(slots, dict(zip(watched, columns, strict=True)))
+        self.indexes.put(slots, dict(zip(watched, columns, strict=True)).__getitem__)
 
     def drop(self, *names: str) -> None:
         self.indexes.drop(self.table.drop(names)[1])
