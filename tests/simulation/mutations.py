@@ -641,8 +641,8 @@ MUTATIONS = (
     Mutation(
         "a window that has ended keeps its keys",
         "conflated_topics/conflator.py",
-        "self._end(release_us, {key: pop(key) for key in keys})",
-        "self._end(release_us, {key: self._pending[key] for key in keys})",
+        "self._end(release_us, dict(zip(keys, map(self._pending.pop, keys), strict=True)))",
+        "self._end(release_us, dict(zip(keys, map(self._pending.get, keys), strict=True)))",
     ),
     Mutation(
         "a range is left out where it touches a value",
