@@ -11,6 +11,7 @@ It does not compare values, apply filters or know what a record is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import reduce
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -123,6 +124,23 @@ class Conflator(Generic[K, V]):
         self._put(waiting, self._pending)
         return waiting
 
+    def keys(self) -> list[K]:
+        """All keys that wait, one that does in several windows as often; none is looked at."""
+        waiting: list[K] = []
+        for _, entries in self._closed:
+            waiting += entries
+        waiting += self._pending
+        return waiting
+
+    def folded(self, key: K) -> V | None:
+        """What waits for one key, as `pending` has it; None: nothing."""
+        values = [entries[key] for _, entries in self._closed if key in entries]
+        if key in self._pending:
+            values.append(self._pending[key])
+        if not values:
+            return None
+        return values[-1] if self._fold is None else reduce(self._fold, values)
+
     def open_keys(self, now_us: int) -> Set[K]:
         """The keys in windows that have not ended by `now_us`. Only to be looked at."""
         self._close(now_us)
@@ -212,14 +230,14 @@ class Conflator(Generic[K, V]):
     def take_all(self) -> dict[K, V]:
         """All that waits, each key once, oldest window first, whether its window has ended or not;
         for whoever knows that nothing more will come."""
-        taken = dict(self.pending())
+        taken = self._pending if not self._closed else dict(self.pending())
         self.clear()
         return taken
 
     def clear(self) -> None:
         """Let nothing wait any more; it may have failed in the middle of a fold."""
         self._closed = NO_WINDOWS
-        self._pending.clear()
+        self._pending = {}
         self.schedule.clear()
 
     def _put(self, taken: dict[K, V], entries: dict[K, V]) -> None:

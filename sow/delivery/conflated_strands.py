@@ -10,7 +10,6 @@ until those windows have ended it is a *newcomer*: it is told what changed since
 no more.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from sow.delivery.lines import Lines, Part
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand, raised
 from sow.encodings import Encoding
+from sow.steps import Steps
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
 
@@ -27,6 +27,7 @@ RELEASED_AT_ONCE = 1_000
 
 ConflationPlace = tuple[Lines, Key]
 """What an update is conflated by: the topic as the subscription sees it, and its key there."""
+Places = dict[ConflationPlace, None]
 
 
 class Waiting(NamedTuple):
@@ -53,23 +54,26 @@ class Newcomer:
     ) -> list[tuple[Lines, Update]]:
         """What released updates mean to someone whose snapshot is as of `seq`."""
         updates: list[tuple[Lines, Update]] = []
-        for place, (number, update) in released:
-            held = self.held.get(place)
-            if held is None:
+        for place, waiting in released:
+            update = self.meant(place, waiting)
+            if update is not None:
                 updates.append((place[0], update))
-            elif number <= self.number:
-                if held.number <= number:
-                    del self.held[place]
-            else:
+            held = self.held.get(place)
+            if held is not None and held.number <= waiting.number:
                 del self.held[place]
-                # Of what it stands for, the snapshot holds all up to its own bookmark.
-                first_seq = min(max(update.first_seq, self.seq), update.seq)
-                old = held.update.new
-                fixed = update._replace(
-                    told=old is not None, old=old, delta=None, first_seq=first_seq
-                )
-                updates.append((place[0], fixed))
         return updates
+
+    def meant(self, place: ConflationPlace, waiting: Waiting) -> Update | None:
+        """The same of one that waits, were it released now; None: its snapshot held it."""
+        held, (number, update) = self.held.get(place), waiting
+        if held is None:
+            return update
+        if number <= self.number:
+            return None
+        # Of what it stands for, the snapshot holds all up to its own bookmark.
+        first_seq = min(max(update.first_seq, self.seq), update.seq)
+        old = held.update.new
+        return update._replace(told=old is not None, old=old, delta=None, first_seq=first_seq)
 
 
 class ConflatedStrand(Strand):
@@ -92,6 +96,7 @@ class ConflatedStrand(Strand):
         self._newcomers: dict[Session, Newcomer] = {}
         self._offered_behind: list[tuple[ConflationPlace, Update]] = []
         """What has come while another topic is heard alone."""
+        self._noting: tuple[Places, ...] = ()
 
     def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
         """Take in an update, to wait for its window's end."""
@@ -101,6 +106,8 @@ class ConflatedStrand(Strand):
             self._offered_behind.append((place, update))
             return
         self._heard += 1
+        for noted in self._noting:
+            noted[place] = None
         self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
 
     def hear_all(self, now_us: int) -> None:
@@ -137,20 +144,23 @@ class ConflatedStrand(Strand):
         super().leave(session)
         self._newcomers.pop(session, None)
 
-    def pending_for(self, session: Session) -> dict[Lines, list[Update]]:
-        """What waits to be said to a member of each topic."""
-        pending = self.conflator.pending()
+    def note(self, noted: Places) -> list[ConflationPlace]:
+        """Put into `noted` each place at which changes from now on what waits, for whoever takes it
+        out; returns all at which something does."""
+        self._noting += (noted,)
+        return self.conflator.keys()
+
+    def note_no_more(self, noted: Places) -> None:
+        """Nobody wants to know any more."""
+        self._noting = tuple(one for one in self._noting if one is not noted)
+
+    def pending_for(self, session: Session, place: ConflationPlace) -> Update | None:
+        """What waits to be said to a member at a place."""
+        waiting = self.conflator.folded(place)
         newcomer = self._newcomers.get(session)
-        waiting: defaultdict[Lines, list[Update]] = defaultdict(list)
-        if newcomer is not None:
-            known = Newcomer(newcomer.seq, newcomer.number, newcomer.held)
-            for lines, update in known.corrected(pending.items()):
-                waiting[lines].append(update)
-            return waiting
-        # There may be very many, and all of them are wanted in one step.
-        for (lines, _), (_, update) in pending.items():
-            waiting[lines].append(update)
-        return waiting
+        if waiting is None or newcomer is None:
+            return None if waiting is None else waiting.update
+        return newcomer.meant(place, waiting)
 
     def due_us(self) -> int | None:
         """When `release` next has something to do."""
@@ -176,6 +186,8 @@ class ConflatedStrand(Strand):
             self._demand.demand()
             self.release(now_us)
         released, self._released = self._released, []
+        for noted in self._noting:
+            noted.update([(place, None) for place, _ in released])
         settled = [session for session in self.members if session not in self._newcomers]
         if settled:
             self._tell(settled, _updates(released), group, now_us)
@@ -183,6 +195,15 @@ class ConflatedStrand(Strand):
             self._tell([session], newcomer.corrected(released), group, now_us)
             if not newcomer.held:
                 del self._newcomers[session]
+
+    def let_go(self) -> Steps[None]:
+        """Let nothing wait any more, now that nobody hears it: to forget very many updates takes as
+        long as to release them."""
+        left = self.conflator.take_all()
+        while left:
+            for _ in range(min(len(left), RELEASED_AT_ONCE)):
+                left.popitem()
+            yield
 
     def check(self) -> None:
         """Assert what releasing relies on."""

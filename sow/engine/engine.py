@@ -47,6 +47,8 @@ from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.views.view import MaterializedView
 
+ChangesListener = Callable[[Records, Sequence[str]], None]
+
 
 class Engine:
     """All topics of one configuration, their records, and who follows them.
@@ -75,6 +77,7 @@ class Engine:
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
+        self._hearing: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = Filters(lambda: self.configuration.limits, known)
         self.views = Views(
@@ -335,6 +338,15 @@ class Engine:
         finally:
             self._noting = tuple(one for one in self._noting if one is not noted)
 
+    @contextmanager
+    def hearing(self, listener: ChangesListener) -> Iterator[None]:
+        """Have `listener` called with the names of records that have changed, come or gone."""
+        self._hearing += (listener,)
+        try:
+            yield
+        finally:
+            self._hearing = tuple(one for one in self._hearing if one is not listener)
+
     def _note(self, topic: LiveTopic) -> None:
         for noted in self._noting:
             noted[topic] = None
@@ -344,6 +356,8 @@ class Engine:
         self._untidy[topic] = None
         if self._noting:
             self._note(topic)
+        for hear in self._hearing:
+            hear(topic.records, batch.changes.identities)
         if self.requests.current is not None:
             self.requests.current.topics.add(topic.name)
         feeds, woken = topic.route(batch, self.ledger.now_us)

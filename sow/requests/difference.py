@@ -1,8 +1,8 @@
 """The difference: what of one topic a session has to be told when it goes on with another filter.
 
 Records are told apart by where they stand, all of them at once: a record costs some bytes of masks
-and no step of its own, so a million take milliseconds. Only what waits in windows is looked at one
-by one, in half a microsecond each. What is to be said is held as of that moment
+and no step of its own, so a million take milliseconds. What waits in windows is there as columns
+already (`sow.requests.waiting`). What is to be said is held as of that moment
 (`sow.history.snapshot`) and worded later, a chunk at a time.
 """
 
@@ -19,6 +19,7 @@ from sow.delivery.lines import Lines
 from sow.encodings import Encoding, Frames
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps, rows_at_once
+from sow.requests.waiting import NO_WAITING, SLOTLESS, WaitingColumns
 from sow.steps import Steps
 from sow.store.memory import NO_SLOTS, Slots
 from sow.topic.records import Records
@@ -37,11 +38,11 @@ class Held(NamedTuple):
 
     told: Slots
     unstored: frozenset[Place]
-    waiting: dict[str, Update]
+    waiting: WaitingColumns
     tells: bool
 
 
-NOTHING_HELD = Held(NO_SLOTS, frozenset(), {}, True)
+NOTHING_HELD = Held(NO_SLOTS, frozenset(), NO_WAITING, True)
 
 
 class NewFocus(NamedTuple):
@@ -96,19 +97,21 @@ def difference(
     told[held.told] = focus[asked.focus] = True
     first_seqs, first_ts_us = table.seqs[:size], table.ts_us[:size]
     parted: list[Update] = []
-    if held.waiting:
-        updates, count = [*held.waiting.values()], len(held.waiting)
-        found = np.fromiter((table.slots.get(name, -1) for name in held.waiting), np.int64, count)
-        there, was_told = found >= 0, _flags([update.told for update in updates])
-        slots = found[there]
+    waiting = held.waiting
+    if not held.tells:
+        # One record may wait at several places: the last one tells.
+        waiting = waiting.in_order()
+    if len(waiting.slots):
+        there = waiting.slots != SLOTLESS
+        slots = waiting.slots[there]
         waits[slots] = True
-        to_come[slots] = _flags([update.new is not None for update in updates])[there]
+        to_come[slots] = waiting.to_come[there]
         if held.tells:
-            told[slots] = was_told[there]
-            parted = [updates[at] for at in np.flatnonzero(was_told & ~there).tolist()]
+            told[slots] = waiting.told[there]
+            parted = waiting.at(np.flatnonzero(waiting.told & ~there))
         first_seqs, first_ts_us = first_seqs.copy(), first_ts_us.copy()
-        first_seqs[slots] = _numbers([update.first_seq for update in updates])[there]
-        first_ts_us[slots] = _numbers([update.first_ts_us for update in updates])[there]
+        first_seqs[slots] = waiting.first_seqs[there]
+        first_ts_us[slots] = waiting.first_ts_us[there]
     current = told & ~waits if held.tells and same_shape else np.zeros(size, np.bool_)
     rows, matches = NO_SLOTS, 0
     if asked.rows is not None:
@@ -132,14 +135,6 @@ def difference(
     )
 
 
-def _flags(values: list[bool]) -> Mask:
-    return np.array(values, np.bool_)
-
-
-def _numbers(values: list[int]) -> NDArray[np.int64]:
-    return np.array(values, np.int64)
-
-
 def all_lost(records: Records, held: Held) -> Difference:
     """What differs of a topic that is not asked for any more."""
     if not records.retains:
@@ -151,7 +146,8 @@ def all_lost(records: Records, held: Held) -> Difference:
 def unstored_difference(records: Records, held: Held, condition: Filter | None) -> Difference:
     """The same of a topic that stores nothing: of its records nothing is known but who was told of
     them, and what waits to be said."""
-    waiting = [update for update in held.waiting.values() if update.new is not None]
+    newest = {update.identity: update for update in held.waiting.all()}
+    waiting = [update for update in newest.values() if update.new is not None]
     if condition is not None:
         bodies = [update.new or b"" for update in waiting]
         columns = records.decoder(condition.paths).columns(bodies)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sow.commands import ACKS, Command
-from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.feeds import Feed
 from sow.delivery.lines import Lines
 from sow.delivery.sessions import Session
@@ -50,13 +49,12 @@ from sow.requests.questions import (
 )
 from sow.requests.subscription import Subscription
 from sow.requests.taken import TakenAnswer
+from sow.requests.waiting import NO_ROWS, WaitingKnown, WaitingRows, oldest_of
 from sow.steps import Steps
 from sow.store.memory import NO_SLOTS
 from sow.topic.records import Records
 from sow.topic.updates import Update
 
-Pending = dict[Lines, list[Update]]
-"""What waits to be said, by topic."""
 TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""
 
@@ -129,7 +127,13 @@ class Replacing:
         """
         questions, undivided = self._questions, self._engine.undivided
         old = old_of()
-        with self._engine.noting() as noted, closing(Together()) as together:
+        waiting = WaitingKnown()
+        with (
+            self._engine.noting() as noted,
+            closing(Together()) as together,
+            closing(waiting),
+            self._engine.hearing(waiting.hear),
+        ):
             asked = yield from questions.check(command, session.encoding)
             followed = yield from self._followed(old)
             query = questions.query(command).at(self._engine.now_us)
@@ -151,11 +155,16 @@ class Replacing:
                 # Of what it has followed so far nothing is to be half told, either.
                 yield from undivided.let_all_by()
                 old = old_of()
+                while waiting.is_behind(old.strand):
+                    yield from waiting.catch_up(old.strand, session)
+                    yield from undivided.let_all_by()
+                    old = old_of()
                 replacement = self._as_of_now(replacement._replace(old=old), asked, noted)
                 noted.clear()
                 answers = together.answers(replacement.questions())
             _check_many(replacement)
-            told, taken = self._change(session, asked, replacement, answers)
+            told, taken = self._change(session, asked, replacement, answers, waiting)
+            yield from waiting.settle()
         yield from told.settle()
         yield from taken.settle()
 
@@ -193,16 +202,21 @@ class Replacing:
         return replacement._replace(topics=topics, followed=followed)
 
     def _change(
-        self, session: Session, asked: TopicsAsked, replacement: Replacement, answers: Answers
+        self,
+        session: Session,
+        asked: TopicsAsked,
+        replacement: Replacement,
+        answers: Answers,
+        known: WaitingKnown,
     ) -> tuple[Told, TakenAnswer]:
         """Take the step in which one subscription ends and the other begins; returns what was taken
         hold of, to be settled."""
         old, command, with_snapshot = replacement[:3]
         self._following.check_filters(session, command, old)
-        pending = self._pending(replacement)
+        self._say_all(replacement)
+        pending = known.as_of_now()
         held, gone = self._all_held(replacement, answers, pending), _of_gone(old, pending)
-        waiting = [update.first_seq for had in held.values() for update in had.waiting.values()]
-        oldest = min(waiting, default=self._engine.seq)
+        oldest = oldest_of((had.waiting for had in held.values()), self._engine.seq)
         found = {
             topic: self._difference(
                 topic, replacement, answers, held.pop(topic.records, NOTHING_HELD)
@@ -257,24 +271,22 @@ class Replacing:
             self._questions.say_answer(session, taken, new.name, shape_of(command))
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
-    def _pending(self, replacement: Replacement) -> Pending:
-        """What waits to be said of each topic, when the session has been told what has gathered."""
+    def _say_all(self, replacement: Replacement) -> None:
+        """Tell the session what has gathered, and does not wait any more."""
         old = replacement.old
         if old.pattern is not None:
             # What it holds of topics matters now that have had nothing to tell.
             for topic in replacement.followed:
                 old.follow(topic.router)
-        strand = old.strand
-        self._engine.flush_strand(strand)
-        return strand.pending_for(old.session) if isinstance(strand, ConflatedStrand) else {}
+        self._engine.flush_strand(old.strand)
 
     @staticmethod
     def _all_held(
-        replacement: Replacement, answers: Answers, pending: Pending
+        replacement: Replacement, answers: Answers, pending: Mapping[Lines, WaitingRows]
     ) -> dict[Records, Held]:
         """What the session holds of each topic, while this waits to be said."""
         return {
-            feed.topic: _held(feed, replacement, answers, pending.get(feed.lines, ()))
+            feed.topic: _held(feed, replacement, answers, pending.get(feed.lines, NO_ROWS))
             for feed in replacement.old.feeds.values()
         }
 
@@ -319,11 +331,9 @@ def _lines(new: Subscription, records: Records) -> Lines:
     return Lines(records, new.name, new.session.encoding, new.key)
 
 
-def _held(
-    feed: Feed, replacement: Replacement, answers: Answers, pending: Iterable[Update]
-) -> Held:
+def _held(feed: Feed, replacement: Replacement, answers: Answers, pending: WaitingRows) -> Held:
     """What the session holds of a topic, while some of it waits to be said."""
-    records, waiting = feed.topic, {update.identity: update for update in pending}
+    records, waiting = feed.topic, pending.columns()
     if feed.told is not None and not records.retains:
         return Held(NO_SLOTS, frozenset(feed.told), waiting, False)
     if feed.told is not None:
@@ -337,12 +347,14 @@ def _held(
     return Held(NO_SLOTS, frozenset(), waiting, False)
 
 
-def _of_gone(subscription: Subscription, pending: Pending) -> list[tuple[Records, Update]]:
+def _of_gone(
+    subscription: Subscription, pending: Mapping[Lines, WaitingRows]
+) -> list[tuple[Records, Update]]:
     """What waits to be said of topics that are not there any more: that their records left."""
     there = {feed.lines for feed in subscription.feeds.values()}
     return [
         (lines.topic, update)
-        for lines, updates in pending.items()
+        for lines, rows in pending.items()
         if lines not in there
-        for update in updates
+        for update in rows.columns().all()
     ]

@@ -242,3 +242,17 @@ def test_most_of_what_waits_ends_as_quickly_as_the_little_that_does_not():
     assert conflator.take(INTERVAL) == {key: key for key in range(1000)}
     conflator.check()
     assert conflator.take(2 * INTERVAL) == {-1: 7, -2: 8}
+
+
+def test_keys_that_wait_and_what_waits_for_one_whatever_its_windows():
+    for fold, both in ((None, 2), (lambda old, new: old + new, 3)):
+        conflator = Conflator(PerKey(10), fold)
+        conflator.offer(("a", "b"), (1, 5), 0)
+        conflator.offer(("a",), (2,), 20)
+        assert conflator.has_closed
+        assert conflator.keys() == ["a", "b", "a"]
+        found = {key: conflator.folded(key) for key in "abc"}
+        assert found == {**conflator.pending(), "c": None} == {"a": both, "b": 5, "c": None}
+        taken = conflator.take_all()
+        conflator.offer(("c",), (7,), 30)
+        assert (taken, conflator.keys()) == ({"a": both, "b": 5}, ["c"])

@@ -77,10 +77,36 @@ def test_what_waits_for_a_member_is_what_it_will_be_told():
     windows, late = Windows(), session("late")
     windows.put(0, {"id": 1, "v": 1})
     windows.strand.join_at(late, windows.seq)
-    assert windows.strand.pending_for(late) == {}
+    (place,) = windows.strand.conflator.keys()
+    assert windows.strand.pending_for(late, place) is None
     windows.put(1, {"id": 1, "v": 2})
-    ((update,),) = windows.strand.pending_for(late).values()
+    update = windows.strand.pending_for(late, place)
+    assert windows.strand.pending_for(windows.session, place).old is None
     assert (update.told, update.old, update.new) == (True, b'{"id":1,"v":1}', b'{"id":1,"v":2}')
+
+
+def test_places_are_noted_when_something_waits_comes_or_is_released(monkeypatch):
+    monkeypatch.setattr(conflated_strands, "RELEASED_AT_ONCE", 1)
+    windows, noted = Windows(), {}
+    windows.put(0, {"id": 1}, {"id": 2})
+    first, second = windows.strand.note(noted)
+    assert noted == {}
+    assert windows.said(SECOND) == [("p", {"id": 1})]
+    assert [*noted] == [first]
+    windows.put(SECOND, {"id": 2, "v": 2})
+    assert [*noted] == [first, second]
+    windows.strand.note_no_more(noted)
+    noted.clear()
+    windows.put(SECOND, {"id": 3})
+    assert noted == {}
+
+
+def test_what_nobody_hears_any_more_is_forgotten_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(conflated_strands, "RELEASED_AT_ONCE", 2)
+    windows = Windows()
+    windows.put(0, *({"id": at} for at in range(5)))
+    assert len([*windows.strand.let_go()]) == 3
+    assert windows.strand.conflator.is_idle
 
 
 def test_at_its_own_pace_a_client_gets_what_waits_as_soon_as_it_has_read():

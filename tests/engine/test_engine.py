@@ -10,6 +10,7 @@ from sow.errors import ClientError, UnknownTopic
 from sow.expressions import compile_filter, parse_order_by
 from sow.query import Query, readiness
 from sow.steps import at_once
+from tests.core.harness import World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 
@@ -79,3 +80,13 @@ def test_what_cannot_be_asked_is_refused_before_the_first_step():
         engine.answering("raw", DEAR)
     with pytest.raises(ClientError, match="leave out order_by"):
         engine.answering("raw", Query(order_by=parse_order_by("/px")))
+
+
+def test_whoever_wants_to_hears_the_names_of_records_that_change():
+    world, heard = World(), []
+    listener = lambda records, names: heard.append((records.name, *names))  # noqa: E731
+    with world.engine.hearing(listener):
+        world.publish("orders", {"id": 1}, {"id": 2})
+        world.delete("orders", "/id = 1")
+    world.publish("orders", {"id": 3})
+    assert heard == [("orders", "1", "2"), ("orders", "1")]

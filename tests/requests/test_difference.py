@@ -16,6 +16,7 @@ from sow.requests.difference import (
     difference,
     unstored_difference,
 )
+from sow.requests.waiting import SLOTLESS, WaitingRows
 from sow.steps import at_once
 from sow.topic.updates import Update
 from tests.core.harness import World
@@ -37,8 +38,16 @@ def waiting(identity, told=True, new=b"{}", seq=2):
     return Update(identity, told, new, seq, 9, seq, 9, None if new else "deleted", old=b"{}")
 
 
+def columns(*updates, topic=None):
+    """What waits of a topic."""
+    rows, slots_of = WaitingRows(), (topic or records()).table.slots
+    for update in updates:
+        rows.put((update.identity,), update, slots_of.get(update.identity, SLOTLESS))
+    return rows.columns()
+
+
 def test_what_is_lost_new_or_known():
-    held = Held(slots(0, 1, 2), frozenset(), {}, True)
+    held = Held(slots(0, 1, 2), frozenset(), columns(), True)
     asked = NewFocus(slots(1, 2, 3), slots(3, 2, 1), WHOLE)
     found = difference(records(), held, asked, same_shape=True, by_deltas=False)
     assert found.lost.tolist() == [0]
@@ -61,7 +70,7 @@ def test_what_waits_says_what_the_session_was_told():
         waiting("gone", new=None),
         waiting("came and went", told=False, new=None),
     ]
-    held = Held(slots(0, 1, 2), frozenset(), {one.identity: one for one in updates}, True)
+    held = Held(slots(0, 1, 2), frozenset(), columns(*updates), True)
     found = difference(
         topic, held, NewFocus(slots(1, 2), None, WHOLE), same_shape=True, by_deltas=False
     )
@@ -75,8 +84,8 @@ def test_what_waits_says_what_the_session_was_told():
 
 
 def test_a_page_of_an_answer_leaves_the_rest_to_be_told_late():
-    updates = {name: waiting(name) for name in records().table.identities[:2]}
-    held = Held(slots(0, 1), frozenset(), updates, True)
+    updates = [waiting(name) for name in records().table.identities[:2]]
+    held = Held(slots(0, 1), frozenset(), columns(*updates), True)
     asked = NewFocus(slots(0, 1, 2), slots(0, 1, 2), slice(0, 1))
     found = difference(records(), held, asked, same_shape=True, by_deltas=False)
     assert (found.rows.tolist(), found.matches, found.late.tolist()) == ([0], 3, [1])
@@ -84,7 +93,8 @@ def test_a_page_of_an_answer_leaves_the_rest_to_be_told_late():
 
 def test_of_what_is_not_stored_only_what_waits_is_known():
     topic = records(retain=False)
-    held = Held(slots(), frozenset({"a"}), {"b": waiting("b"), "c": waiting("c", new=None)}, False)
+    updates = columns(waiting("b"), waiting("c", new=None))
+    held = Held(slots(), frozenset({"a"}), updates, False)
     found = unstored_difference(topic, held, None)
     assert [one.identity for one in found.late_updates] == ["b"]
     assert found.places(topic) == {"a", "b"}
@@ -99,7 +109,7 @@ def test_many_lines_are_worded_a_chunk_at_a_time(monkeypatch):
     told = Told(LINES, oldest=4)
     told.take_update(words, waiting("before", new=None))
     asked = NewFocus(slots(4, 3), None, WHOLE)
-    held = Held(slots(0, 1, 2, 3), frozenset(), {}, True)
+    held = Held(slots(0, 1, 2, 3), frozenset(), columns(), True)
     told.take(words, difference(topic, held, asked, same_shape=False, by_deltas=True))
     told.take(words, difference(topic, NOTHING_HELD, asked, same_shape=True, by_deltas=True))
     assert (told.weight, told.is_short) == (5, False)

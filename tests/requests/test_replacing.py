@@ -1,10 +1,12 @@
 """Replacing: what is said is what differs from what the session holds."""
 
 import json
+import random
+from dataclasses import replace
 
 import pytest
 
-from sow.definitions import Topic
+from sow.definitions import ConflatedTopic, Topic
 from sow.publishes import read_frames
 from sow.steps import at_once
 from sow.topic.rendering import Renderer
@@ -187,3 +189,122 @@ def test_what_the_log_has_told_of_and_is_gone_is_not_looked_for(world):
     world.advance(2 * SECOND)
     assert client.data() == [("p", {"id": 0, "px": 2})]
     world.check()
+
+
+class Scene:
+    """A conflated subscription, what is done around it, and how it is replaced."""
+
+    COPIES = (
+        Topic("orders", "json", keys=("/id",)),
+        ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND // 4),
+    )
+    WAYS = (
+        ("orders", "sow_and_subscribe", "conflation=1s,oof"),
+        ("orders", "sow_and_subscribe", "conflation=1s"),
+        ("orders", "sow_and_delta_subscribe", "conflation=1s,oof"),
+        ("orders", "subscribe", "conflation=1s,oof"),
+        ("orders", "sow_and_subscribe", "conflation=auto,oof"),
+        ("orders", "sow_and_subscribe", "conflation=1s,conflation_key=[/k]"),
+        ("orders-C", "sow_and_subscribe", "conflation=1s,oof"),
+        ("^orders", "sow_and_subscribe", "conflation=1s,oof"),
+    )
+
+    def __init__(self, seed):
+        self.chance = random.Random(seed)
+        self.world, self.lines = World(*self.COPIES), []
+        self.topic, self.kind, self.opts = self.WAYS[seed % len(self.WAYS)]
+        self.change(*((self.chance.randrange(40), self.chance.randrange(9)) for _ in range(30)))
+        self.other, self.client = self.world.client(), self.world.client()
+        command = {"c": self.kind, "t": self.topic, "filter": "/px < 7", "opts": self.opts}
+        self.other.say(**command)
+        for _ in range(20):
+            self.do(self.any())
+        self.lines += self.client.say(**command)
+        (self.name,) = self.client.subscriptions
+        for _ in range(20):
+            self.do(self.any())
+
+    def any(self):
+        """Something that may happen, so that it can be done again in another world."""
+        kind = self.chance.random()
+        if kind < 0.6:
+            return "change", (self.chance.randrange(40), self.chance.randrange(9))
+        if kind < 0.8:
+            return "delete", self.chance.randrange(40)
+        return ("advance", self.chance.randrange(SECOND // 2)) if kind < 0.9 else ("read", None)
+
+    def change(self, *pairs):
+        documents = ({"id": one, "px": px, "k": one * px % 13} for one, px in pairs)
+        self.world.publish("orders", *documents)
+
+    def do(self, done):
+        kind, what = done
+        if kind == "change":
+            self.change(what)
+        elif kind == "delete":
+            self.world.delete("orders", f"/id = {what}")
+        elif kind == "advance":
+            self.world.advance(what)
+        else:
+            self.lines += self.client.lines()
+
+    def replacing(self):
+        more = {"filter": "/px > 3", "opts": f"{self.opts},replace", "s": self.name}
+        return begun(self.client, c=self.kind, t=self.topic, **more)
+
+    def over(self):
+        """All that has been said in the end."""
+        self.world.settle()
+        for _ in range(3):
+            self.lines += self.client.lines()
+            self.world.advance(2 * SECOND)
+        self.world.check()
+        return [{**line, "sid": None} for line in self.lines]
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_what_happens_between_the_steps_of_a_replacement_is_as_if_it_came_before(monkeypatch, seed):
+    monkeypatch.setattr("sow.requests.waiting.NOTED_AT_ONCE", 2)
+    scene, meanwhile = Scene(seed), []
+    chance = random.Random(-seed)
+    (old,) = scene.client.subscriptions.values()
+    steps = scene.replacing()
+    while scene.client.subscriptions[scene.name] is old:
+        if not meanwhile or chance.random() < 0.4:
+            meanwhile.append(scene.any())
+            scene.do(meanwhile[-1])
+        next(steps, None)
+    at_once(steps)
+    monkeypatch.setattr("sow.requests.waiting.NOTED_AT_ONCE", 10**6)
+    naive = Scene(seed)
+    for done in meanwhile:
+        naive.do(done)
+    at_once(naive.replacing())
+    assert scene.over() == naive.over()
+
+
+@pytest.mark.parametrize("ends", ["client", "topic", "unsubscribed", "given up", "replaced"])
+def test_what_ends_between_the_steps_of_a_replacement(monkeypatch, ends):
+    monkeypatch.setattr("sow.requests.waiting.NOTED_AT_ONCE", 2)
+    for steps_before in range(1, 8):
+        scene = Scene(6)
+        (old,) = scene.client.subscriptions.values()
+        steps = scene.replacing()
+        for _ in range(steps_before):
+            next(steps)
+        assert scene.client.subscriptions[scene.name] is old
+        if ends == "client":
+            steps.close()
+            scene.world.executor.subscriptions.end_all(scene.client.session)
+        elif ends == "unsubscribed":
+            scene.lines += scene.client.say(c="unsubscribe", s=scene.name)
+        elif ends == "given up":
+            steps.close()
+        elif ends == "topic":
+            left = replace(scene.world.configuration, topics=Scene.COPIES[:1])
+            scene.world.executor.reconfigure(left, scene.world.now)
+        else:
+            at_once(scene.replacing())
+        at_once(steps)
+        scene.over()
+        assert scene.world.engine._hearing == old.strand._noting == ()

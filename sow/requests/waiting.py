@@ -1,0 +1,213 @@
+"""Waiting: what waits in the windows of a subscription, made known while it goes on.
+
+Very many updates may wait, and whoever replaces the subscription needs all of them as of one
+moment. So they are written down before it, as columns, some in each step; the strand notes at which
+places something changes meanwhile, and these are looked at again. At the moment itself few are
+left. What is known then is what a look at all of them in one step would find, but for their order.
+Where a record stands is known too, so whoever changes it has to tell (`hear`).
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.delivery.conflated_strands import ConflatedStrand, ConflationPlace, Places
+from sow.delivery.lines import Lines
+from sow.delivery.sessions import Session
+from sow.delivery.strands import Strand
+from sow.steps import Steps
+from sow.store.memory import Slots
+from sow.topic.queue_policy import Key
+from sow.topic.records import Records
+from sow.topic.updates import Update
+
+NOTED_AT_ONCE = 250
+"""Places that are looked at in one step, four microseconds each; at the moment at which all has to
+be known, no more are left."""
+SLOTLESS = -1
+"""The slot of a record that is not there."""
+
+
+class WaitingColumns(NamedTuple):
+    """What waits of one topic, as of a moment, in no order; `to_come`: the record is in focus.
+    `rows` are the places of `updates` at which there is something, `slots` those of the records,
+    `SLOTLESS` of one that is gone."""
+
+    slots: Slots
+    updates: Sequence[Update | None]
+    rows: NDArray[np.int64]
+    told: NDArray[np.bool_]
+    to_come: NDArray[np.bool_]
+    first_seqs: NDArray[np.int64]
+    first_ts_us: NDArray[np.int64]
+
+    def at(self, some: NDArray[np.int64]) -> list[Update]:
+        """The updates that stand here, in the order of the changes."""
+        found = [self.updates[row] for row in self.rows[some].tolist()]
+        return sorted(filter(None, found), key=lambda update: (update.first_seq, update.seq))
+
+    def all(self) -> list[Update]:
+        """All of them, in the order of the changes."""
+        return self.at(np.arange(len(self.rows)))
+
+    def in_order(self) -> "WaitingColumns":
+        """The same in the order of the changes."""
+        order = np.argsort(self.first_seqs, kind="stable")
+        return WaitingColumns(
+            self.slots[order],
+            self.updates,
+            self.rows[order],
+            self.told[order],
+            self.to_come[order],
+            self.first_seqs[order],
+            self.first_ts_us[order],
+        )
+
+
+class WaitingRows:
+    """What waits of one topic: a row for each key at which something does, or did."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, int] = {}
+        self._slots = array("q")
+        self._updates: list[Update | None] = []
+        self._waits, self._told, self._to_come = bytearray(), bytearray(), bytearray()
+        self._first_seqs, self._first_ts_us = array("q"), array("q")
+
+    def put(self, key: Key, update: Update | None, slot: int = SLOTLESS) -> None:
+        """Know what waits at a key now (None: nothing), and where its record stands."""
+        row = self._rows.get(key)
+        if update is None:
+            if row is not None:
+                self._waits[row], self._updates[row] = False, None
+            return
+        if row is None:
+            self._rows[key] = len(self._rows)
+            self._slots.append(slot)
+            self._updates.append(update)
+            self._waits.append(True)
+            self._told.append(update.told)
+            self._to_come.append(update.new is not None)
+            self._first_seqs.append(update.first_seq)
+            self._first_ts_us.append(update.first_ts_us)
+            return
+        self._slots[row], self._updates[row], self._waits[row] = slot, update, True
+        self._told[row], self._to_come[row] = update.told, update.new is not None
+        self._first_seqs[row], self._first_ts_us[row] = update.first_seq, update.first_ts_us
+
+    def columns(self) -> WaitingColumns:
+        """What waits."""
+        rows = np.flatnonzero(np.array(self._waits, np.bool_))
+        return WaitingColumns(
+            np.array(self._slots, np.int64)[rows],
+            self._updates,
+            rows,
+            np.array(self._told, np.bool_)[rows],
+            np.array(self._to_come, np.bool_)[rows],
+            np.array(self._first_seqs, np.int64)[rows],
+            np.array(self._first_ts_us, np.int64)[rows],
+        )
+
+    def settle(self) -> Steps[None]:
+        """Forget all of it."""
+        while self._rows:
+            for _ in range(min(len(self._rows), NOTED_AT_ONCE)):
+                self._rows.popitem()
+            del self._updates[-NOTED_AT_ONCE:]
+            yield
+
+
+NO_WAITING = WaitingRows().columns()
+NO_ROWS = WaitingRows()
+
+
+class WaitingKnown:
+    """What waits for a session in the strand of a subscription."""
+
+    def __init__(self) -> None:
+        self._strand: Strand | None = None
+        self._session: Session | None = None
+        self._left: list[ConflationPlace] = []
+        """Places at which something waited in the beginning, and that have not been looked at."""
+        self._noted: Places = {}
+        """Those at which something has changed since."""
+        self._topics: dict[Lines, WaitingRows] = {}
+        self._lines: dict[Records, Lines] = {}
+        """How the subscription sees each of the topics of which something is known."""
+        self._keys: dict[tuple[Lines, str], dict[Key, None]] = {}
+        """Where records may wait, if not at keys of their own."""
+
+    def is_behind(self, strand: Strand) -> bool:
+        """Whether more has to be looked at than one step should."""
+        return strand is not self._strand or self._count > NOTED_AT_ONCE
+
+    @property
+    def _count(self) -> int:
+        return len(self._left) + len(self._noted)
+
+    def catch_up(self, strand: Strand, session: Session) -> Steps[None]:
+        """Look at what has not been, in steps, until little is left; of another strand at all."""
+        if strand is not self._strand:
+            self.close()
+            self._strand, self._session = strand, session
+            if isinstance(strand, ConflatedStrand):
+                self._left = strand.note(self._noted)
+        while self._count > NOTED_AT_ONCE:
+            self._look(NOTED_AT_ONCE)
+            yield
+
+    def hear(self, records: Records, identities: Iterable[str]) -> None:
+        """Records may stand elsewhere now."""
+        lines = self._lines.get(records)
+        if lines is not None:
+            for identity in identities:
+                for key in self._keys.get((lines, identity), ((identity,),)):
+                    self._noted[(lines, key)] = None
+
+    def as_of_now(self) -> dict[Lines, WaitingRows]:
+        """All that waits of each topic."""
+        self._look(self._count)
+        return self._topics
+
+    def _look(self, count: int) -> None:
+        strand, session = self._strand, self._session
+        if not isinstance(strand, ConflatedStrand) or session is None:
+            return
+        for _ in range(count):
+            lines, key = place = self._left.pop() if self._left else self._noted.popitem()[0]
+            rows = self._topics.get(lines)
+            if rows is None:
+                rows = self._topics[lines] = WaitingRows()
+                self._lines[lines.topic] = lines
+            update = strand.pending_for(session, place)
+            if update is None:
+                rows.put(key, None)
+                continue
+            if lines.conflation_key:
+                self._keys.setdefault((lines, update.identity), {})[key] = None
+            slot = lines.topic.table.slots.get(update.identity, SLOTLESS)
+            rows.put(key, update, slot)
+
+    def close(self) -> None:
+        """Nothing more has to be known."""
+        if isinstance(self._strand, ConflatedStrand):
+            self._strand.note_no_more(self._noted)
+        self._strand, self._left, self._noted = None, [], {}
+        self._topics, self._lines, self._keys = {}, {}, {}
+
+    def settle(self) -> Steps[None]:
+        """Forget what was known, and what nobody is going to be told."""
+        strand, topics = self._strand, self._topics
+        self.close()
+        for rows in topics.values():
+            yield from rows.settle()
+        if isinstance(strand, ConflatedStrand) and strand.is_over:
+            yield from strand.let_go()
+
+
+def oldest_of(columns: Iterable[WaitingColumns], newest: int) -> int:
+    """The number of the first change that waits; `newest`, if none does."""
+    return min((int(one.first_seqs.min()) for one in columns if len(one.rows)), default=newest)
