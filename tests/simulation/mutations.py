@@ -332,8 +332,8 @@ MUTATIONS = (
     Mutation(
         "a newcomer's own state is not corrected",
         "sow/delivery/conflated_strands.py",
-        "                updates.append((place[0], fixed))\n",
-        "                updates.append((place[0], update))\n",
+        "        return update._replace(told=old is not None, ",
+        "        return update or update._replace(told=old is not None, ",
     ),
     Mutation(
         "a feed is not flushed before somebody joins",
