@@ -149,15 +149,23 @@ class WaitingKnown:
         return len(self._left) + len(self._noted)
 
     def catch_up(self, strand: Strand, session: Session) -> Steps[None]:
-        """Look at what has not been, in steps, until little is left; of another strand at all."""
+        """Look at what has not been, in steps, until little is left; of another strand at all.
+
+        In each step it is looked at more places than have come to be noted since the last one, so
+        that it comes to an end however fast others publish.
+        """
         if strand is not self._strand:
             self.close()
             self._strand, self._session = strand, session
             if isinstance(strand, ConflatedStrand):
                 self._left = strand.note(self._noted)
+        before = self._count
         while self._count > NOTED_AT_ONCE:
-            self._look(NOTED_AT_ONCE)
-            yield
+            come = max(0, self._count - before)
+            self._look(min(NOTED_AT_ONCE + come, self._count))
+            before = self._count
+            if before > NOTED_AT_ONCE:
+                yield
 
     def hear(self, records: Records, identities: Iterable[str]) -> None:
         """Records may stand elsewhere now."""

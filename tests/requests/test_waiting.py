@@ -145,6 +145,19 @@ def test_what_changes_between_steps_is_known_as_if_all_were_looked_at_in_one(
     windows.strand.check()
 
 
+def test_it_comes_to_an_end_however_fast_others_publish(monkeypatch):
+    """Each step looks at more places than have changed since the last one."""
+    monkeypatch.setattr(waiting, "NOTED_AT_ONCE", 3)
+    windows = Windows(random.Random(4))
+    for _ in range(60):
+        windows.change()
+    for step, _ in enumerate(windows.known.catch_up(windows.strand, windows.session)):
+        assert step < 2 * 30, "as many as there are places, and once more as they are noted"
+        for _ in range(10):
+            windows.change()
+    assert not windows.known.is_behind(windows.strand)
+
+
 def test_another_strand_is_looked_at_from_its_beginning():
     windows, other = Windows(random.Random(1)), Windows(random.Random(2))
     windows.change()
