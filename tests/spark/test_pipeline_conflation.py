@@ -32,7 +32,7 @@ def keyed(monkeypatch):
     """A server whose topics are keyed by /id."""
 
     class Server:
-        def __init__(self, url):
+        def __init__(self, url, ca=None):
             self.url = url
 
         def json(self, method, path):
