@@ -8,6 +8,9 @@ microsecond for each. So it never looks through many at a time:
     old      ──> between two pieces of work (`look`), when a few thousand have gathered
     settled  ──> what is left of the old stays, most likely: frozen, and looked through no more
 
+One old object may be a dictionary that grows to a million entries, each of which would be looked
+at: it is settled with all the others that are old then, before it is long, and unseen.
+
 Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so),
 so what is settled is freed when it goes. Should it not be, then a million more objects than stayed
 before are too many to believe in, and all are looked through once: unless views hold as many, which
@@ -25,8 +28,11 @@ NEVER = 1_000_000_000
 """Passes after which Python would look through everything by itself, at any moment."""
 OLD_OBJECTS = 2_000
 """Old objects that are enough to be looked through, in some milliseconds with the younger ones. Of
-more, each would take as long; and one that grows, such as the window of a million updates that wait
-for their release, is looked through while it is small."""
+more, each would take as long."""
+LONG_ENTRIES = 5_000
+"""Entries of an old dictionary that is not looked through any more: a tenth of a millisecond. One
+that grows, such as the window of updates that wait for their release, is seen before it has many
+more."""
 SETTLED_OBJECTS = 1_000_000
 """More settled objects than stayed when all were looked through last, for which that is done
 again: some 100 MB. It takes a second, and happens only where what has gone is not freed, or where
@@ -58,8 +64,12 @@ class Garbage:
         passes = gc.get_count()[2]
         if passes != self._passes:  # something has become old
             self._passes = passes
-            if len(gc.get_objects(generation=2)) >= OLD_OBJECTS:
+            count, has_long = _old()
+            if count >= OLD_OBJECTS:
                 self._collect()
+            elif has_long:
+                self._settled += count
+                gc.freeze()
         return False
 
     def _collect(self) -> None:
@@ -81,3 +91,10 @@ class Garbage:
         gc.collect()
         gc.freeze()
         self._stayed = self._frozen_max = gc.get_freeze_count()
+
+
+def _old() -> tuple[int, bool]:
+    """How many old objects there are, and whether there is a long dictionary among them; none of
+    them is referred to any more afterwards."""
+    old = gc.get_objects(generation=2)
+    return len(old), any(type(one) is dict and len(one) > LONG_ENTRIES for one in old)

@@ -74,6 +74,21 @@ def test_what_was_there_at_the_beginning_is_not_looked_through():
     assert all(one is not made for one in gc.get_objects())
 
 
+def test_a_dictionary_that_grows_is_settled_before_it_is_long(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS", 10_000)
+    monkeypatch.setattr(module, "LONG_ENTRIES", 50)
+    collector = Collector()
+    growing = collector.age({at: [] for at in range(50)})
+    assert collector.look() == 0
+    assert gc.is_tracked(growing)
+    assert any(one is growing for one in gc.get_objects()), "it is not long yet"
+    growing[50] = []
+    collector.age(growing)
+    gc.collect(1)
+    assert collector.look() == 0, "and not looked through for that"
+    assert all(one is not growing for one in gc.get_objects())
+
+
 def test_few_old_objects_are_left_alone(monkeypatch):
     monkeypatch.setattr(module, "OLD_OBJECTS", 10_000)
     collector = Collector()
