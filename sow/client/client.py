@@ -13,7 +13,6 @@ import aiohttp
 
 from sow.client.asking import Asking
 from sow.client.bodies import Document, encode_all
-from sow.client.credentials import Credentials
 from sow.client.http import (
     CONNECT_S,
     Http,
@@ -37,6 +36,7 @@ from sow.client.questions import (
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.subscription import Subscription
+from sow.client.trust import trusting
 from sow.definitions import URL_DEFAULT
 from sow.errors import BadMessage, ClientError
 from sow.media_types import FRAMES
@@ -72,7 +72,7 @@ class Client:
         ca: str | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self._credentials = Credentials(ca=ca)
+        self._ca = ca
         self.name = name
         self.retry = retry or Retry()
         self._session: aiohttp.ClientSession | None = None
@@ -106,10 +106,8 @@ class Client:
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-            connector = aiohttp.TCPConnector(ssl=self._credentials.context())
-            self._session = aiohttp.ClientSession(
-                timeout=timeout, connector=connector, headers=self._credentials.headers()
-            )
+            connector = aiohttp.TCPConnector(ssl=trusting(self._ca))
+            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self._session
 
     async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:

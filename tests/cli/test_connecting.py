@@ -12,7 +12,7 @@ from sow.cli.options import url_option
 def asking(url):
     """A command that talks to a server."""
     client = connected(url, "asking")
-    click.echo(f"{client.url} {client.name} {client._credentials.ca}")
+    click.echo(f"{client.url} {client.name} {client._ca}")
 
 
 def said(*words, **environment):
