@@ -117,12 +117,13 @@ class Incoming:
                 if not commands:
                     self._messages.carried_out()
                     return False
-                session = self._connection.session
-                self._steps = self._executor.carry_out(session, commands, self._driver.now_us)
-                if filters := self._long_filters(commands):
-                    self._compiling = self._loop.create_task(self._compile(filters))
-                    return True
-            for _ in self._steps:
+                session, now_us = self._connection.session, self._driver.now_us
+                if not self._executor.publish_at_once(session, commands, now_us()):
+                    self._steps = self._executor.carry_out(session, commands, now_us)
+                    if filters := self._long_filters(commands):
+                        self._compiling = self._loop.create_task(self._compile(filters))
+                        return True
+            for _ in self._steps or ():
                 if self._loop.time() >= until_s:
                     return True
             self._steps = None

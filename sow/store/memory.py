@@ -290,7 +290,8 @@ class Table:
             return
         sow_keys = self._make_sow_keys(self._domain, identities)
         if len(slots) == 1:
-            self._sow_keys[slots[0]] = sow_keys[0]
+            # As `sow_keys` reads one: without a view of the row.
+            self._numbers[KEY, slots[0]] = sow_keys[0] - (sow_keys[0] >> 63 << 64)
         else:
             self._sow_keys[slots] = sow_keys
         if self._keyed_to:
@@ -345,14 +346,14 @@ class Table:
     def bear(self, slots: Sequence[int], births: Sequence[int]) -> None:
         """Let the records in these slots have been born with these numbers, no two with the same,
         instead of when they came."""
-        where, born, last = np.asarray(slots, np.int64), self.born, len(self.bodies) - 1
-        born[where] = births
+        born = self.born
+        born[slots] = births
         self._bears = True
-        if self._in_order:
-            below, above = np.maximum(where - 1, 0), np.minimum(where + 1, last)
-            is_above = (born[below] < born[where]) | (where == 0)
-            is_below = (born[where] < born[above]) | (where == last)
-            self._in_order = bool(np.all(is_above & is_below))
+        if self._in_order and slots:
+            # From the first to the last with what stands beside them: new ones are at the end, and
+            # what moves from further ahead ends the order, so that it is looked for no more.
+            start, stop = max(0, min(slots) - 1), min(max(slots) + 2, len(self.bodies))
+            self._in_order = bool((born[start : stop - 1] < born[start + 1 : stop]).all())
 
     def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
         """Remove the records that are there; returns their identities, slots and bodies."""

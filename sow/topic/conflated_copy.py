@@ -375,7 +375,8 @@ class ConflatedCopy:
             table = self.underlying.table
             newest = table.newest_of([*map(table.slots.get, names)], batch.changes.seqs)
             copy.table.arrange(names, places, newest)
-        else:
+        elif stood != places or None in batch.changes.olds:
+            # Most were there, and stand where they stood.
             copy.table.bear(batch.changes.slots, places)
         if stood != places:
             batch.changes.come_from(stood)

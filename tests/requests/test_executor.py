@@ -106,6 +106,23 @@ def test_one_publish_that_came_alone_is_one_step(world):
     assert world.records("orders") == [{"id": 1}]
 
 
+def test_only_plain_publishes_to_one_topic_that_are_all_taken_are_carried_out_at_once(world):
+    client = world.client()
+
+    def at_once(*lines):
+        texts = [json.dumps(line, separators=(",", ":")).encode() for line in lines]
+        return world.executor.publish_at_once(client.session, read_frames(texts), world.now)
+
+    assert at_once(publish(1), publish(2))
+    bad = {"c": "publish", "t": "orders", "d": 5}
+    for lines in ([], [{"c": "heartbeat"}], [publish(3), {"c": "heartbeat"}], [publish(3), bad]):
+        assert not at_once(*lines)
+    assert not at_once(*(publish(id_) for id_ in range(executor.TOGETHER_MAX + 1)))
+    assert world.records("orders") == [{"id": 1}, {"id": 2}]
+    world.settle()
+    assert client.lines() == []
+
+
 @pytest.mark.parametrize(
     ("selector", "left"),
     [
