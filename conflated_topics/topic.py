@@ -9,10 +9,10 @@ and went within one window, docs/semantics.md, Rule 2).
 The copy itself, what records are and who hears of a release are the caller's.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from itertools import compress
 from operator import not_, or_
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from conflated_topics.conflator import Conflator
 from conflated_topics.schedules import Schedule
@@ -31,6 +31,13 @@ class Removal(NamedTuple, Generic[K, V]):
     key: K
     value: V
     reason: str
+
+
+LEAVES = object()
+Leaving = tuple[object, V, str]
+"""How a removal waits: `LEAVES`, the value and the reason, in a plain tuple. Of a million that wait
+Python's collector soon finds out that they are in no circle, and looks at them no more; tuples of a
+class of their own it would look through again and again, for tens of milliseconds."""
 
 
 class Offered(Generic[K, V]):
@@ -54,7 +61,7 @@ class Offered(Generic[K, V]):
         self.reason = reason
         self._counts: Sequence[bool] | None = None
         self._doubtful: Set[K] | None = None
-        self._entries: Sequence[V | Removal[K, V]] | None = None
+        self._entries: Sequence[V | Leaving[V]] | None = None
 
     @property
     def _inside(self) -> Sequence[bool]:
@@ -82,13 +89,11 @@ class Offered(Generic[K, V]):
         return self._doubtful
 
     @property
-    def entries(self) -> Sequence[V | Removal[K, V]]:
-        """The values that pass; those that do not, as removals."""
+    def entries(self) -> Sequence[V | Leaving[V]]:
+        """The values that pass; those that do not, as what leaves."""
         if self._entries is None:
-            columns, why = zip(self.keys, self.values, self._inside, strict=True), self.reason
-            self._entries = [
-                value if inside else Removal(key, value, why) for key, value, inside in columns
-            ]
+            columns, why = zip(self.values, self._inside, strict=True), self.reason
+            self._entries = [value if inside else (LEAVES, value, why) for value, inside in columns]
         return self._entries
 
 
@@ -109,17 +114,16 @@ class FocusedConflator(Generic[K, V]):
         holds: Callable[[K], bool],
         merge: Callable[[V, V], V] | None = None,
     ) -> None:
-        self._conflator: Conflator[K, V | Removal[K, V]] = Conflator(
-            schedule, self._fold if merge else None
-        )
+        # Updates, and what leaves: `_leaves` tells them apart.
+        self._conflator: Conflator[K, Any] = Conflator(schedule, self._fold if merge else None)
         self._holds = holds
         self._merge = merge
         self.updates_in = 0
         self.updates_out = 0
         self.releases = 0
 
-    def _fold(self, current: V | Removal[K, V], new: V | Removal[K, V]) -> V | Removal[K, V]:
-        if self._merge is None or isinstance(current, Removal) or isinstance(new, Removal):
+    def _fold(self, current: Any, new: Any) -> Any:
+        if self._merge is None or _leaves(current) or _leaves(new):
             return new
         return self._merge(current, new)
 
@@ -176,14 +180,10 @@ class FocusedConflator(Generic[K, V]):
         """Let nothing wait any more; it may have failed in the middle of a merge."""
         self._conflator.clear()
 
-    def waiting(self) -> Mapping[K, V | Removal[K, V]]:
-        """What waits for each key: an update, or the removal that it is. Only to be looked at."""
-        return self._conflator.pending()
-
     def will_hold(self, key: K) -> bool:
         """Whether the copy will hold `key` once everything that waits has been released."""
         waiting = self._conflator.newest(key)
-        return self._holds(key) if waiting is None else not isinstance(waiting, Removal)
+        return self._holds(key) if waiting is None else not _leaves(waiting)
 
     def offer(
         self, keys: Sequence[K], values: Sequence[V], now_us: int, passes: Sequence[bool] | None
@@ -229,7 +229,7 @@ class FocusedConflator(Generic[K, V]):
     def _stays(self, key: K) -> bool:
         """The copy will hold a record when what has ended is released."""
         closed = self._conflator.closed(key)
-        return self._holds(key) if closed is None else not isinstance(closed, Removal)
+        return self._holds(key) if closed is None else not _leaves(closed)
 
     def waiting_among(self, keys: Set[K]) -> set[K]:
         """Those of `keys` that wait, in whatever window."""
@@ -255,10 +255,10 @@ class FocusedConflator(Generic[K, V]):
         updates: list[tuple[K, V]] = []
         removals: list[Removal[K, V]] = []
         for key, value in self._conflator.take(now_us, count_max).items():
-            if not isinstance(value, Removal):
+            if not _leaves(value):
                 updates.append((key, value))
             elif self._holds(key):
-                removals.append(value)
+                removals.append(Removal(key, value[1], value[2]))
         self.count_out(len(updates) + len(removals))
         return updates, removals
 
@@ -275,3 +275,8 @@ class FocusedConflator(Generic[K, V]):
         """Assert what is always true of it, between two calls."""
         self._conflator.check()
         assert self.updates_out <= self.updates_in, "more has left than came"
+
+
+def _leaves(entry: Any) -> bool:
+    """Whether it is a `Leaving`, and no update."""
+    return type(entry) is tuple and len(entry) == 3 and entry[0] is LEAVES

@@ -206,6 +206,7 @@ class Server:
         garbage = Garbage(self.engine.catalog.view_maker.objects_max)
         garbage.begin()
         self.driver.idle_work["looking for garbage"] = garbage.look
+        self.driver.turn_work["looking for garbage"] = garbage.look
         self.driver.wake()
 
     def _new_engine(self, journal: Journal) -> Engine:

@@ -26,7 +26,7 @@ from sow.server.clock_watch import ClockWatch
 from sow.server.falling_due import FallingDue
 from sow.server.group_commit import GroupCommit
 from sow.server.step_watch import StepWatch
-from sow.server.turns import Turns
+from sow.server.turns import SLICE_S, Turns
 from sow.steps import Steps
 from sow.store.protocols import Journal
 
@@ -36,8 +36,9 @@ TIDY_S = 0.05
 """How long after something has happened what can wait begins: a burst is over by then."""
 TIDY_MORE_S = 0.005
 """The pause between two pieces of it, in which everything else has its turn."""
-TIDY_NOTES = 1000
-"""Index upkeep while there is time: half a millisecond of work at most, then the loop again."""
+TIDY_NOTES = 100
+"""Index upkeep while there is time, as often as a slice of the loop has room for it: each takes a
+microsecond, or forty where records are large or far from each other in memory."""
 
 
 class Driver:
@@ -45,8 +46,9 @@ class Driver:
 
     `windows_us` says for each topic for how many microseconds a commit may wait for more to store
     with it (`GroupCommit`). `idle_work` are bounded pieces of work for when there is time, by name:
-    each is given the time in microseconds, and says whether it has more. `watch` is told how long
-    each step took.
+    each is given the time in microseconds, and says whether it has more. `turn_work` is what must
+    not wait for that: given the time after each turn, it mostly finds that there is nothing to do
+    yet. `watch` is told how long each step took.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Driver:
         self.clock = clock
         self.journal = journal
         self.idle_work: dict[str, Callable[[int], bool]] = {}
+        self.turn_work: dict[str, Callable[[int], object]] = {}
         self._loop = asyncio.get_running_loop()
         self.watch = watch or StepWatch()
         self.turns = Turns(self.watch, self.wake)
@@ -121,6 +124,10 @@ class Driver:
         self._turning = False
         with self.watched("storing and telling"):
             self._flush()
+        for name, work in self.turn_work.items():
+            began = self._loop.time()
+            work(self.now_us())
+            self.watch.note(name, self._loop.time() - began)
 
     def _flush(self) -> None:
         self.engine.reach(self.now_us())
@@ -140,7 +147,9 @@ class Driver:
     def _tidy(self) -> None:
         self._clock_watch.look()
         with self.watched("tidying indexes"):
-            more = self.engine.refresh_indexes(TIDY_NOTES)
+            until = self._loop.time() + SLICE_S
+            while (more := self.engine.refresh_indexes(TIDY_NOTES)) and self._loop.time() < until:
+                pass
         for name, work in self.idle_work.items():
             with self.watched(name):
                 more |= work(self.now_us())

@@ -4,9 +4,13 @@ Nearly everything here is freed as soon as nobody refers to it. What refers to i
 found by the collector alone, which keeps everybody waiting while it looks through containers: some
 microsecond for each. So it never looks through many at a time:
 
-    young    ──> by Python itself, when `YOUNG_OBJECTS` have been made, and once more
-    old      ──> between two pieces of work (`look`), when a few thousand have gathered
+    young    ──> between two pieces of work (`look`), what `EVERY_US` of them have made, and once
+                 more; by Python itself only when `YOUNG_OBJECTS` have been made
+    old      ──> then too, when a few thousand have gathered
     settled  ──> what is left of the old stays, most likely: frozen, and looked through no more
+
+Python by itself would wait for longer: it counts objects made less objects freed, whichever these
+were, so that where old ones go as new ones come a hundred thousand are young before it looks.
 
 One old object may be a dictionary that grows to a million entries, each of which would be looked
 at: it is settled with all the others that are old then, before it is long, and unseen.
@@ -22,7 +26,10 @@ from collections.abc import Callable
 
 YOUNG_OBJECTS = 2_000
 """Objects made, and not freed yet, after which Python looks through the youngest: a millisecond."""
-YOUNG_PASSES = 5
+EVERY_US = 10_000
+"""How long work goes on until what it has made is looked through: some thousand objects, in a
+millisecond; of a server that has little to do, a thousandth of the time."""
+YOUNG_PASSES = 2
 """Passes over the youngest after which those that were left are looked through together."""
 NEVER = 1_000_000_000
 """Passes after which Python would look through everything by itself, at any moment."""
@@ -45,6 +52,7 @@ class Garbage:
 
     def __init__(self, expected: Callable[[], int] = lambda: 0) -> None:
         self._expected = expected
+        self._looked_us = 0
         self._passes = 0
         self._settled = 0
         """Objects settled since `_frozen_max` was found, whether they are still there or not."""
@@ -59,18 +67,26 @@ class Garbage:
         gc.freeze()
         self._stayed = self._frozen_max = gc.get_freeze_count()
 
-    def look(self, _now_us: int = 0) -> bool:
-        """Look through old objects if there are enough; says that there is nothing more to do."""
+    def look(self, now_us: int) -> bool:
+        """Look through what is young, and through old objects if there are enough, unless that was
+        done a moment ago; says that there is nothing more to do. To be called between any two
+        pieces of work."""
+        if abs(now_us - self._looked_us) >= EVERY_US:  # the clock may have been set back
+            self._looked_us = now_us
+            gc.collect(gc.get_count()[1] >= YOUNG_PASSES)
+            self._look_through_old()
+        return False
+
+    def _look_through_old(self) -> None:
         passes = gc.get_count()[2]
         if passes != self._passes:  # something has become old
             self._passes = passes
             count, has_long = _old()
-            if count >= OLD_OBJECTS:
-                self._collect()
-            elif has_long:
+            if has_long:
                 self._settled += count
                 gc.freeze()
-        return False
+            elif count >= OLD_OBJECTS:
+                self._collect()
 
     def _collect(self) -> None:
         gc.collect()

@@ -3,10 +3,13 @@
 The rules are 1 and 2 of docs/semantics.md.
 """
 
+import gc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal
+from conflated_topics.topic import LEAVES
 
 INTERVAL = 1_000_000
 
@@ -152,7 +155,7 @@ def test_exact_focus_leaving_is_said_only_of_what_was_told(log):
 
 def test_what_a_filter_says_is_worked_out_once():
     offered = Offered(["a", "b"], [1, 2], [True, False])
-    assert offered.entries == [1, Removal("b", 2, "match")]
+    assert offered.entries == [1, (LEAVES, 2, "match")]
     assert offered.entries is offered.entries
     assert offered.counts == [True, False]
     everything = Offered(["a", "a"], [1, 2], [True, True])
@@ -202,3 +205,24 @@ def test_another_one_goes_on_with_the_same_windows_and_its_own_copy():
     assert (updates, removals) == ([("a", 1), ("b", 2)], [Removal("gone", 5, "deleted")])
     assert (other.updates_in, other.updates_out) == (3, 3)
     assert copy.topic.pending == 4
+
+
+def test_the_collector_finds_out_that_what_leaves_is_in_no_circle():
+    conflator = FocusedConflator(PerKey(INTERVAL), lambda _key: True)
+    keys = [str(at) for at in range(100)]
+    offered = Offered(keys, [(b"body", at, at) for at in range(100)], [False] * 100, "deleted")
+    conflator.take_in(offered, 0)
+    waiting = offered.entries
+    for _ in range(2):  # the values first, and then what they are in
+        gc.collect()
+    assert not any(map(gc.is_tracked, waiting))
+    assert conflator.take(INTERVAL)[1] == [
+        Removal(key, (b"body", at, at), "deleted") for at, key in enumerate(keys)
+    ]
+
+
+def test_a_value_that_looks_like_it_is_no_removal():
+    conflator = FocusedConflator(PerKey(INTERVAL), lambda _key: True)
+    values = [(object(), 1, "deleted"), (), ("leaves", 2, "match")]
+    conflator.offer(["a", "b", "c"], values, 0, None)
+    assert conflator.take(INTERVAL) == (list(zip("abc", values, strict=True)), [])

@@ -7,8 +7,10 @@ import pytest
 
 from sow.encodings import LINES
 from sow.errors import DiskFull
+from sow.server.driver import TIDY_NOTES
+from sow.server.turns import SLICE_S
 from sow.wire import read_frame
-from tests.server.stand_ins import ORDERS, SECOND, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, World, stepped, turns
 
 
 def session_of(world, said):
@@ -111,4 +113,38 @@ async def test_what_can_wait_is_done_piece_by_piece_while_it_says_there_is_more(
     await asyncio.sleep(5)
     assert pieces == []
     assert world.driver.watch.longest_s.keys() >= {"tidying indexes", "pieces", "nothing"}
+    await world.driver.close()
+
+
+@stepped
+async def test_indexes_are_tidied_for_a_slice_at_a_time_however_long_a_note_takes(monkeypatch):
+    world, rounds, now_s = World(), [0], [0.0]
+    monkeypatch.setattr(world.driver.loop, "time", lambda: now_s[0])
+
+    def refresh(notes):
+        assert notes == TIDY_NOTES
+        now_s[0] += SLICE_S * 0.6
+        rounds[0] += 1
+        return rounds[0] < 10
+
+    monkeypatch.setattr(world.engine, "refresh_indexes", refresh)
+    seen = []
+    world.driver.idle_work["seen"] = lambda _now_us: bool(seen.append(rounds[0]))
+    world.driver.wake()
+    while rounds[0] < 10:
+        now_s[0] += 1
+        await asyncio.sleep(0)
+    assert seen == [2, 4, 6, 8, 10]
+    await world.driver.close()
+
+
+@stepped
+async def test_what_must_not_wait_is_done_after_each_turn():
+    world, seen = World(), []
+    world.driver.turn_work["seen"] = seen.append
+    for _ in range(3):
+        world.driver.wake()
+        await turns()
+    assert seen == [world.clock.now_us()] * 3
+    assert "seen" in world.driver.watch.longest_s
     await world.driver.close()

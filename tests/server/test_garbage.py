@@ -1,11 +1,12 @@
 """The collector looks through few objects at a time, and through all only where too many stay."""
 
 import gc
+import itertools
 
 import pytest
 
 from sow.server import garbage as module
-from sow.server.garbage import NEVER, YOUNG_OBJECTS, YOUNG_PASSES, Garbage
+from sow.server.garbage import EVERY_US, NEVER, YOUNG_OBJECTS, YOUNG_PASSES, Garbage
 
 
 class Circle:
@@ -38,6 +39,7 @@ class Collector:
 
     def __init__(self):
         self.passes = 0
+        self.now_us = 0
         self.garbage = Garbage()
         self.garbage.begin()
 
@@ -51,9 +53,10 @@ class Collector:
         def hear(phase, info):
             self.passes += phase == "start" and info["generation"] == 2
 
+        self.now_us += EVERY_US
         gc.callbacks.append(hear)
         try:
-            assert not self.garbage.look()
+            assert not self.garbage.look(self.now_us)
         finally:
             gc.callbacks.remove(hear)
         return self.passes
@@ -135,16 +138,50 @@ def test_what_is_settled_and_goes_is_freed_without_the_collector(monkeypatch):
     assert collector.passes == 5
 
 
+def test_what_is_young_is_looked_through_again_and_again_though_python_counts_none(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS", 100_000)
+    collector, before = Collector(), lists(3_000)
+    for _ in range(3):
+        made = lists(1_000)
+        del before[-1_000:]  # as many go as come
+        assert any(one is made for one in gc.get_objects(generation=0))
+        collector.look()
+        assert not any(one is made for one in gc.get_objects(generation=0))
+    made = lists(1)
+    for _ in range(YOUNG_PASSES + 1):
+        collector.look()
+    assert any(one is made for one in gc.get_objects(generation=2)), "and is old in the end"
+
+
+def test_nothing_is_looked_through_a_moment_after_it_was():
+    collector = Collector()
+    collector.look()
+    made = lists(10)
+    collector.garbage.look(collector.now_us + EVERY_US - 1)
+    assert any(one is made for one in gc.get_objects(generation=0))
+    collector.garbage.look(collector.now_us - EVERY_US)
+    assert not any(one is made for one in gc.get_objects(generation=0)), "the clock was set back"
+
+
+def test_a_long_dictionary_is_not_looked_through_with_many_others(monkeypatch):
+    monkeypatch.setattr(module, "OLD_OBJECTS", 10)
+    monkeypatch.setattr(module, "LONG_ENTRIES", 50)
+    collector = Collector()
+    long = collector.age({at: [] for at in range(51)})
+    others = collector.age(lists(100))
+    assert collector.look() == 0
+    assert all(one is not long and one is not others for one in gc.get_objects())
+
+
 class Counts:
-    """A collector that only counts: each pass over the old leaves a thousand objects more, and one
-    over all leaves as many as live."""
+    """A collector that only counts: each pass over the young leaves a thousand objects more, and
+    one over all leaves as many as live."""
 
     def __init__(self, living):
         self.living, self.frozen, self.old, self.all_seen = living, living, 0, []
         self.counted = 0
 
     def get_count(self):
-        self.old += 1_000
         return (0, 0, self.old)
 
     def get_objects(self, generation):
@@ -157,8 +194,8 @@ class Counts:
     def set_threshold(self, *_thresholds):
         pass
 
-    def collect(self):
-        pass
+    def collect(self, generation=2):
+        self.old += 1_000 if generation < 2 else 0
 
     def freeze(self):
         self.frozen, self.old = self.frozen + self.old, 0
@@ -176,8 +213,8 @@ def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living
     monkeypatch.setattr(module, "gc", counts)
     garbage = Garbage()
     garbage.begin()
-    for _ in range(1_000):
-        garbage.look()
+    for at in range(1, 1_001):
+        garbage.look(at * EVERY_US)
         assert counts.frozen <= at_most + 6_000
     assert len(counts.all_seen) > 1
     assert min(counts.all_seen) > at_most, "seldom: each time it is as much as stayed, and more"
@@ -190,8 +227,8 @@ def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(mo
     monkeypatch.setattr(module, "gc", counts)
     garbage = Garbage()
     garbage.begin()
-    for _ in range(1_000):
-        garbage.look()
+    for at in range(1, 1_001):
+        garbage.look(at * EVERY_US)
         counts.frozen = counts.living
     assert counts.all_seen == []
 
@@ -204,10 +241,11 @@ def test_what_is_expected_is_no_reason_to_look_through_all(monkeypatch):
     garbage = Garbage(lambda: 300_000)
     garbage.begin()
     counts.counted = 0
+    looks = itertools.count(EVERY_US, EVERY_US)
     while counts.frozen < 320_000:
-        garbage.look()
+        garbage.look(next(looks))
         assert counts.all_seen == []
     assert counts.counted == 0, "as many as that are not even counted"
     for _ in range(20):
-        garbage.look()
+        garbage.look(next(looks))
     assert counts.all_seen, "more than that is looked through"
