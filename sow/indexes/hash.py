@@ -259,36 +259,38 @@ class HashIndex:
         if limit is None and count > len(self._standing) * NOTES_SHARE_MAX:
             self._rebuild()
             return count
-        for _ in range(count):
-            slot = self._moved.pop()
-            if self._filed[slot] != self._standing[slot]:
-                self._unlink(slot)
-                self._link(slot)
+        if count:
+            moved = self._moved[-count:]
+            del self._moved[-count:]
+            self._relink(moved)
         return count
 
-    def _unlink(self, slot: int) -> None:
-        code = self._filed[slot]
-        if code == NONE:
-            return
-        before, after = self._previous[slot], self._next[slot]
-        if before == NONE:
-            self._heads[code] = after
-        else:
-            self._next[before] = after
-        if after != NONE:
-            self._previous[after] = before
-        self._sizes[code] -= 1
-
-    def _link(self, slot: int) -> None:
-        code = self._filed[slot] = self._standing[slot]
-        if code == NONE:
-            return
-        head = self._heads[code]
-        self._previous[slot], self._next[slot] = NONE, head
-        if head != NONE:
-            self._previous[head] = slot
-        self._heads[code] = slot
-        self._sizes[code] += 1
+    def _relink(self, slots: Iterable[int]) -> None:
+        """Move records from the chains in which they are filed to those of the codes under which
+        they stand. Written out in one loop: it runs for every record that is published."""
+        standing, filed, heads, sizes = self._standing, self._filed, self._heads, self._sizes
+        following, previous = self._next, self._previous
+        for slot in slots:
+            old, new = filed[slot], standing[slot]
+            if old == new:
+                continue
+            if old != NONE:
+                before, after = previous[slot], following[slot]
+                if before == NONE:
+                    heads[old] = after
+                else:
+                    following[before] = after
+                if after != NONE:
+                    previous[after] = before
+                sizes[old] -= 1
+            if new != NONE:
+                head = heads[new]
+                previous[slot], following[slot] = NONE, head
+                if head != NONE:
+                    previous[head] = slot
+                heads[new] = slot
+                sizes[new] += 1
+            filed[slot] = new
 
     def _rebuild(self) -> None:
         """Make all chains afresh: what `refresh` does, for very many records at once."""

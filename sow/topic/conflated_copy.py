@@ -20,7 +20,7 @@ from itertools import compress, islice
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow import definitions
-from sow.changes import Reason
+from sow.changes import Changes, Reason
 from sow.errors import described
 from sow.expressions import Filter
 from sow.steps import Steps
@@ -360,16 +360,14 @@ class ConflatedCopy:
         places = _places(self.underlying, identities, seqs)
         batches = []
         for copy in copies:
-            stood = _places(copy, identities, places)
             batches.append(copy.put(identities, bodies, columns, seqs, ts_us))
-            self._place(copy, batches[-1], places, stood)
+            self._place(copy, batches[-1], places)
         return batches
 
-    def _place(
-        self, copy: Records, batch: Batch, places: Sequence[int], stood: Sequence[int]
-    ) -> None:
+    def _place(self, copy: Records, batch: Batch, places: Sequence[int]) -> None:
         """Let records that were put stand among each other as those of the underlying topic do, so
         that their order is that of a copy which is made anew."""
+        stood = _stood(copy, batch.changes, places)
         if self.underlying.table.shares_places:
             names = batch.changes.identities
             table = self.underlying.table
@@ -458,6 +456,17 @@ class ConflatedCopy:
         """Let the underlying topic forget what this copy wanted of it."""
         if self.condition is not None and not self.is_external and not self.stopped:
             self.underlying.watched.remove(self.condition.paths)
+
+
+def _stood(copy: Records, changes: Changes, absent: Sequence[int]) -> list[int]:
+    """Where records that were put stand until they are given their places: where they stood, if
+    they were there; of one that was not, the place in `absent`."""
+    slots: Sequence[int | None] = changes.slots
+    if None in changes.olds:
+        put = zip(changes.slots, changes.olds, strict=True)
+        new = {slot for slot, old in put if old is None}
+        slots = [None if slot in new else slot for slot in changes.slots]
+    return copy.table.places_of(slots, absent)
 
 
 def _places(records: Records, identities: Sequence[str], absent: Sequence[int]) -> list[int]:

@@ -9,12 +9,14 @@ tables of a topic weighed. The shares are what counts; how long something takes,
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.benchmarks import (
     copies,
     followers,
+    ingest,
     large_messages,
     low_rates,
     queries,
@@ -30,7 +32,7 @@ from tests.benchmarks.processes import ServerProcess
 from tests.benchmarks.readers import Readers
 from tests.benchmarks.records import configuration, every_order, framed, updates
 from tests.benchmarks.results import Run
-from tests.benchmarks.sampling import SampledServer, Samples, sampled
+from tests.benchmarks.sampling import CALLS, ELSEWHERE, SampledServer, Samples, sampled
 from tests.benchmarks.share import Share
 from tests.benchmarks.sizes import FULL, QUICK, TINY, Sizes
 from tests.benchmarks.sockets import Client, publishes
@@ -43,6 +45,27 @@ SECONDS_OF = {"full": 8.0, "quick": 3.0}
 ALIGNED_BYTES = 16
 """What Python hands out is a multiple of this."""
 REST = "everything else"
+SUBJECTS = {
+    "sow/indexes/": "the hash index",
+    "sow/messages/": "reading: commands, JSON, keys",
+    "sow/keys.py": "reading: commands, JSON, keys",
+    "sow/publishes.py": "reading: commands, JSON, keys",
+    "sow/server/inbox.py": "reading: commands, JSON, keys",
+    "sow/topic/conflated_copy.py": "the conflated copy: windows, its table",
+    "conflated_topics/": "the conflated copy: windows, its table",
+    "sow/server/connection.py": "writing to sockets",
+    "sow/topic/rendering.py": "telling: acks, updates of the copy",
+    "sow/encodings.py": "telling: acks, updates of the copy",
+    "sow/delivery/": "telling: acks, updates of the copy",
+    "sow/requests/": "carrying out: limits, log entries, groups",
+    "sow/store/journal.py": "carrying out: limits, log entries, groups",
+    "sow/engine/live_topics.py": "the table of the topic",
+    "sow/engine/": "carrying out: limits, log entries, groups",
+    "sow/server/websocket": ELSEWHERE,
+    "sow/server/speaking.py": ELSEWHERE,
+    "sow/server/": "carrying out: limits, log entries, groups",
+}
+"""What a function of a file is about, whoever has called it; of any other its caller says it."""
 
 Profile = Callable[[Sizes], Iterator[Share]]
 
@@ -50,12 +73,31 @@ Profile = Callable[[Sizes], Iterator[Share]]
 def shares(path: str, samples: Samples, per: float, unit: str) -> Iterator[Share]:
     """The functions that most samples fell into, as processor time in `unit`, of which a second
     holds `per`."""
-    count = sum(samples.found.values()) or 1
-    ranked = sorted(samples.found.items(), key=lambda item: -item[1])
+    yield from _ranked(path, samples.innermost(), samples.cpu_s * per, unit)
+
+
+def subjects(path: str, samples: Samples, per: float, unit: str) -> Iterator[Share]:
+    """The same by what the functions are about."""
+    yield from _ranked(f"{path}, by subject", samples.by(subject), samples.cpu_s * per, unit)
+
+
+def _ranked(path: str, parts: Mapping[str, float], whole: float, unit: str) -> Iterator[Share]:
+    total = sum(parts.values()) or 1
+    ranked = sorted(parts.items(), key=lambda item: -item[1])
     kept = ranked[:PARTS_MAX]
-    kept.append((REST, count - sum(times for _, times in kept)))
-    for part, times in kept:
-        yield Share(path, part, samples.cpu_s * per * times / count, unit, times / count)
+    if len(ranked) > PARTS_MAX or not ranked:
+        kept.append((REST, total - sum(cpu_s for _, cpu_s in kept)))
+    for part, cpu_s in kept:
+        yield Share(path, part, whole * cpu_s / total, unit, cpu_s / total)
+
+
+def subject(calls: str) -> str:
+    """What a row of calls is about: what the last one that is about anything is."""
+    for call in reversed(calls.split(CALLS)):
+        for file, about in SUBJECTS.items():
+            if call.startswith(file):
+                return about
+    return calls
 
 
 def restarting(sizes: Sizes) -> Iterator[Share]:
@@ -65,6 +107,28 @@ def restarting(sizes: Sizes) -> Iterator[Share]:
         with SampledServer(restart.XML, Path(path)) as server:
             samples = server.samples()
     yield from shares(f"restart of {sizes.records:,} records", samples, 1, "s")
+
+
+def hundreds(sizes: Sizes) -> Iterator[Share]:
+    """Publishing in frames of a hundred, with an index and a conflated copy that is followed."""
+    bodies = updates(sizes.messages, sizes.keys)
+    frames, times = publishes(bodies, 100), 3
+    with ExitStack() as stack:
+        server = stack.enter_context(SampledServer(configuration(True, True)))
+        readers = Readers(server.host, server.port, 1, ingest.SUBSCRIBE_COPY)
+        stack.enter_context(readers).ready()
+        client = Client(server.host, server.port)
+        stack.callback(client.close)
+        client.publish(publishes(every_order(sizes.keys), 1000), 6)
+        client.publish(frames, ingest.WINDOW_MESSAGES // 100)
+        server.samples()
+        for _ in range(times):
+            client.publish(frames, ingest.WINDOW_MESSAGES // 100)
+        samples = server.samples()
+        readers.check()
+    path = "ingest, frames of 100, hash index + conflated, durable"
+    for table in (subjects, shares):
+        yield from table(path, samples, 1e6 / len(bodies) / times, "µs/message")
 
 
 def singles(sizes: Sizes) -> Iterator[Share]:
@@ -94,7 +158,8 @@ def seldom(sizes: Sizes) -> Iterator[Share]:
             time.sleep(seconds)
             samples, count = server.samples(), publisher.progress().updates - before.updates
     path = f"durable at {rate:,} messages/s, frames of {size}"
-    yield from shares(path, samples, 1e6 / max(1, count), "µs/message")
+    for table in (subjects, shares):
+        yield from table(path, samples, 1e6 / max(1, count), "µs/message")
 
 
 def large(sizes: Sizes) -> Iterator[Share]:
@@ -151,15 +216,15 @@ def ranges(sizes: Sizes) -> Iterator[Share]:
     driver.load(every_order(sizes.records))
     asked = queries.QUESTIONS[3].asked
     queries.answer(driver, asked)
-    found: dict[str, int] = {}
+    found: dict[str, float] = {}
     cpu_s, times = 0.0, 20
     frames = framed(updates(min(queries.DIRTY, sizes.records), sizes.records), 100)
     for _ in range(times):
         driver.publish(frames)
         one = sampled(lambda: queries.answer(driver, asked))
         cpu_s += one.cpu_s
-        for part, count in one.found.items():
-            found[part] = found.get(part, 0) + count
+        for part, part_s in one.found.items():
+            found[part] = found.get(part, 0.0) + part_s
     path = "1 % range right after 10,000 updates"
     yield from shares(path, Samples(found, cpu_s), 1e3 / times, "ms")
 
@@ -249,6 +314,7 @@ def vars_of(thing: object) -> list[object]:
 PROFILES: dict[str, Profile] = {
     "restart": restarting,
     "memory": weighed,
+    "ingest": hundreds,
     "singles": singles,
     "low-rates": seldom,
     "large-messages": large,

@@ -1,9 +1,10 @@
 """Sampling: which functions of this project a process spends its processor time in.
 
 As its processor time passes, the system interrupts the process again and again (ITIMER_PROF, some
-250 times a second), and what runs then is noted: the innermost function of ours, so that what a
-library does counts for whoever has called it. It costs what it watches next to nothing, which a
-profiler that hears of every call does not. What other threads take is noted for them.
+250 times a second), and what runs then is noted: the functions of ours that are being called, so
+that what a library does counts for whoever has called it. It costs what it watches next to nothing,
+which a profiler that hears of every call does not. A sample counts for the processor time that the
+main thread has taken since the last one; what the process has taken beside it, other threads have.
 
     python -m tests.benchmarks.sampling FILE serve ...
 
@@ -14,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -29,29 +30,44 @@ INTERVAL_S = 0.001
 STARTING = f"{ROOT}{os.sep}sow{os.sep}cli{os.sep}"
 """Runs the loop, and is below whatever that does by itself."""
 OURS = tuple(f"{ROOT}{os.sep}{room}{os.sep}" for room in ("sow", "conflated_topics"))
-ELSEWHERE = "the event loop, aiohttp and other threads"
+ELSEWHERE = "the event loop and aiohttp"
+THREADS = "other threads: the journal"
+CALLS = " > "
+"""Stands between a function and the one that it has called."""
 IMPORTING = "importing modules"
 WRITTEN_S_MAX = 10.0
 
 
 class Samples(NamedTuple):
-    """How often each function was found, and the processor time in which that was."""
+    """For how much of the processor's time each row of calls was found, and all that passed."""
 
-    found: dict[str, int]
+    found: dict[str, float]
     cpu_s: float
+
+    def innermost(self) -> dict[str, float]:
+        """The same by the function that was called last."""
+        return self.by(lambda calls: calls.rpartition(CALLS)[2])
+
+    def by(self, name: Callable[[str], str]) -> dict[str, float]:
+        """The same by what a row of calls is called."""
+        parts: defaultdict[str, float] = defaultdict(float)
+        for calls, cpu_s in self.found.items():
+            parts[name(calls)] += cpu_s
+        return dict(parts)
 
 
 class Sampler:
     """Samples this process, main thread, from `begin` on."""
 
     def __init__(self) -> None:
-        self._found: Counter[str] = Counter()
-        self._begun_s = 0.0
+        self._found: dict[str, float] = {}
+        self._begun_s = self._main_s = self._all_s = 0.0
 
     def begin(self) -> None:
         """Begin anew."""
         self._found.clear()
-        self._begun_s = time.process_time()
+        self._main_s, self._all_s = time.thread_time(), time.process_time()
+        self._begun_s = self._all_s
         signal.signal(signal.SIGPROF, self._note)
         signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
 
@@ -61,9 +77,26 @@ class Sampler:
         return Samples(dict(self._found), time.process_time() - self._begun_s)
 
     def _note(self, _number: int, frame: FrameType | None) -> None:
-        while frame is not None and not frame.f_code.co_filename.startswith(OURS):
-            frame = frame.f_back
-        self._found[ELSEWHERE if frame is None else _name(frame)] += 1
+        main_s, all_s = time.thread_time(), time.process_time()
+        taken_s = main_s - self._main_s
+        self._add(_calls(frame), taken_s)
+        self._add(THREADS, max(0.0, all_s - self._all_s - taken_s))
+        self._main_s, self._all_s = main_s, all_s
+
+    def _add(self, calls: str, cpu_s: float) -> None:
+        self._found[calls] = self._found.get(calls, 0.0) + cpu_s
+
+
+def _calls(frame: FrameType | None) -> str:
+    """The functions of ours that are being called, the innermost last."""
+    names: list[str] = []
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(OURS):
+            names.append(_name(frame))
+        frame = frame.f_back
+    if not names or names[0] in (IMPORTING, ELSEWHERE):
+        return names[0] if names else ELSEWHERE
+    return CALLS.join(name for name in reversed(names) if name not in (IMPORTING, ELSEWHERE))
 
 
 def _name(frame: FrameType) -> str:

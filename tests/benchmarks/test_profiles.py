@@ -1,12 +1,15 @@
 """Profiles are taken of what they say, and their parts are a whole."""
 
+import zlib
+from threading import Thread
+
 import pytest
 
 from sow.messages.json import read_document
 from tests.benchmarks.engines import EngineDriver
-from tests.benchmarks.profiles import PROFILES, REST, shares, tables
+from tests.benchmarks.profiles import PROFILES, REST, shares, subject, tables
 from tests.benchmarks.records import configuration, every_order
-from tests.benchmarks.sampling import ELSEWHERE, Sampler, Samples
+from tests.benchmarks.sampling import CALLS, ELSEWHERE, THREADS, Sampler, Samples
 from tests.benchmarks.sizes import TINY
 
 IN_PROCESS = ("large-messages", "copies", "ranges")
@@ -34,20 +37,43 @@ def test_a_profile_of_a_server_is_taken(name):
 def test_a_sample_is_the_innermost_function_of_ours():
     sampler = Sampler()
     sampler.begin()
-    while not (found := sampler.end().found):
+    while not (found := sampler.end().innermost().keys() - {ELSEWHERE, THREADS}):
         sampler.begin()
         for _ in range(1000):
             read_document(b'{"a":[%b]}' % b",".join([b"1.50"] * 1000))
-    modules = {name.partition(" ")[0] for name in found.keys() - {ELSEWHERE}}
+    modules = {name.partition(" ")[0] for name in found}
     assert modules <= {"sow/messages/json.py", "sow/digits.py"}
 
 
 def test_the_smaller_parts_are_put_together():
-    samples = Samples({f"part {n}": 100 - n for n in range(20)}, 2.0)
+    samples = Samples({f"caller > part {n}": 100.0 - n for n in range(20)}, 2.0)
     parts = list(shares("a path", samples, 1000, "ms"))
     assert sum_to_one(parts)
     assert sum(one.value for one in parts) == pytest.approx(2000)
     assert [parts[0].part, parts[-1].part] == ["part 0", REST]
+
+
+def test_what_other_threads_take_is_counted_apart():
+    def compressing():
+        for _ in range(20):
+            zlib.compress(bytes(1 << 20))  # without the interpreter lock
+
+    sampler, thread = Sampler(), Thread(target=compressing)
+    sampler.begin()
+    thread.start()
+    while thread.is_alive():
+        sum(range(1000))
+    found = sampler.end().innermost()
+    assert found.keys() == {ELSEWHERE, THREADS}
+    assert found[THREADS] > 0
+
+
+def test_what_calls_are_about_is_said_by_the_last_that_says_it():
+    put, copied = "sow/store/memory.py put", "sow/topic/conflated_copy.py _put"
+    published = "sow/engine/live_topics.py publish"
+    about = [subject(CALLS.join(calls)) for calls in ((published, put), (published, copied, put))]
+    assert about == ["the table of the topic", "the conflated copy: windows, its table"]
+    assert subject(THREADS) == THREADS
 
 
 def test_every_table_of_a_topic_is_weighed():

@@ -47,6 +47,18 @@ class Both:
         ]
 
 
+def test_what_comes_says_where_it_stood_before_and_what_is_new_where_it_stands():
+    both = Both()
+    both.put(0, {"id": 1}, {"id": 2})
+    both.release(SECOND)
+    both.drop(SECOND, 1)
+    both.put(SECOND, {"id": 1, "v": 2}, {"id": 2, "v": 2}, {"id": 3})
+    (batch,) = both.copy.release(2 * SECOND)
+    assert list(batch.changes.identities) == ["1", "2", "3"]
+    assert batch.changes.stood == [1, 2, 5]
+    assert [document["id"] for document in held(both.target)] == [2, 1, 3]
+
+
 def test_nothing_is_said_before_the_interval_is_over_and_then_the_last():
     both = Both()
     both.put(0, {"id": 1, "v": 1})
