@@ -316,10 +316,10 @@ MANY_PARTS = (
     f"tables that are larger than the processor's cache: {PROFILED}"
 )
 ONE_GROUP_EACH = (
-    "the client waits for each ack before it sends more, so every frame is a commit of its own: "
-    "LMDB flushes the disk twice for it, some 0.2 ms of the system's processor time each however "
-    "little is written, and the loop sleeps and wakes between the socket, the journal's thread and "
-    f"the socket: {PROFILED}"
+    "every frame is a commit of its own: LMDB flushes the disk twice for it, some 0.2 ms of the "
+    "system's processor time each however little is written; the loop sleeps and wakes between the "
+    "socket, the journal's thread and the socket; and the rest is what a frame costs by itself, in "
+    f"caches that were used by others meanwhile: {PROFILED}"
 )
 REASONS: Mapping[str, str] = {
     "ingest, frames of 100": MANY_PARTS,
