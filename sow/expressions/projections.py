@@ -49,6 +49,8 @@ class Argument:
 
     text: str
     values: Callable[[Columns, int], Sequence[Value]]
+    is_constant: bool = False
+    """It is the same of all records."""
 
 
 class Aggregate(NamedTuple):
@@ -82,7 +84,8 @@ class Projection:
         self.inputs: tuple[TopicPath, ...] = tuple(parts.inputs)
         places = {path: at for at, path in enumerate(self.inputs)}
         self.arguments: tuple[Argument, ...] = tuple(
-            Argument(text, _argument(node, places)) for text, node in parts.arguments.items()
+            Argument(text, _argument(node, places), isinstance(node, Literal))
+            for text, node in parts.arguments.items()
         )
         self.aggregates: tuple[Aggregate, ...] = tuple(parts.aggregates)
         self.targets: tuple[Path, ...] = tuple(one.target for one in made)

@@ -56,14 +56,14 @@ MUTATIONS = (
     Mutation(
         "of a column of numbers, what they were stays in the sums",
         "sow/topic/views/exact_sum.py",
-        "one._scaled += int(more) - int(less)",
+        "one._scaled += int(more) - int(was * scale)",
         "one._scaled += int(more)",
     ),
     Mutation(
         "a least value that becomes another one is still told",
         "sow/topic/views/value_counts.py",
-        "            elif was == least:\n                self._least = None",
-        "            elif was == least:\n                pass",
+        "                one._least = now if now < least else None",
+        "                one._least = now if now < least else least",
     ),
     Mutation(
         "births of rows that have gone stay in the order of a group",
@@ -86,7 +86,7 @@ MUTATIONS = (
     Mutation(
         "a row goes back over a restart",
         "sow/topic/views/view.py",
-        "[max(group.seq, floor) for group in groups]",
+        "[group.seq if group.seq > floor else floor for group in groups]",
         "[group.seq for group in groups]",
     ),
     Mutation(
@@ -128,8 +128,8 @@ MUTATIONS = (
     Mutation(
         "a row that is as it was is told again",
         "sow/topic/views/view.py",
-        "is_other = slot is None or held[slot] != body or before != place",
-        "is_other = True",
+        "differ = list(map(ne, before, bodies))",
+        "differ = [True for _ in bodies]",
     ),
     Mutation(
         "rows stand in the order in which they were made",

@@ -82,9 +82,10 @@ class Kept(NamedTuple):
 
 
 class ReadOff(NamedTuple):
-    """How an aggregate is read: what reads it, of which of the things that are kept."""
+    """How an aggregate is read: what reads it off a column of groups, of which of the things that
+    are kept."""
 
-    read: Callable[[Any], Value]
+    read: Callable[[list[Any]], list[Any]]
     at: int
 
 
@@ -108,6 +109,8 @@ class Keeping:
         self._kinds: list[Any] = [type(one.make()) for one in self._kept]
         self.arguments = [one.argument for one in self._kept]
         """Of each of the things that are kept, the number of its argument."""
+        kinds = zip(self.arguments, self._kinds, strict=True)
+        self._by_column = {argument for argument, kind in kinds if kind in BY_COLUMN}
 
     def group(self) -> "Accumulators":
         """What is kept of a group without rows."""
@@ -115,20 +118,20 @@ class Keeping:
 
     def _reader(self, one: Aggregate, others: Sequence[Aggregate]) -> ReadOff:
         if one.kind == LAST:
-            return ReadOff(lambda found: found.value(one.argument), NEWEST)
+            return ReadOff(lambda these: NewestRow.each(these, one.argument), NEWEST)
         beside = {other.kind for other in others if other.argument == one.argument}
         if one.kind in DISTINCT:
             return self._read(Kept(DistinctValues, one.argument), DISTINCT[one.kind])
         if one.kind == "GROUP_CONCAT":
             kept = Kept(Appearances, one.argument)
-            return self._read(kept, lambda found: found.joined(one.separator))
+            return self._read(kept, lambda these: [it.joined(one.separator) for it in these])
         if beside & SUMS.keys():
             make = _squared if beside & {"STDDEV_POP", "STDDEV_SAMP"} else ExactSum
-            read = SUMS.get(one.kind, _count)
+            read = SUMS.get(one.kind, _counts)
             return self._read(Kept(make, one.argument), read)
-        return self._read(Kept(ValueCount, one.argument), _count)
+        return self._read(Kept(ValueCount, one.argument), _counts)
 
-    def _read(self, kept: Kept, read: Callable[[Any], Value]) -> ReadOff:
+    def _read(self, kept: Kept, read: Callable[[list[Any]], list[Any]]) -> ReadOff:
         if kept not in self._kept:
             self._kept.append(kept)
         return ReadOff(read, self._kept.index(kept))
@@ -144,10 +147,14 @@ class Keeping:
         seqs: Sequence[int],
     ) -> None:
         """Rows have come: a column of values for each argument."""
-        for at, argument in enumerate(self.arguments):
-            values, found = columns[argument], [one.kept[at] for one in groups]
-            kind = self._kinds[at]
-            if kind in BY_COLUMN and {*map(type, values)} in NUMBER_KINDS:
+        are_numbers = {
+            argument: {*map(type, columns[argument])} in NUMBER_KINDS
+            for argument in self._by_column
+        }
+        kinds = zip(self.arguments, self._kinds, self._columns(groups), strict=True)
+        for argument, kind, found in kinds:
+            values = columns[argument]
+            if kind in BY_COLUMN and are_numbers[argument]:
                 kind.add_numbers(found, values)
                 continue
             for kept, value, born in zip(found, values, borns, strict=True):
@@ -165,10 +172,17 @@ class Keeping:
     ) -> None:
         """Rows have changed that stay in their groups: a column of values for each argument, as
         they were and as they are."""
-        for at, argument in enumerate(self.arguments):
-            was, now, found = olds[argument], news[argument], [one.kept[at] for one in groups]
-            kind = self._kinds[at]
-            if kind in BY_COLUMN and {*map(type, was), *map(type, now)} in NUMBER_KINDS:
+        are_numbers = {
+            argument: {*map(type, olds[argument]), *map(type, news[argument])} in NUMBER_KINDS
+            for argument in self._by_column
+            if olds[argument] is not news[argument]
+        }
+        kinds = zip(self.arguments, self._kinds, self._columns(groups), strict=True)
+        for argument, kind, found in kinds:
+            was, now = olds[argument], news[argument]
+            if was is now:  # of a constant
+                continue
+            if kind in BY_COLUMN and are_numbers[argument]:
                 kind.replace_numbers(found, was, now)
                 continue
             for kept, old, new, born in zip(found, was, now, borns, strict=True):
@@ -190,14 +204,20 @@ class Keeping:
                 assert one.newest is not None
                 one.newest.add(identity, values, born, seq)
 
+    def _columns(self, groups: Sequence["Accumulators"]) -> list[Any]:
+        """What is kept of groups, a column for each thing."""
+        if not groups:
+            return [()] * len(self._kept)
+        return [*zip(*[one.kept for one in groups], strict=True)]
+
     # What it comes to.
 
     def results(self, groups: Sequence["Accumulators"]) -> list[list[Value]]:
         """What each of the projection's `aggregates` comes to in each of these groups: a column
         for each aggregate."""
-        kept: list[list[Any]] = [[one.kept[at] for one in groups] for at in range(len(self._kept))]
+        kept = self._columns(groups)
         kept.append([one.newest for one in groups])
-        return [list(map(read, kept[at])) for read, at in self._readers]
+        return [read(kept[at]) for read, at in self._readers]
 
 
 class Accumulators:
@@ -265,25 +285,25 @@ def looks_through(projection: Projection) -> bool:
     return any(one.kind in DISTINCT or one.kind == "GROUP_CONCAT" for one in projection.aggregates)
 
 
-SUMS: dict[str, Callable[[ExactSum], Value]] = {
-    "AVG": ExactSum.average,
-    "STDDEV_POP": lambda found: found.deviation(of_sample=False),
-    "STDDEV_SAMP": lambda found: found.deviation(of_sample=True),
-    "SUM": ExactSum.total,
+SUMS: dict[str, Callable[[list[ExactSum]], list[Any]]] = {
+    "AVG": ExactSum.averages,
+    "STDDEV_POP": lambda these: [one.deviation(of_sample=False) for one in these],
+    "STDDEV_SAMP": lambda these: [one.deviation(of_sample=True) for one in these],
+    "SUM": ExactSum.totals,
 }
-"""What is read off a sum."""
-DISTINCT: dict[str, Callable[[DistinctValues], Value]] = {
-    "ANY": DistinctValues.any,
-    "COUNT_DISTINCT": DistinctValues.count,
-    "MAX": DistinctValues.greatest,
-    "MIN": DistinctValues.least,
-    "UNIQUE": DistinctValues.unique,
+"""What is read off sums."""
+DISTINCT: dict[str, Callable[[list[DistinctValues]], list[Any]]] = {
+    "ANY": lambda these: [one.any() for one in these],
+    "COUNT_DISTINCT": lambda these: [one.count() for one in these],
+    "MAX": DistinctValues.greatests,
+    "MIN": DistinctValues.leasts,
+    "UNIQUE": lambda these: [one.unique() for one in these],
 }
 """What is read off different values."""
 
 
-def _count(found: ValueCount | ExactSum) -> Value:
-    return found.count
+def _counts(these: list[ValueCount] | list[ExactSum]) -> list[Any]:
+    return [one.count for one in these]
 
 
 def _squared() -> ExactSum:

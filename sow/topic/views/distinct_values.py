@@ -31,11 +31,22 @@ digits."""
 class DistinctValues:
     """The values of a group, each with how often it is there."""
 
-    __slots__ = ("_booleans", "_doubles", "_nans", "_numbers", "_spelled", "_texts", "_whole")
+    __slots__ = (
+        "_booleans",
+        "_doubles",
+        "_nans",
+        "_numbers",
+        "_others",
+        "_spelled",
+        "_texts",
+        "_whole",
+    )
 
     def __init__(self) -> None:
         self._numbers = ValueCounts()
         self._whole = self._doubles = self._booleans = self._nans = 0
+        self._others = 0
+        """Values that are no doubles, or NaN."""
         self._texts = ValueCounts()
         self._spelled: SpelledNumbers | None = None
 
@@ -64,31 +75,32 @@ class DistinctValues:
         these: Sequence["DistinctValues"], olds: Sequence[Any], news: Sequence[Any]
     ) -> None:
         """Of each of these a number has become another one, all of one kind."""
-        rows = zip(these, olds, news, strict=True)
         if olds[0].__class__ is float and isnan(sum(olds) + sum(news)):
             # A sum with NaN in it is NaN.
-            for one, was, now in rows:
+            for one, was, now in zip(these, olds, news, strict=True):
                 one.replace(was, now)
             return
-        for one, was, now in rows:
-            if was != now:
-                one._numbers.replace(was, now)
+        ValueCounts.replace_each([one._numbers for one in these], olds, news)
 
     def _change(self, value: Value, sign: int) -> None:
         kind = value.__class__
         if kind is float:
             if value != value:
                 self._nans += sign
+                self._others += sign
                 return
             self._doubles += sign
         elif kind is int:
             self._whole += sign
+            self._others += sign
         elif kind is str:
             if value != "":
+                self._others += sign
                 self._change_text(value, sign)  # type: ignore[arg-type]
             return
         elif kind is bool:
             self._booleans += sign
+            self._others += sign
         else:
             self._change_other(value, sign)
             return
@@ -123,8 +135,26 @@ class DistinctValues:
         self._whole, self._doubles, self._booleans, self._nans = kinds
         self._numbers.counts.update(numbers)
         self._texts.counts.update(texts)
+        self._others = self._whole + self._booleans + self._nans
+        self._others += sum(self._texts.counts.values())
 
     # What they come to.
+
+    @staticmethod
+    def leasts(these: Sequence["DistinctValues"]) -> list[Scalar]:
+        """The least value of each of these."""
+        return [
+            one._numbers.least() + 0.0 if one._doubles and not one._others else one.least()
+            for one in these
+        ]
+
+    @staticmethod
+    def greatests(these: Sequence["DistinctValues"]) -> list[Scalar]:
+        """The greatest value of each of these."""
+        return [
+            one._numbers.greatest() + 0.0 if one._doubles and not one._others else one.greatest()
+            for one in these
+        ]
 
     def least(self) -> Scalar:
         """The least value; None if there is none."""

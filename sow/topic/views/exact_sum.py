@@ -87,11 +87,17 @@ class ExactSum:
                 one._whole += now - was
             return
         for one, was, now in rows:
-            more, less = now * one._scale, was * one._scale
-            if more.is_integer() and less.is_integer():
-                one._scaled += int(more) - int(less)
-            else:  # more bits than any before, NaN, or an infinity
-                one.replace(was, now)
+            scale = one._scale
+            more = now * scale
+            if more.is_integer():
+                try:
+                    # What was there has no more bits than the scale has room for.
+                    one._scaled += int(more) - int(was * scale)
+                    continue
+                except (ValueError, OverflowError):
+                    pass
+            # More bits than any before, NaN, or an infinity.
+            one.replace(was, now)
 
     def _change(self, value: Any, sign: int) -> None:
         kind = value.__class__
@@ -192,10 +198,32 @@ class ExactSum:
 
     # What it comes to.
 
+    @staticmethod
+    def totals(these: Sequence["ExactSum"]) -> list[Number | None]:
+        """The sum of each of these: of doubles, which most are, without a call for each."""
+        try:
+            return [
+                one._scaled / one._unit if 0 < one._doubles == one.count else one.total()
+                for one in these
+            ]
+        except OverflowError:
+            return [one.total() for one in these]
+
+    @staticmethod
+    def averages(these: Sequence["ExactSum"]) -> list[float | None]:
+        """The same of averages."""
+        try:
+            return [
+                one._scaled / (one.count * one._unit)
+                if 0 < one._doubles == one.count
+                else one.average()
+                for one in these
+            ]
+        except OverflowError:
+            return [one.average() for one in these]
+
     def total(self) -> Number | None:
         """The sum; None of no values. A double if one of the values is, or has to be one."""
-        if 0 < self._doubles == self.count:
-            return quotient(self._scaled, self._unit)
         if not self.count:
             return None
         unusual = self._unusual()
@@ -207,8 +235,6 @@ class ExactSum:
 
     def average(self) -> float | None:
         """The sum divided by how many they are, rounded once; None of no values."""
-        if 0 < self._doubles == self.count:
-            return quotient(self._scaled, self.count * self._unit)
         if not self.count:
             return None
         unusual = self._unusual()

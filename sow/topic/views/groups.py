@@ -322,9 +322,14 @@ class RowGroups:
             return False
         groups = list(map(self._groups.__getitem__, keys))  # type: ignore[arg-type]
         newest = changes.newest_seqs or changes.seqs
+        after = self._arguments(news, count)
+        before = [
+            values if one.is_constant else one.values(olds, count)
+            for one, values in zip(self.projection.arguments, after, strict=True)
+        ]
         self.keeping.replace(
-            [group.accumulators for group in groups], self._arguments(olds, count),
-            self._arguments(news, count), changes.identities, changes.borns, newest,
+            [group.accumulators for group in groups], before, after, changes.identities,
+            changes.borns, newest,
         )  # fmt: skip
         for group, seq, ts_us in zip(groups, changes.seqs, changes.ts_us, strict=True):
             if seq > group.seq:

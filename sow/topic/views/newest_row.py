@@ -6,7 +6,7 @@ number (a group is filled in the order of its rows, and a join gives many rows t
 change) waits on a heap beside it. Both are looked at, and nothing is ever sorted.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from sow.expressions import sort_key
@@ -87,10 +87,11 @@ class NewestRow:
             return -late[0], late[5]
         return -newest[0], newest[2]
 
-    def value(self, number: int) -> Value:
-        """One value of the newest row, by its number; None if there is no row."""
-        values = self.values()
-        return None if values is None else values[number]
+    @staticmethod
+    def each(these: Iterable["NewestRow"], number: int) -> list[Value]:
+        """One value of the newest row of each of these, by its number; None if there is no row."""
+        rows = [one.values() for one in these]
+        return [None if values is None else values[number] for values in rows]
 
 
 def _sortable(values: Values) -> tuple[object, ...]:

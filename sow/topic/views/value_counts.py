@@ -7,7 +7,7 @@ a value that comes is pushed, one that has gone is passed over when it comes up.
 each other: numbers without NaN, or texts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -21,7 +21,7 @@ RESCANNED_MAX = 100_000
 class ValueCounts:
     """How often each value is there. `counts` is only read from outside."""
 
-    __slots__ = ("_greatest", "_highest", "_least", "_lowest", "_rescanned", "counts")
+    __slots__ = ("_greatest", "_highest", "_is_heaped", "_least", "_lowest", "_rescanned", "counts")
 
     def __init__(self) -> None:
         self.counts: dict[Any, int] = {}
@@ -31,6 +31,8 @@ class ValueCounts:
         self._greatest: Any = None
         self._lowest: Heap | None = None
         self._highest: Heap | None = None
+        self._is_heaped = False
+        """There is one of the two."""
 
     def add(self, value: Any) -> bool:
         """One more; whether it is the first of its kind."""
@@ -65,39 +67,42 @@ class ValueCounts:
         if not counts:
             # They hold values that have gone, of which there may be very many.
             self._lowest = self._highest = None
+            self._is_heaped = False
         if value == self._least:
             self._least = None
         if value == self._greatest:
             self._greatest = None
         return True
 
-    def replace(self, was: Any, now: Any) -> None:
-        """A value has become another one."""
-        counts = self.counts
-        if now in counts or counts[was] > 1 or self._lowest or self._highest:
-            # First what comes: a greatest that grows is then never looked for among all.
-            self.add(now)
-            self.remove(was)
-            return
-        counts[now] = 1
-        del counts[was]
-        least, greatest = self._least, self._greatest
-        if least is not None:
-            if now < least:
-                self._least = now
-            elif was == least:
-                self._least = None
-        if greatest is not None:
-            if now > greatest:
-                self._greatest = now
-            elif was == greatest:
-                self._greatest = None
+    @staticmethod
+    def replace_each(
+        these: Sequence["ValueCounts"], olds: Sequence[Any], news: Sequence[Any]
+    ) -> None:
+        """Of each of these a value has become another one: without a call for each."""
+        for one, was, now in zip(these, olds, news, strict=True):
+            if was == now:
+                continue
+            counts = one.counts
+            times = counts.pop(was)
+            if times > 1 or now in counts or one._is_heaped:
+                counts[was] = times
+                # First what comes: a greatest that grows is then never looked for among all.
+                one.add(now)
+                one.remove(was)
+                continue
+            counts[now] = 1
+            least, greatest = one._least, one._greatest
+            if least is not None and not (least < was and least < now):
+                one._least = now if now < least else None
+            if greatest is not None and not (was < greatest and now < greatest):
+                one._greatest = now if now > greatest else None
 
     def least(self) -> Any:
         """The least value; None if there is none."""
         if self._least is None and self.counts:
             if self._lowest is None and self._looked_through():
                 self._lowest = Heap(_itself, self.counts)
+                self._is_heaped = True
             heap = self._lowest
             self._least = min(self.counts) if heap is None else heap.top(self.counts)
         return self._least
@@ -107,6 +112,7 @@ class ValueCounts:
         if self._greatest is None and self.counts:
             if self._highest is None and self._looked_through():
                 self._highest = Heap(_mirrored, self.counts)
+                self._is_heaped = True
             heap = self._highest
             self._greatest = max(self.counts) if heap is None else heap.top(self.counts)
         return self._greatest

@@ -7,8 +7,9 @@ of each group that has changed, what it is by then, once. The rows are records l
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from itertools import islice
+from itertools import compress, islice
 from math import isfinite
+from operator import ne, or_
 from typing import Any
 
 from sow.changes import Reason
@@ -277,32 +278,47 @@ class MaterializedView:
         slots = list(map(table.slots.get, keys))
         stood = table.places_of(slots, places)
         newest = self._newest(groups)
-        held, changed = table.bodies, []
-        for at, (slot, body, place, before) in enumerate(
-            zip(slots, bodies, places, stood, strict=True)
-        ):
-            is_other = slot is None or held[slot] != body or before != place
-            if is_other or (newest is not None and table.newest[slot] != newest[at]):
-                changed.append(at)
-        if not changed:
-            return []
-        if len(changed) < len(keys):
-            keys, bodies = [keys[at] for at in changed], [bodies[at] for at in changed]
-            groups, places = [groups[at] for at in changed], [places[at] for at in changed]
-            slots, stood = [slots[at] for at in changed], [stood[at] for at in changed]
-            newest = newest and [newest[at] for at in changed]
+        differ = self._differ(slots, bodies, places, stood, newest)
+        if not all(differ):
+            if not any(differ):
+                return []
+            keys, bodies = [*compress(keys, differ)], [*compress(bodies, differ)]
+            groups, places = [*compress(groups, differ)], [*compress(places, differ)]
+            slots, stood = [*compress(slots, differ)], [*compress(stood, differ)]
+            newest = newest and [*compress(newest, differ)]
         floor = self.filled_seq
         batch = self.rows.put(
             keys,
             bodies,
             {},
-            [max(group.seq, floor) for group in groups],
+            [group.seq if group.seq > floor else floor for group in groups],
             [group.ts_us for group in groups],
         )
         batch.changes.come_from(stood)
         if None in slots or stood != places or newest:
             table.arrange(keys, places, newest)
         return [batch]
+
+    def _differ(
+        self,
+        slots: Sequence[int | None],
+        bodies: Sequence[bytes],
+        places: Sequence[int],
+        stood: Sequence[int],
+        newest: Sequence[int] | None,
+    ) -> list[bool]:
+        """Of each row, whether there is something to tell of it."""
+        table = self.rows.table
+        held = table.bodies
+        before = [None if slot is None else held[slot] for slot in slots]
+        differ = list(map(ne, before, bodies))
+        if stood != places:
+            differ = list(map(or_, differ, map(ne, stood, places)))
+        if newest is not None:
+            known = table.newest
+            told = [None if slot is None else int(known[slot]) for slot in slots]
+            differ = list(map(or_, differ, map(ne, told, newest)))
+        return differ
 
     def _newest(self, groups: Iterable[RowGroup]) -> list[int] | None:
         """The numbers of the newest records of groups, if anybody asks for them."""
