@@ -335,7 +335,8 @@ class Table:
             self._places = np.zeros(self._numbers.shape[1], np.int64)
             self._in_order = False
         if newest is not None and self._newest is None:
-            self._newest = np.zeros(self._numbers.shape[1], np.int64)
+            # Those that are not given one are as new as their last change, as they were before.
+            self._newest = self.seqs.copy()
         if not places:
             return
         where = list(map(self.slots.__getitem__, identities))

@@ -48,6 +48,12 @@ MUTATIONS = (
         "            if was and not now:\n                self._leave",
     ),
     Mutation(
+        "rows that are not given an age are the oldest",
+        "sow/store/memory.py",
+        "self._newest = self.seqs.copy()",
+        "self._newest = np.zeros(self._numbers.shape[1], np.int64)",
+    ),
+    Mutation(
         "a group without rows is not forgotten",
         "sow/topic/views/groups.py",
         "            if not group.count:\n                del self._groups[key]",

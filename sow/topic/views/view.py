@@ -354,6 +354,14 @@ class MaterializedView:
         if not self.stopped:
             left = {key for key in self._inherited if key not in self.groups}
             self.groups.check(self.rows.table.slots.keys() - left)
+            if self.tells_newest and not self.is_dirty:
+                self._check_newest()
+
+    def _check_newest(self) -> None:
+        table = self.rows.table
+        for key, slot in table.slots.items():
+            newest = self.groups[key].accumulators.newest_seq
+            assert table.newest[slot] == newest, "a row that says it is another one's age"
 
 
 class RowWriter:
