@@ -18,7 +18,7 @@ from sow.delivery.sessions import Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ClientError, UnknownTopic, shown
+from sow.errors import ClientError, Stopped, UnknownTopic, shown
 from sow.expressions import Filter, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
@@ -197,6 +197,10 @@ class Questions:
         """Whether a command's pattern names a topic; raises what speaks against it."""
         if not topic.is_listed or not search(topic.name):
             return False
+        reason = self._engine.catalog.why_stopped(topic)
+        if reason:
+            # Without its records no answer is that of the pattern, nor would updates be.
+            raise Stopped(f"{shown(command.topic)} takes in the topic {topic.name}, and {reason}")
         self.check_fields(topic, command)
         return True
 

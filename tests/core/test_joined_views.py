@@ -296,6 +296,16 @@ def test_what_is_made_of_a_view_that_has_stopped_is_refused_with_its_reason():
         ack = world.client().say(c="sow", t=name)[-1]
         assert (ack["status"], ack["reason"]) == ("failure", "stopped")
         assert ack["detail"].startswith("the view pair has stopped: ")
+    commands = "sow", "subscribe", "sow_and_subscribe", "delta_subscribe", "sow_and_delta_subscribe"
+    for command in commands:
+        for pattern in ("^pair$", "^(over|quotes)$"):
+            ack = world.client().say(c=command, t=pattern, cid="1")[-1]
+            assert (ack["status"], ack["reason"]) == ("failure", "stopped"), (command, pattern)
+            name = "pair" if "pair" in pattern else "over"
+            told = f"'{pattern}' takes in the topic {name}, and the view pair has stopped: "
+            assert ack["detail"].startswith(told)
+        ack = world.client().say(c=command, t="^(orders|quotes)$", cid="1")[-1]
+        assert ack.get("status", "success") == "success"
     world.executor.reconfigure(replace(world.configuration, limits=wide), world.now)
     world.settle()
     world.advance(2 * SECOND)
