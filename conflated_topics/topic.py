@@ -33,9 +33,9 @@ class Removal(NamedTuple, Generic[K, V]):
     reason: str
 
 
-LEAVES = object()
+GOES = object()
 Leaving = tuple[object, V, str]
-"""How a removal waits: `LEAVES`, the value and the reason, in a plain tuple. Of a million that wait
+"""How a removal waits: `GOES`, the value and the reason, in a plain tuple. Of a million that wait
 Python's collector soon finds out that they are in no circle, and looks at them no more; tuples of a
 class of their own it would look through again and again, for tens of milliseconds."""
 
@@ -93,7 +93,7 @@ class Offered(Generic[K, V]):
         """The values that pass; those that do not, as what leaves."""
         if self._entries is None:
             columns, why = zip(self.values, self._inside, strict=True), self.reason
-            self._entries = [value if inside else (LEAVES, value, why) for value, inside in columns]
+            self._entries = [value if inside else (GOES, value, why) for value, inside in columns]
         return self._entries
 
 
@@ -279,4 +279,4 @@ class FocusedConflator(Generic[K, V]):
 
 def _leaves(entry: Any) -> bool:
     """Whether it is a `Leaving`, and no update."""
-    return type(entry) is tuple and len(entry) == 3 and entry[0] is LEAVES
+    return type(entry) is tuple and len(entry) == 3 and entry[0] is GOES

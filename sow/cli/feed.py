@@ -14,7 +14,7 @@ from sow.clock import SystemClock
 from sow.encodings import timestamp
 from sow.errors import SowError
 
-SLICE_S = 0.01
+PIECE_S = 0.01
 """How much of the market is published at once: so finely nobody can see that it comes in slices."""
 
 
@@ -26,7 +26,7 @@ async def publish(url: str, rate: float, seed: int) -> None:
         quotes, orders = await client.publisher("quotes"), await client.publisher("orders")
         now_us = clock.now_us()
         while True:
-            await asyncio.sleep(SLICE_S)
+            await asyncio.sleep(PIECE_S)
             before_us, now_us = now_us, clock.now_us()
             stamp = timestamp(now_us).encode()
             new_quotes, new_orders = market.slice((now_us - before_us) / 1e6, stamp)

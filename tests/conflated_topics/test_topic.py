@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal
-from conflated_topics.topic import LEAVES
+from conflated_topics.topic import GOES
 
 INTERVAL = 1_000_000
 
@@ -155,7 +155,7 @@ def test_exact_focus_leaving_is_said_only_of_what_was_told(log):
 
 def test_what_a_filter_says_is_worked_out_once():
     offered = Offered(["a", "b"], [1, 2], [True, False])
-    assert offered.entries == [1, (LEAVES, 2, "match")]
+    assert offered.entries == [1, (GOES, 2, "match")]
     assert offered.entries is offered.entries
     assert offered.counts == [True, False]
     everything = Offered(["a", "a"], [1, 2], [True, True])
