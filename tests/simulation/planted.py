@@ -14,7 +14,8 @@ from pathlib import Path
 from resource import RLIMIT_CPU, setrlimit
 
 from tests.effort import PLANTED
-from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.mutation import Mutation
+from tests.simulation.mutations import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 SUITE_CPU_S_MAX = 600

@@ -1,0 +1,195 @@
+"""Bugs of who is told what: feeds, strands, queues, replays, deltas and oofs."""
+
+from tests.simulation.mutation import Mutation
+
+DELIVERY = (
+    Mutation(
+        "what comes back is told as a delta",
+        "sow/delivery/feeds.py",
+        "delta = batch.delta(self.shape, at) if was and self.key.delta else None",
+        "delta = batch.delta(self.shape, at) if self.key.delta else None",
+    ),
+    Mutation(
+        "bytes of a rewritten update are counted wrongly",
+        "sow/delivery/queue.py",
+        "        self.bytes -= len(entry.frame)\n        entry.rewrite",
+        "        entry.rewrite",
+    ),
+    Mutation(
+        "a replaced update goes to the end",
+        "sow/delivery/folding.py",
+        "(starved or not lines.queue_policy.appends):",
+        "starved:",
+    ),
+    Mutation(
+        "topics with the policy off are folded too",
+        "sow/delivery/outbox.py",
+        'self._folding.spread_all(lambda entry: entry.policy != "off")',
+        "self._folding.spread_all(lambda _entry: True)",
+    ),
+    Mutation(
+        "later updates are folded in front of a new snapshot",
+        "sow/delivery/outbox.py",
+        "self._memberships.pop(name, None)",
+        "pass",
+    ),
+    Mutation(
+        "a record that matches something else now goes backwards",
+        "sow/delivery/folding.py",
+        "        overtakes = last > current.number\n",
+        "        overtakes = False\n",
+    ),
+    Mutation(
+        "an update is folded into one that stands behind it",
+        "sow/delivery/folding.py",
+        "                entry.membership.restart()\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "who hears of leavings has one record's update stand for another's",
+        "sow/delivery/lines.py",
+        "self.tells_records = key.oof or key.delta",
+        "self.tells_records = key.delta",
+    ),
+    Mutation(
+        "sessions that are not conflated get what was folded for others",
+        "sow/delivery/outbox.py",
+        "            if conflates:\n",
+        "            if True:\n",
+    ),
+    Mutation(
+        "a record that left is forgotten by feeds that keep account",
+        "sow/delivery/feeds.py",
+        "self.told.discard(place)",
+        "pass",
+    ),
+    Mutation(
+        "an oof of a delete says nothing",
+        "sow/delivery/feeds.py",
+        "elif was and self._hears_leaving:",
+        "elif was and self._hears_leaving and batch.changes.news is not None:",
+    ),
+    Mutation(
+        "newcomers are told what their snapshot held",
+        "sow/delivery/conflated_strands.py",
+        "        if seq and held:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a newcomer's own state is not corrected",
+        "sow/delivery/conflated_strands.py",
+        "        return update._replace(told=old is not None, ",
+        "        return update or update._replace(told=old is not None, ",
+    ),
+    Mutation(
+        "a resumed session repeats a line",
+        "sow/delivery/recovery.py",
+        "known = max(0, seen - first)",
+        "known = max(0, seen - first - 1)",
+    ),
+    Mutation(
+        "lines before the logon's ack are counted",
+        "sow/delivery/sessions.py",
+        "        self.recovery.restart()\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "what was given up is not said",
+        "sow/delivery/sessions.py",
+        "            self._give_up(self, membership.name)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "what waits of a replaced subscription is given up",
+        "sow/delivery/outbox.py",
+        "[one for one in found if self._memberships.get(one.name) is one]",
+        "[*found]",
+    ),
+    Mutation(
+        "a folded line carries the bookmark of its newest change",
+        "sow/delivery/lines.py",
+        "seqs = [update.first_seq]",
+        "seqs = [update.seq]",
+    ),
+    Mutation(
+        "topics of a subscription are handed out one after the other",
+        "sow/delivery/conflated_strands.py",
+        "        self._released += self.conflator.take(now_us, RELEASED_AT_ONCE).items()\n",
+        "        self._released += sorted(\n"
+        "            self.conflator.take(now_us, RELEASED_AT_ONCE).items(),\n"
+        "            key=lambda item: item[0][0].topic.name,\n"
+        "        )\n",
+    ),
+    Mutation(
+        "lines of one turn come topic by topic",
+        "sow/delivery/strands.py",
+        "self.rendered += rendered",
+        "self.rendered[:0] = rendered",
+    ),
+    Mutation(
+        "a topic does not meet who follows its pattern",
+        "sow/delivery/pattern_followers.py",
+        "            follower.meet(place)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a replay at the client's pace lets go before anybody has joined",
+        "sow/delivery/conflated_strands.py",
+        "if self.is_over or not self.members:",
+        "if self.is_over:",
+    ),
+    Mutation(
+        "a range is left out where it touches a value",
+        "sow/delivery/intervals.py",
+        "between = bisect_right(self._bounds, high), bisect_left(self._bounds, low)",
+        "between = bisect_left(self._bounds, high), bisect_left(self._bounds, low)",
+    ),
+    Mutation(
+        "what was found in ranges is remembered too long",
+        "sow/delivery/intervals.py",
+        "        self._known = {}\n        self._empty(",
+        "        self._empty(",
+    ),
+    Mutation(
+        "nobody is found by what a record was before",
+        "sow/delivery/feed_index.py",
+        "if old := self._terms.paths(old=True):",
+        "if old := ():",
+    ),
+    Mutation(
+        "who keeps account where nothing is stored is not asked",
+        "sow/delivery/feed_index.py",
+        "if feed.condition is None or (feed.told is not None and not feed.topic.retains):",
+        "if feed.condition is None:",
+    ),
+    Mutation(
+        "a feed that has gone is still found",
+        "sow/delivery/router.py",
+        "            self._attributes.remove(feed)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a pair of which one has left counts as one message",
+        "sow/delivery/queue.py",
+        "        self.message_count += parted\n",
+        "",
+    ),
+    Mutation(
+        "what is held no more to be sent again is still counted",
+        "sow/delivery/recovery.py",
+        "            self._bytes -= len(old.frame)\n",
+        "",
+    ),
+    Mutation(
+        "what a replay has said is kept to be folded",
+        "sow/delivery/strands.py",
+        "        self._parts = []\n",
+        "",
+    ),
+    Mutation(
+        "a newcomer who has heard all is still one",
+        "sow/delivery/conflated_strands.py",
+        "            if not newcomer.held:\n",
+        "            if False:\n",
+    ),
+)

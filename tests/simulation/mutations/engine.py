@@ -1,0 +1,144 @@
+"""Bugs of what follows from a change: lives, reloads, batches, restarts."""
+
+from tests.simulation.mutation import Mutation
+
+ENGINE = (
+    Mutation(
+        "a view hears before it is filled",
+        "sow/engine/topic_changes.py",
+        "        steps = self._begun(view, definition, steps)\n",
+        "        self._catalog.follow(view, definition.underlyings)\n",
+    ),
+    Mutation(
+        "a view is told before what it is made of",
+        "sow/engine/views.py",
+        " and not v.waits_for(dirty, between)),",
+        "),",
+    ),
+    Mutation(
+        "a view is told of half a publish",
+        "sow/engine/views.py",
+        "return self._holds_until_us(view.sources) is not None",
+        "return False",
+    ),
+    Mutation(
+        "a topic may take the name of a copy that is being filled",
+        "sow/engine/catalog.py",
+        "            if name in self._coming:",
+        "            if False:",
+    ),
+    Mutation(
+        "others take the room of a publish under way",
+        "sow/engine/capacity.py",
+        "promised_bytes = sum(one.bytes for one in others)",
+        "promised_bytes = 0",
+    ),
+    Mutation(
+        "what a client has left of a publish comes after what it sends next",
+        "sow/engine/publications.py",
+        "            yield from self.finish_left(None if len(read) > 1 else name)",
+        "            pass",
+    ),
+    Mutation(
+        "a publish whose client goes is stored in part",
+        "sow/engine/publications.py",
+        "            self._leave(publication)",
+        "            pass",
+    ),
+    Mutation(
+        "a restart forgets the newest time of the log",
+        "sow/engine/restart.py",
+        "        ledger.moment(entry.ts_us)\n        restoration.replay(entry)\n",
+        "        restoration.replay(entry)\n",
+    ),
+    Mutation(
+        "a copy that is added later is not told",
+        "sow/engine/topic_changes.py",
+        "        for batch in topic.introduced():",
+        "        for batch in ():",
+    ),
+    Mutation(
+        "a delete in the log is passed over at a restart",
+        "sow/engine/tail.py",
+        "records.discard(compress(identities, newer))",
+        "pass",
+    ),
+    Mutation(
+        "what came after a checkpoint is passed over for records that it holds",
+        "sow/engine/tail.py",
+        "(slot := found(identity)) is None or held[slot] < seq",
+        "found(identity) is None",
+    ),
+    Mutation(
+        "a query sees half of a commit",
+        "sow/engine/undivided.py",
+        "yield from self.let_all_by() if name is None else self.let_by(name)",
+        "yield from ()",
+    ),
+    Mutation(
+        "what falls due in a topic does so in the middle of a commit",
+        "sow/engine/undivided.py",
+        "        topic.records.set_changing(True)\n",
+        "",
+    ),
+    Mutation(
+        "lines of other topics come between those of a commit",
+        "sow/engine/undivided.py",
+        "            strand.hear_only(topic.records)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a checkpoint that begins in a commit counts from after it",
+        "sow/engine/undivided.py",
+        "return self._seq() if self._change is None else self._change.seq",
+        "return self._seq()",
+    ),
+    Mutation(
+        "a full disk takes messages",
+        "sow/engine/disk_room.py",
+        "        if not self._has_room(0):\n            raise",
+        "        if False:\n            raise",
+    ),
+    Mutation(
+        "a timer that is set earlier rings when it was set to before",
+        "sow/engine/timers.py",
+        "if noted is None or due_us < noted:",
+        "if noted is None:",
+    ),
+    Mutation(
+        "a conflated topic that is removed still hears",
+        "sow/engine/catalog.py",
+        "                self.topics[topic.underlying].router.unfile(topic.copy)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "the log has a hole",
+        "sow/engine/ledger.py",
+        "self.seq += count",
+        "self.seq += count + (count > 1)",
+    ),
+    Mutation(
+        "a delete in steps takes what was published after its moment",
+        "sow/engine/removals.py",
+        "for going in self._running.get(topic, ()):",
+        "for going in ():",
+    ),
+    Mutation(
+        "a delete in steps takes a new record in the place of an old one",
+        "sow/engine/removals.py",
+        "slots[self._table.born[slots] <= self._seq]",
+        "slots",
+    ),
+    Mutation(
+        "what was done in a run that goes on is waited for as well",
+        "sow/engine/timers.py",
+        " or item in self._done",
+        "",
+    ),
+    Mutation(
+        "a window shows half a request",
+        "sow/engine/open_requests.py",
+        "        until_us = self.holds_until_us((strand.view.lines.topic.name,))\n",
+        "        until_us: int | None = None\n",
+    ),
+)

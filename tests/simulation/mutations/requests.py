@@ -1,0 +1,54 @@
+"""Bugs of what clients ask for."""
+
+from tests.simulation.mutation import Mutation
+
+REQUESTS = (
+    Mutation(
+        "a view of groups stays when nobody follows them any more",
+        "sow/requests/aggregations.py",
+        "        if shared.topic is not None:\n            self._changes.remove",
+        "        if False:\n            self._changes.remove",
+    ),
+    Mutation(
+        "a feed is not flushed before somebody joins",
+        "sow/requests/following.py",
+        "        engine.flush_strand(strand)\n        strand.join_at",
+        "        strand.join_at",
+    ),
+    Mutation(
+        "a replay begins one change too late",
+        "sow/requests/replay.py",
+        "start = max(0, self._reached + 1 - entry.seq)",
+        "start = max(0, self._reached + 2 - entry.seq)",
+    ),
+    Mutation(
+        "a topic that is born during a replay is not told",
+        "sow/requests/from_bookmark.py",
+        "        return subscription.feed(topic.router)\n",
+        "        return None\n",
+    ),
+    Mutation(
+        "what changes while an answer is taken is not in it",
+        "sow/requests/questions.py",
+        "            for topic in list(noted):\n                self._take_again(",
+        "            for topic in ():\n                self._take_again(",
+    ),
+    Mutation(
+        "who follows a pattern misses the topics that come later",
+        "sow/requests/subscription.py",
+        "if self.wants(place.topic):",
+        "if self.wants(place.topic) and not self.complete:",
+    ),
+    Mutation(
+        "filters of subscriptions that have ended still count",
+        "sow/requests/subscription.py",
+        "            followed.filter_chars -= subscription.filter_chars\n",
+        "",
+    ),
+    Mutation(
+        "a window is scrolled from nothing",
+        "sow/requests/windowing.py",
+        "        held = strand.held_by(session)",
+        "        held = EMPTY_PAGE",
+    ),
+)

@@ -1,0 +1,150 @@
+"""Bugs of what is read of messages, kept of records and told of changes."""
+
+from tests.simulation.mutation import Mutation
+
+TOPIC = (
+    Mutation(
+        "records of a copy stand as they came",
+        "sow/topic/conflated_copy.py",
+        "            copy.table.bear(batch.changes.slots, places)",
+        "            pass",
+    ),
+    Mutation(
+        "new indexes do not hear of what changes while they are made",
+        "sow/topic/records.py",
+        "self._coming.put(slots, batch.column)",
+        "pass",
+    ),
+    Mutation(
+        "a copy that is being filled does not hear of what changes",
+        "sow/topic/conflated_copy.py",
+        "            self._noted.update(dict.fromkeys(changes.identities))",
+        "            pass",
+    ),
+    Mutation(
+        "folding takes the newer `told`",
+        "sow/topic/updates.py",
+        "told, old = current.told, current.old",
+        "old = current.old",
+    ),
+    Mutation(
+        "an oof carries a state that was never told",
+        "sow/topic/updates.py",
+        "told, old = current.told, current.old",
+        "told = current.told",
+    ),
+    Mutation(
+        "a folded delta forgets the first one",
+        "sow/topic/updates.py",
+        "None if current.delta is None else composed(current.delta, delta)",
+        "None if current.delta is None else delta",
+    ),
+    Mutation(
+        "a void update is told",
+        "sow/topic/updates.py",
+        "return self.new is None and not self.told",
+        "return False",
+    ),
+    Mutation(
+        "updates that lack what they are matched by match each other",
+        "sow/topic/queue_policy.py",
+        "return (None, identity) if None in texts else texts",
+        "return texts",
+    ),
+    Mutation(
+        "a message that was merged counts as one again",
+        "sow/topic/queue_policy.py",
+        "folded._replace(new=body, delta=None, merged=True)",
+        "folded._replace(new=body, delta=None)",
+    ),
+    Mutation(
+        "a deleted record comes back with a delta publish",
+        "sow/topic/records.py",
+        "        slot = self.table.slots.get(identity)\n        if slot is None:\n",
+        "        slot = self.table.slots.get(identity, 0)\n        if not self.table.bodies:\n",
+    ),
+    Mutation(
+        "a lifetime is noted for another time than the record says",
+        "sow/topic/expirations.py",
+        "for entry in _entries(expires_us, identities):",
+        "for entry in _entries(expires_us - 1, identities):",
+    ),
+    Mutation(
+        "a stranger's update brings its own bookmark to an older place",
+        "sow/topic/updates.py",
+        "first_seq=current.first_seq,",
+        "first_seq=new.first_seq,",
+    ),
+    Mutation(
+        "copies are alike though their intervals are not",
+        "sow/topic/conflated_copy.py",
+        "            definition.interval_us,\n",
+        "",
+    ),
+    Mutation(
+        "a copy whose filter is found does not hear of what it holds",
+        "sow/topic/focus.py",
+        "            concerned |= copy.those_there(identities)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a copy that is found hears of one change of a record that comes twice",
+        "sow/topic/focus.py",
+        "some = sorted(at for identity in concerned for at in places[identity])",
+        "some = sorted(places[identity][0] for identity in concerned)",
+    ),
+    Mutation(
+        "a copy that fails while it hears fails who publishes",
+        "sow/topic/conflated_copy.py",
+        "            self.conflation.take_in(offered, now_us)\n        except Exception as error:",
+        "            self.conflation.take_in(offered, now_us)\n        except KeyError as error:",
+    ),
+    Mutation(
+        "a copy that has stopped keeps what was true once",
+        "sow/topic/conflated_copy.py",
+        "        self.is_clearing = True\n",
+        "",
+    ),
+    Mutation(
+        "another filter looks past what is about to leave",
+        "sow/topic/conflated_copy.py",
+        "if not self.conflation.will_hold(name)]",
+        "if name not in self.copy.table]",
+    ),
+    Mutation(
+        "another filter looks past what is about to enter",
+        "sow/topic/conflated_copy.py",
+        "if name not in wanted and self.conflation.will_hold(name):",
+        "if name not in wanted and name in self.copy.table:",
+    ),
+    Mutation(
+        "a delta is that of the whole documents",
+        "sow/topic/batch.py",
+        "difference(*[shown_of(shape, document) for document in documents])",
+        "difference(*documents)",
+    ),
+    Mutation(
+        "an index keeps what was deleted",
+        "sow/topic/records.py",
+        "        self.indexes.drop(slots)\n",
+        "",
+    ),
+    Mutation(
+        "a sum of merged messages knows the newer one only",
+        "sow/topic/merging.py",
+        "return _like(total, current, new)",
+        "return _like(other, current, new)",
+    ),
+    Mutation(
+        "only the first record of a publish expires",
+        "sow/topic/expirations.py",
+        "        for entry in _entries(expires_us, identities):",
+        "        for entry in _entries(expires_us, identities[:1]):",
+    ),
+    Mutation(
+        "fields are read for filters that have gone",
+        "sow/topic/watched_fields.py",
+        "        if len(self._counts) < known:\n",
+        "        if False:\n",
+    ),
+)

@@ -1,0 +1,54 @@
+"""Bugs of live windows over an order."""
+
+from tests.simulation.mutation import Mutation
+
+WINDOWS = (
+    Mutation(
+        "a live window is told who enters before who leaves",
+        "sow/delivery/windows/window_strands.py",
+        "said = [self._line(step, held) for step in difference_of(held, now)]",
+        "said = [self._line(one, held) for one in reversed([*difference_of(held, now)])]",
+    ),
+    Mutation(
+        "an ordered set that is short is not filled",
+        "sow/delivery/windows/ordered_sets.py",
+        "        return not self.head.complete and len(self.head) < self._need",
+        "        return False",
+    ),
+    Mutation(
+        "an ordered set does not tell equal records apart by their births",
+        "sow/delivery/windows/ordered_sets.py",
+        "self.head.put((*ranks, self.topic.table.tie(changes.slots[at]), identity))",
+        "self.head.put((*ranks, 0, identity))",
+    ),
+    Mutation(
+        "a record that leaves a window stood one place further on",
+        "sow/delivery/windows/pages.py",
+        "            yield PageStep(identity, old, None, len(order))",
+        "            yield PageStep(identity, old, None, len(order) + 1)",
+    ),
+    Mutation(
+        "a record is put before what has settled in a window",
+        "sow/delivery/windows/pages.py",
+        "at = 0 if last is None else order.index(last) + 1",
+        "at = 0 if last is None else order.index(last)",
+    ),
+    Mutation(
+        "a head that was cut goes on as if it had everything",
+        "sow/delivery/windows/window_heads.py",
+        "            self.bound = self.order[-1] if self.order else None",
+        "            self.complete = True",
+    ),
+    Mutation(
+        "why a record has gone is told as if it had left the window alone",
+        "sow/delivery/windows/pages.py",
+        "                self.parted[identity] = Parted(reason, body)",
+        '                self.parted[identity] = Parted("match", body)',
+    ),
+    Mutation(
+        "who does not keep up with a window is told all the same",
+        "sow/delivery/windows/window_strands.py",
+        'return session.idle if policy == "always" else session.keeps_up',
+        "return True",
+    ),
+)
