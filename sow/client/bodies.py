@@ -8,10 +8,10 @@ no value. A body without a null in it holds none of them, so most are never look
 import dataclasses
 import enum
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import orjson
 
 from sow.errors import BadMessage, clipped, shown
@@ -34,7 +34,7 @@ def encode_all(messages: Document | Iterable[Document]) -> list[bytes]:
     Raises BadMessage with the index of the first that has no body.
     """
     one = isinstance(messages, READY | str | Mapping) or not isinstance(messages, Iterable)
-    if one or (isinstance(messages, np.ndarray) and not messages.ndim):
+    if one or (_is_numpy(messages, "ndarray") and not messages.ndim):  # type: ignore[union-attr]
         return [encode(messages)]
     return [
         message if type(message) is bytes else encode(message, index)
@@ -65,6 +65,13 @@ def encode(message: Any, index: int = 0) -> bytes:
     raise BadMessage(f"message {index}: {clipped(path) or 'it'} {why}", index=index)
 
 
+def _is_numpy(value: object, kind: str) -> bool:
+    """Whether a value is of this type of numpy, which whoever has such a value has imported; a
+    command would take a fifth longer to begin if it were imported here."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, kind, ()))
+
+
 def _as_dict(value: object) -> object:
     """Mappings of other kinds than dict."""
     if isinstance(value, Mapping):
@@ -84,7 +91,7 @@ def _unsuited(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str,
             else:
                 kind = type(name).__name__
                 yield path, f"has a field named by {kind} {shown(repr(name))}; name it by text"
-    elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+    elif isinstance(value, list | tuple) or (_is_numpy(value, "ndarray") and value.ndim):
         for at, inner in enumerate(value):
             yield from _unsuited(inner, f"{path}[{at}]", depth + 1)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -99,11 +106,11 @@ def _unsuited(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str,
 def _unsuited_scalar(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield from _unsuited_text(value, path)
-    elif isinstance(value, float | np.floating):
+    elif isinstance(value, float) or _is_numpy(value, "floating"):
         if not math.isfinite(value):
             name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
             yield path, f"is {name}, which JSON does not have; send None, or leave the field out"
-    elif isinstance(value, np.datetime64) and np.isnat(value):
+    elif _is_numpy(value, "datetime64") and value != value:
         yield path, "is NaT, no time at all; send None, or leave the field out"
     elif isinstance(value, int):
         if value not in INTEGERS:

@@ -74,8 +74,29 @@ def test_checking_loads_neither_network_nor_store():
         "import sys; from sow.cli import main; main(['check'], standalone_mode=False); "
         "print([m for m in ('aiohttp', 'lmdb', 'pyarrow', 'numpy') if m in sys.modules])"
     )
+    assert said_by(code) == "[]"
+
+
+def said_by(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    return done.stdout.splitlines()[-1]
+
+
+def test_asking_a_server_loads_neither_numbers_in_columns_nor_store():
+    code = (
+        "import sys, sow.cli.publish, sow.cli.query, sow.cli.watch; "
+        "print([m for m in ('lmdb', 'numpy', 'pandas', 'pyarrow') if m in sys.modules])"
+    )
+    assert said_by(code) == "[]"
+
+
+def test_the_collector_does_not_look_through_what_is_imported():
+    code = (
+        "import gc; seen = []; gc.callbacks.append(lambda phase, _: seen.append(phase)); "
+        "from sow.cli.main import main; seen.clear(); main.get_command(None, 'serve'); "
+        "print(len(seen), gc.isenabled())"
+    )
+    assert said_by(code) == "0 True"
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
