@@ -7,10 +7,14 @@ no part here. The laws of views compare with it.
 import json
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 from sow.expressions import compile_filter
 from sow.keys import key_text
 from sow.paths import parse_path, value_at
+
+REMEMBERED = 64
+"""Recomputations of the simulation's views, which asks after every step: mostly of what it was."""
 
 
 class Field:
@@ -96,23 +100,43 @@ def aggregate(field, members):
 
 def recomputed(topic, fields, grouping, condition=None):
     """The rows of a view of a live topic as they should be now."""
-    return rows(records_of(topic), fields, grouping, condition)
+    return _recomputed(stored(topic), fields, tuple(grouping), condition)
 
 
-def records_of(topic):
-    """The records of a live topic: born, seq and document of each."""
+@lru_cache(REMEMBERED)
+def _recomputed(records, fields, grouping, condition):
+    return rows(read(records), fields, grouping, condition)
+
+
+def stored(topic):
+    """The records of a live topic as they stand: born, seq and body of each."""
     table = topic.records.table
-    return [
-        (int(table.order[slot]), int(table.newest[slot]), json.loads(table.bodies[slot]))
-        for slot in table.slots.values()
-    ]
+    slots = list(table.slots.values())
+    bodies = map(table.bodies.__getitem__, slots)
+    columns = table.order[slots].tolist(), table.newest[slots].tolist(), bodies
+    return tuple(zip(*columns, strict=True))
+
+
+def read(records):
+    return [(born, seq, json.loads(body)) for born, seq, body in records]
 
 
 def joined(view, topics, fields):
     """The rows of a view of two live topics, joined by one field, as they should be now: by nested
     loops."""
     (join,) = view.definition.joins
-    left, right = (records_of(topics[name]) for name in (join.left_topic, join.right_topic))
+    left, right = (stored(topics[name]) for name in (join.left_topic, join.right_topic))
+    grouping = [path.replace("]./", "/").replace("[", "/") for path in view.definition.grouping]
+    found, first = _joined(left, right, join, fields, tuple(grouping))
+    # Groups that begin with one record stand by their SowKeys.
+    order = sorted(found, key=lambda key: (first[key], int(view.records.sow_key_of(key))))
+    return {key: found[key] for key in order}
+
+
+@lru_cache(REMEMBERED)
+def _joined(lefts, rights, join, fields, grouping):
+    """The rows, and by key where the first record of each was born."""
+    left, right = read(lefts), read(rights)
     pairs, alone = [], list(right)
     for one in left:
         key = joined_by(one, join.left_field)
@@ -126,15 +150,11 @@ def joined(view, topics, fields):
         both = {join.left_topic: one[2] if one else {}, join.right_topic: other[2] if other else {}}
         born = one[0] if one else math.inf, other[0] if other else math.inf
         made.append((born, max(side[1] for side in (one, other) if side), both))
-    grouping = [path.replace("]./", "/").replace("[", "/") for path in view.definition.grouping]
-    found = rows(made, fields, grouping)
-    # Groups that begin with one record stand by their SowKeys.
     first = {}
     for (born, _), _, both in sorted(made, key=lambda row: row[0]):
         key = "\x1f".join(key_text(value_at(both, parse_path(path))) or "" for path in grouping)
         first.setdefault(key, born)
-    order = sorted(found, key=lambda key: (first[key], int(view.records.sow_key_of(key))))
-    return {key: found[key] for key in order}
+    return rows(made, fields, grouping), first
 
 
 def joined_by(record, field):
