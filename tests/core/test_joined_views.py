@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +19,7 @@ from sow.topic.views.join_index import PLACE_BYTES
 from tests.core import harness
 from tests.core.harness import SECOND, World
 from tests.core.window_reader import WindowReader
+from tests.effort import examples
 
 ORDERS = Topic("orders", "json", keys=("/id",), expires=True)
 QUOTES = Topic("quotes", "json", keys=("/id",))
@@ -219,7 +219,7 @@ class JoinedViews(RuleBasedStateMachine):
             self.world.engine.check()
 
 
-JoinedViews.TestCase.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
+JoinedViews.TestCase.settings = examples(12, stateful_step_count=12)
 TestJoinedViews = JoinedViews.TestCase
 
 

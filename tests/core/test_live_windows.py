@@ -16,6 +16,7 @@ from sow.definitions import ConflatedTopic, SessionSettings, Topic, View
 from sow.delivery.windows import ordered_sets
 from tests.core.harness import MS, SECOND, World
 from tests.core.window_reader import WindowReader
+from tests.effort import examples
 
 TOPICS = (
     Topic("t", "json", keys=("/id",), expires=True),
@@ -29,7 +30,7 @@ DOCUMENTS = st.fixed_dictionaries(
     {"id": st.integers(0, 11)},
     optional={"v": VALUES, "s": st.sampled_from("abc"), "w": st.just({"x": 1}), "n": st.integers()},
 )
-MORE = settings(max_examples=25, stateful_step_count=40)
+MORE = examples(25, stateful_step_count=40)
 
 
 class Windows(RuleBasedStateMachine):

@@ -6,7 +6,7 @@ beginning of what was made durable is a place at which a process may have been k
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import KNOWN_COLUMNS, WRITES, WRITES_BEFORE, ConflatedTopic, Topic
@@ -15,6 +15,7 @@ from sow.requests.staged_writes import StagedWrites
 from sow.steps import at_once
 from sow.store.volatile import MemoryJournal
 from tests.core.harness import SECOND, World
+from tests.effort import examples
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
@@ -94,7 +95,7 @@ def is_as_wide(found, told):
     return all(held & ~found.get(field, 0) == 0 for field, held in told.items())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(acts, max_size=14))
 def test_types_are_never_narrower_than_told_wherever_the_process_is_killed(taken):
     world, told = world_of(Kept()), []

@@ -20,7 +20,7 @@ EXAMPLES = int(os.environ.get("SOW_FUZZ_EXAMPLES", "0"))
 
 settings.register_profile(
     "fuzz",
-    max_examples=EXAMPLES or 40 * TIMES,
+    max_examples=EXAMPLES or 30 * TIMES,
     derandomize=not EXAMPLES,
     database=None,
     deadline=None,

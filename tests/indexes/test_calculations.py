@@ -111,7 +111,7 @@ def worked_out(test: Node, records: list) -> tuple[list, list, list, list]:
 
 
 @given(TESTS, RECORDS)
-@examples(400)
+@examples(150)
 def test_what_is_sure_is_what_the_filter_says(test: Node, records: list) -> None:
     assert can_calculate(test)
     for true, false, unsure, truth in zip(*worked_out(test, records), strict=False):

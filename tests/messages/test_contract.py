@@ -14,9 +14,12 @@ from sow.keys import key_text
 from sow.messages import MESSAGE_TYPES, MessageType, message_type
 from sow.messages.json import json_text
 from sow.paths import parse_path, value_at
+from tests.effort import examples
 from tests.messages.examples import EXAMPLES, OPTIONS
 
 PATHS = tuple(map(parse_path, ("/a", "/b", "/a/b", "/a[1]", "/a/b/c", "/ä")))
+FEW = examples(25)
+"""Fourteen types are tried, which have laws of their own besides."""
 
 
 @pytest.fixture(params=EXAMPLES, scope="module")
@@ -79,6 +82,7 @@ def test_a_body_that_breaks_off_is_refused_or_another_body(kind, name):
 
 def test_parse_undoes_encode(kind, name):
     @given(EXAMPLES[name].documents)
+    @FEW
     def law(document):
         assert kind.parse(kind.encode(document)) == document
 
@@ -92,6 +96,7 @@ def test_refuses_to_encode_what_it_cannot_hold(kind, name):
 
 def test_columns_are_what_value_at_finds_in_the_parsed_messages(kind, name):
     @given(st.lists(EXAMPLES[name].documents, max_size=4))
+    @FEW
     def law(documents):
         bodies, columns = kind.decoder(PATHS).read([kind.encode(d) for d in documents])
         parsed = [kind.parse(body) for body in bodies]
@@ -103,6 +108,7 @@ def test_columns_are_what_value_at_finds_in_the_parsed_messages(kind, name):
 
 def test_random_bytes_are_refused_as_bad_message_or_read_again_alike(kind, name):
     @given(st.lists(st.binary(max_size=30), max_size=3))
+    @FEW
     def law(bodies):
         with suppress(BadMessage):
             stored, columns = kind.decoder(PATHS).read(bodies)
@@ -116,6 +122,7 @@ def test_a_mutilated_body_raises_bad_message_or_nothing(kind, name):
 
     @given(st.integers(0, len(good)), st.integers(0, len(good)), st.binary(max_size=4))
     @example(len(good), len(good), b"\x01")
+    @FEW
     def law(start, end, insertion):
         body = good[:start] + insertion + good[end:]
         try:
@@ -132,6 +139,7 @@ def test_a_mutilated_body_raises_bad_message_or_nothing(kind, name):
 
 def test_a_line_holds_a_body_without_line_breaks(kind, name):
     @given(EXAMPLES[name].documents)
+    @FEW
     def law(document):
         line = kind.to_line(kind.encode(document))
         assert b"\n" not in line
@@ -146,6 +154,7 @@ def test_a_strange_line_raises_bad_message_or_nothing(kind):
     @given(
         st.binary(max_size=20) | st.sampled_from([b"null", b'"x', b'"\\ud800"', b"[1]", b"1e999"])
     )
+    @FEW
     def law(d):
         with suppress(BadMessage):
             kind.decoder(PATHS).read([kind.from_line(d)])
@@ -171,6 +180,7 @@ def test_a_document_is_json(kind, name):
         return
 
     @given(EXAMPLES[name].documents)
+    @FEW
     def law(document):
         text = json_text(kind.parse(kind.encode(document)))
         assert same_json(msgspec.json.decode(text), document)

@@ -4,6 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sow.messages.msgpack_values import Extension, extension_bytes, read_map
+from tests.effort import examples
 
 atoms = (
     st.none()
@@ -19,6 +20,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text("abc"), values, max_size=4))
+@examples(25)
 @example(dict.fromkeys(map(str, range(20)), 1))
 @example(dict.fromkeys(map(str, range(70_000)), 1))
 def test_what_is_read_is_what_msgspec_reads(document):

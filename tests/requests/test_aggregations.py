@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -16,6 +15,7 @@ from sow.requests import aggregations, subscriptions
 from sow.steps import at_once
 from sow.wire import read_frame
 from tests.core.harness import SECOND, World, short
+from tests.effort import examples
 
 T = Topic("orders", "json", keys=("/id",), expires=True)
 FIELDS = ("/desk", "SUM(/qty) AS /qty", "MAX(/px) AS /px", "COUNT(1) AS /n", "/book")
@@ -120,7 +120,7 @@ class Aggregated(RuleBasedStateMachine):
         assert len(self.world.engine.topics["orders"].router.listeners) == 2
 
 
-Aggregated.TestCase.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+Aggregated.TestCase.settings = examples(20, stateful_step_count=12)
 test_the_law_of_aggregations = pytest.mark.filterwarnings("ignore")(Aggregated.TestCase)
 
 

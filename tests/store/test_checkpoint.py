@@ -1,13 +1,14 @@
 """What every checkpoint promises, and what the one on disk leaves behind."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import DiskFull, StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import structural_damage
 from sow.store.volatile import MemoryCheckpoint
+from tests.effort import examples
 from tests.store.entries import part, slices
 
 
@@ -63,7 +64,7 @@ def test_a_write_after_an_interrupted_one_is_whole(checkpoint):
 
 
 @given(st.lists(slices(), max_size=12))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_any_slices_survive_reopening(tmp_path_factory, parts):
     directory = tmp_path_factory.mktemp("c")
     first = on_disk(directory)

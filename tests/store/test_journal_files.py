@@ -10,12 +10,13 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import Damaged, DiskFull, StoreError
 from sow.store.environment import RESERVE_BYTES, structural_damage
 from sow.store.journal import LmdbJournal
+from tests.effort import examples
 from tests.store.entries import group, records
 
 CHILD = """
@@ -151,7 +152,7 @@ def test_a_refusing_disk_leaves_a_usable_journal(tmp_path):
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.booleans(), st.booleans()), max_size=12))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_no_history_of_appends_and_trims_looks_damaged(tmp_path_factory, steps):
     directory = tmp_path_factory.mktemp("j")
     journal = LmdbJournal(directory, retention_bytes=30_000)

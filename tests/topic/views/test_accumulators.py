@@ -5,7 +5,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import AGGREGATES, ORDERLESS, compile_projection
@@ -15,6 +15,7 @@ from sow.topic.views.distinct_values import DistinctValues
 from sow.topic.views.exact_sum import ExactSum
 from sow.topic.views.newest_row import NewestRow
 from sow.topic.views.value_counts import ValueCounts
+from tests.effort import examples
 from tests.topic.views.naive import aggregate
 
 KINDS = sorted({*AGGREGATES, "LAST"})
@@ -100,13 +101,13 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=30))
-@settings(max_examples=150)
+@examples(80)
 def test_a_group_comes_to_what_its_rows_come_to(history):
     replay(history)
 
 
 @given(one_kind, st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@examples(40)
 def test_so_it_does_where_values_are_of_one_kind(pool, randomness):
     replay(random_history(pool, randomness, 25))
 
@@ -134,7 +135,7 @@ def random_history(pool, randomness, size):
 
 
 @given(st.lists(st.tuples(values, values), max_size=8), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@examples(40)
 def test_rows_that_come_together_in_any_order_make_the_same(together, randomness):
     one, other = Rows(), Rows()
     for identity, row in enumerate(together):
@@ -148,7 +149,7 @@ def test_rows_that_come_together_in_any_order_make_the_same(together, randomness
 
 
 @given(one_kind, st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@examples(40)
 def test_rows_by_column_are_as_rows_one_by_one(pool, randomness):
     by_column, one_by_one = [Rows() for _ in range(3)], [Rows() for _ in range(3)]
     keeping = by_column[0].keeping

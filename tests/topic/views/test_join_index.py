@@ -1,13 +1,14 @@
 """The index of one side of a join: values meet as texts, each key has its records."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.digits import Digits
 from sow.store.memory import Usage
 from sow.topic.views import join_index as module
 from sow.topic.views.join_index import PLACE_BYTES, JoinIndex, join_keys
+from tests.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_columns_of_texts_are_not_changed():
     assert join_keys([column], joins_nulls=True) is not column
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("xyz"), st.sampled_from("abcd"))))
 def test_an_index_is_a_set_for_each_key(steps):
     usage = Usage()

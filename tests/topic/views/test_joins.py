@@ -5,11 +5,12 @@ deletes; and what is heard while the work of before goes on, in the smallest ste
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import TooLarge
 from sow.topic.views import join_flow, join_index, joined_topic, joins
+from tests.effort import examples
 from tests.topic.views.joining import SHAPES, Joined
 
 KEYS = st.sampled_from([None, "", 1, 1.0, "1", "x", True, ["x", "1"], [], "01"])
@@ -70,7 +71,7 @@ def run(joined, history):
         joined.take(changes)
 
 
-@settings(max_examples=150)
+@examples(80)
 @given(st.sampled_from(sorted(SHAPES)), TYPES, st.booleans(), HISTORIES)
 def test_rows_are_those_of_nested_loops(shape, types, joins_nulls, history):
     joined = Joined(SHAPES[shape], types, joins_nulls)
@@ -79,7 +80,7 @@ def test_rows_are_those_of_nested_loops(shape, types, joins_nulls, history):
     joined.check()
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.sampled_from(sorted(SHAPES)), TYPES, st.booleans(), HISTORIES, HISTORIES)
 def test_a_join_that_is_filled_while_records_change_is_no_other(
     shape, types, joins_nulls, before, meanwhile
