@@ -75,8 +75,8 @@ bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQ
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[peers]'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks.peers --write
 
-stalls: $(INSTALLED)  ## how long others wait beside each large operation on a million records; some minutes
-	$(BIN)/python -m tests.benchmarks stalls --write
+stalls: $(INSTALLED)  ## how long others wait beside each large operation; ONLY="delete; reload" shows some of them
+	STALLS_ONLY="$(ONLY)" $(BIN)/python -m tests.benchmarks stalls $(if $(ONLY),,--write)
 
 profiles: $(INSTALLED)  ## where the time goes on the paths that miss their aims; some minutes
 	$(BIN)/python -m tests.benchmarks.profiles --write

@@ -23,6 +23,7 @@ from sow.indexes.sorting import sorting
 from sow.indexes.text_order import TextOrder
 from sow.keys import sow_key
 from sow.steps import Steps
+from sow.store.parted import PartedDict
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
@@ -179,9 +180,9 @@ def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterato
             yield Logged(entry, start, identities)
 
 
-def _changed(now: Present, bookmark: int, journal: Journal) -> Steps[dict[str, bool]]:
+def _changed(now: Present, bookmark: int, journal: Journal) -> Steps[PartedDict[str, bool]]:
     """Records that changed after a bookmark, and whether only by being published."""
-    changed: dict[str, bool] = {}
+    changed: PartedDict[str, bool] = PartedDict()
     for piece in _pieces(now.rows.topic, journal, bookmark, now.newest):
         if piece is not None:
             published = piece.entry.op == "publish"
@@ -191,7 +192,7 @@ def _changed(now: Present, bookmark: int, journal: Journal) -> Steps[dict[str, b
     return changed
 
 
-def _follow(states: dict[str, LoggedState | None], later: dict[str, bool], piece: Logged) -> int:
+def _follow(states: dict[str, LoggedState | None], later: Mapping[str, bool], piece: Logged) -> int:
     """Note what the log says of records that have changed later, in the order of what it said last;
     returns how many bytes more that are."""
     entry, more_bytes = piece.entry, 0
@@ -217,12 +218,12 @@ def _check_size(size_bytes: int, bytes_max: int) -> None:
         )
 
 
-def _born(now: Present, bookmark: int) -> Steps[dict[str, int]]:
+def _born(now: Present, bookmark: int) -> Steps[PartedDict[str, int]]:
     """When the records that have changed since a bookmark were first published."""
     assert now.rows.stamps is not None
     changed = np.flatnonzero(now.rows.stamps.seqs > bookmark)
     names, born = now.identities.at(changed), now.born[changed]
-    found: dict[str, int] = {}
+    found: PartedDict[str, int] = PartedDict()
     for start in range(0, len(changed), RECORDS_AT_ONCE):
         stop = start + RECORDS_AT_ONCE
         found.update(zip(names.part(start, stop), born[start:stop].tolist(), strict=True))
@@ -233,7 +234,7 @@ def _born(now: Present, bookmark: int) -> Steps[dict[str, int]]:
 def _check_known(
     now: Present,
     bookmark: int,
-    later: dict[str, bool],
+    later: Mapping[str, bool],
     states: dict[str, LoggedState | None],
     born: Mapping[str, int],
 ) -> Steps[None]:

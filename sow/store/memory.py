@@ -3,21 +3,22 @@
 A record is the bytes that came. Each record has a *slot*, its place in a set of columns: body,
 identity, SowKey, sequence number and time of the last change, and `born`, the sequence number of
 its first publication, by which records are ordered (docs/semantics.md, Rule 9). A dictionary leads
-from identity to slot. Freed slots are used again, so a slot number means nothing once its record
-has gone and the next batch is applied.
+from identity to slot, in parts where it is long. Freed slots are used again, so a slot number means
+nothing once its record has gone and the next batch is applied.
 
 The table knows nothing of fields, indexes, filters or the disk.
 """
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, MutableMapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sow.store.holds import Before, Holds
+from sow.store.parted import parted_if_long
 from sow.store.protocols import Numbers, Slice, numbers
 from sow.untracked import untracked
 
@@ -99,7 +100,7 @@ class Table:
         self._make_sow_keys = sow_keys
         self._domain = domain
         self._usage = usage or Usage()
-        self.slots: dict[str, int] = {}
+        self.slots: MutableMapping[str, int] = {}
         self.bodies: list[bytes | None] = untracked([])
         self.identities: list[str | None] = untracked([])
         self._numbers = NO_NUMBERS
@@ -229,6 +230,7 @@ class Table:
         self.bytes += grown
         self._usage.bytes += grown + RECORD_BYTES * len(new)
         if new:
+            self.slots = parted_if_long(self.slots)
             self._name(new, names)
             self._count_names(names, 1)
         if self._body_holds is not None and not self._body_holds.tell(slots, olds):
@@ -570,12 +572,8 @@ class Table:
     def settle(self) -> None:
         """Find out whether the restored records stand in order of first publication."""
         born = self.born[: len(self.bodies)]
-        slots = np.fromiter(self.slots.values(), np.int64, len(self.slots))
         self._in_order = (
-            not self._free
-            and self._places is None
-            and bool(np.all(born[:-1] < born[1:]))
-            and bool(np.all(slots[:-1] < slots[1:]))
+            not self._free and self._places is None and bool(np.all(born[:-1] < born[1:]))
         )
 
     def check(self) -> None:

@@ -7,6 +7,8 @@ process, which shares the machine with both.
 """
 
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,6 +36,8 @@ WINDOW_S = 1.5
 """Windows of a second have ended then: what they hold is released meanwhile, and counts."""
 EXPIRY_S, LOOK_S, EXPIRY_S_MAX = 20, 0.2, 120
 WORST = "the longest of all"
+ONLY = "STALLS_ONLY"
+"""Of the environment: a first look at some operations, which `make stalls ONLY=` does not keep."""
 CONFIG = """<SOWConfig><Name>bench</Name>
 <Limits><RequestMemory>2GB</RequestMemory><FrameSize>512MB</FrameSize></Limits><SOW>
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/order/id</Key>
@@ -262,16 +266,26 @@ def void(_answer: bytes) -> None:
     """What was answered does not matter."""
 
 
+def named(only: str) -> tuple[Operation, ...]:
+    """The operations whose names begin like one of these, `;` between them; "": all of them."""
+    wanted = tuple(begins.strip() for begins in only.split(";") if begins.strip()) or ("",)
+    found = tuple(one for one in OPERATIONS if one.name.startswith(wanted))
+    if not found:
+        sys.exit(f"no operation begins with {only!r}: {'; '.join(one.name for one in OPERATIONS)}")
+    return found
+
+
 def stalls(sizes: Sizes) -> Iterator[Figure]:
-    """The longest wait beside each operation."""
+    """The longest wait beside each operation, or each of those that `STALLS_ONLY` names."""
     found: list[Figure] = []
+    operations = named(os.environ.get(ONLY, ""))
     with ServerProcess(CONFIG.format(more="")) as server:
         by = Bystander(server, sizes)
         bodies = every_order(sizes.records)
         for start in range(0, len(bodies), REQUEST_RECORDS):
             by.publish(bodies[start : start + REQUEST_RECORDS])
         with Pinger(server.host, server.port) as pinger:
-            for operation in OPERATIONS:
+            for operation in operations:
                 found.append(beside(operation, by, pinger))
                 yield found[-1]
     worst = max(found, key=lambda figure: figure.value)

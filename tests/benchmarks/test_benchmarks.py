@@ -15,8 +15,9 @@ from tests.benchmarks.queries import QUESTIONS, in_engine, under_updates
 from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
 from tests.benchmarks.sockets import LineCounter
-from tests.benchmarks.stalls import OPERATIONS, WORST, stalls
+from tests.benchmarks.stalls import OPERATIONS, WORST, named, stalls
 
+DELETE = "delete of half by filter"
 IN_PROCESS = (
     "ingest-engine", "filters", "subscribing", "views", "windows", "calculations",
     "message-types", "conflation", "copies",
@@ -25,6 +26,14 @@ WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "restart-view",
     "memory", "patterns", "snapshot", "followers", "views-served",
 )  # fmt: skip
+
+
+def test_waits_are_looked_at_beside_some_operations_alone():
+    assert named("") == named(" ;") == OPERATIONS
+    names = [operation.name for operation in named("delete; reload with")]
+    assert names == ["reload with another copy", "reload with another filter", DELETE]
+    with pytest.raises(SystemExit, match="no operation begins with 'Delete'"):
+        named("Delete")
 
 
 def figure(name, *ours, unit="ms", floor=(1.0,)):

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.keys import sow_key, sow_keys
+from sow.store import parted
 from sow.store.memory import RECORD_BYTES, Table, Usage
+from sow.store.parted import PartedDict
 from sow.store.protocols import Slice, numbers
 
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
@@ -63,6 +65,21 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
         named = 0 if beside.table._by_arrival else sum(map(len, beside.model))
         assert beside.usage.named_bytes == named
         assert len(beside.table) == len(beside.model)
+
+
+@given(steps, st.booleans())
+def test_a_table_with_many_records_is_no_other(log, by_arrival):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parted, "LONG_KEYS", 1)
+        beside = Beside(by_arrival=by_arrival)
+        beside.put(["a", "b"])
+        beside.put(["c"])
+        assert isinstance(beside.table.slots, PartedDict)
+        for step, identities in log:
+            getattr(beside, step)(identities)
+            beside.table.check()
+            assert list(beside.held().items()) == list(beside.model.items())
+            assert len(beside.table) == len(beside.model)
 
 
 def test_a_copy_orders_records_by_when_they_came():

@@ -1,0 +1,72 @@
+"""A dictionary in parts beside one that is whole."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.store import parted as module
+from sow.store.parted import DICTIONARIES, MOVED_AT_ONCE, PartedDict, parted_if_long
+
+keys = st.integers(0, 30).map(str)
+steps = st.lists(st.tuples(st.sampled_from(["set", "pop", "del", "update"]), keys), max_size=60)
+
+
+@given(st.lists(keys, max_size=20), steps)
+def test_it_holds_what_a_dictionary_holds(first, log):
+    model = dict.fromkeys(first, 0)
+    held: PartedDict[str, int] = PartedDict(dict(model))
+    for value, (step, key) in enumerate(log):
+        if step == "set":
+            held[key] = model[key] = value
+        elif step == "update":
+            held.update([(key, value), (key + "0", value)])
+            model.update({key: value, key + "0": value})
+        elif step == "pop":
+            assert held.pop(key, None) == model.pop(key, None)
+        elif key in model:
+            del held[key], model[key]
+        else:
+            with pytest.raises(KeyError):
+                del held[key]
+        assert (len(held), bool(held), held) == (len(model), bool(model), model)
+        assert (held.get(key), held.get(key, -1)) == (model.get(key), model.get(key, -1))
+        assert (key in held) is (key in model)
+    for key in model:
+        assert held[key] == model[key]
+    assert sorted(held) == sorted(model)
+    assert held.keys() & {"1", "2"} == model.keys() & {"1", "2"}
+    with pytest.raises(KeyError):
+        held["none"]
+
+
+def test_a_key_that_is_new_moves_a_few_others_and_one_that_has_not_moved_none():
+    count = 10 * MOVED_AT_ONCE
+    first = {str(at): at for at in range(count)}
+    held = PartedDict(first)
+    for at, new in enumerate("abcdefghij", 1):
+        held["0"] = at
+        held[new] = -at
+        assert len(first) == count - at * MOVED_AT_ONCE
+        assert len(held) == count + at
+        assert (held["0"], held[str(count - 1)], held[new]) == (at, count - 1, -at)
+
+
+def test_no_part_has_many_more_keys_than_another():
+    held: PartedDict[str, int] = PartedDict()
+    held.update((f"order-{at}", at) for at in range(DICTIONARIES * 200))
+    sizes = list(map(len, held._parts))
+    assert sum(sizes) == DICTIONARIES * 200
+    assert max(sizes) < 300
+
+
+def test_a_dictionary_is_put_in_parts_before_it_grows_further(monkeypatch):
+    monkeypatch.setattr(module, "LONG_KEYS", 3)
+    short = dict.fromkeys("abc", 1)
+    assert parted_if_long(short) is short
+    long = dict.fromkeys("abcd", 1)
+    held = parted_if_long(long)
+    assert isinstance(held, PartedDict)
+    assert parted_if_long(held) is held
+    assert sorted(islice(held, 4)) == list("abcd")
