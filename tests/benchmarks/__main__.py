@@ -2,7 +2,7 @@
 
 from tests.benchmarks.budgets import BUDGETS, STALLS_BUDGETS
 from tests.benchmarks.catalogue import CATALOGUE
-from tests.benchmarks.command_line import allow_many_sockets, arguments, measured
+from tests.benchmarks.command_line import allow_many_sockets, arguments, check_all, measured
 from tests.benchmarks.machine import facts
 from tests.benchmarks.page import publish
 from tests.benchmarks.report import show
@@ -23,6 +23,7 @@ def main() -> None:
     if asked.write:
         size = f"{asked.size.name}, {asked.size.repetitions if is_bench else 1} repetitions"
         publish("bench" if is_bench else STALLS, Run(size, before, took_s, figures))
+    check_all(asked.names, took_s)
 
 
 if __name__ == "__main__":

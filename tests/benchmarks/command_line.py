@@ -7,6 +7,7 @@ import argparse
 import resource
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -51,15 +52,30 @@ def arguments(
 def measured(
     catalogue: Mapping[str, Callable[[Size], Iterable[Measured]]], names: Iterable[str], size: Size
 ) -> tuple[list[Measured], dict[str, float]]:
-    """What benchmarks gave, one after the other, and how many seconds each took."""
+    """What benchmarks gave, one after the other, and how many seconds each took.
+
+    One that fails is left out: what the others have measured in half an hour is worth as much.
+    """
     found: list[Measured] = []
     took_s: dict[str, float] = {}
     for name in names:
         start = time.perf_counter()
-        found += catalogue[name](size)
+        try:
+            found += list(catalogue[name](size))
+        except Exception:
+            traceback.print_exc()
+            continue
         took_s[name] = time.perf_counter() - start
         print(f"{name}: {took_s[name]:.0f} s", file=sys.stderr, flush=True)
+    if not took_s:
+        raise SystemExit("nothing was measured")
     return found, took_s
+
+
+def check_all(names: Iterable[str], took_s: Mapping[str, float]) -> None:
+    """End the program with what is missing, if something is."""
+    if failed := [name for name in names if name not in took_s]:
+        raise SystemExit(f"not measured, since it failed: {', '.join(failed)}")
 
 
 def allow_many_sockets() -> None:

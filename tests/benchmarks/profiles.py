@@ -24,7 +24,7 @@ from tests.benchmarks import (
     views,
     windows,
 )
-from tests.benchmarks.command_line import allow_many_sockets, arguments, measured
+from tests.benchmarks.command_line import allow_many_sockets, arguments, check_all, measured
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.machine import facts
 from tests.benchmarks.page import of_profiles, publish
@@ -336,6 +336,7 @@ def main() -> None:
     print(of_profiles(run))
     if asked.write:
         publish("profiles", run)
+    check_all(asked.names, took_s)
 
 
 if __name__ == "__main__":

@@ -84,10 +84,15 @@ def test_what_was_measured_is_kept_with_every_repetition(tmp_path, measured):
 
 
 @pytest.fixture
-def bench(elsewhere, monkeypatch):
-    """`python -m tests.benchmarks` with two benchmarks of no cost."""
+def there():
+    """Two benchmarks of no cost."""
+    return {name: lambda sizes, name=name: [figure(f"of {name}")] for name in ("one", "stalls")}
+
+
+@pytest.fixture
+def bench(elsewhere, monkeypatch, there):
+    """`python -m tests.benchmarks` with benchmarks of no cost."""
     program = import_module("tests.benchmarks.__main__")
-    there = {name: lambda sizes, name=name: [figure(f"of {name}")] for name in ("one", "stalls")}
     monkeypatch.setattr(program, "CATALOGUE", there)
 
     def run(*words):
@@ -114,6 +119,18 @@ def test_a_part_of_a_run_is_not_kept_and_nonsense_is_usage(bench, words, capsys)
         bench(*words)
     assert ended.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+def test_what_fails_is_left_out_of_a_run_and_said(bench, there):
+    there["broken"] = lambda sizes: [figure("of broken"), 1 // 0]
+    with pytest.raises(SystemExit, match="not measured, since it failed: broken"):
+        bench("--tiny", "--write")
+    assert "| of one | ms | 4 |" in page.PAGE.read_text()
+    assert "of broken" not in page.PAGE.read_text()
+    del there["one"]
+    with pytest.raises(SystemExit, match="nothing was measured"):
+        bench("--tiny", "--write")
+    assert "| of one | ms | 4 |" in page.PAGE.read_text()
 
 
 def test_a_part_may_be_looked_at(bench):

@@ -1,6 +1,6 @@
 """`python -m tests.benchmarks.peers [NAME ...] [--quick | --tiny] [--write]`."""
 
-from tests.benchmarks.command_line import allow_many_sockets, arguments, measured
+from tests.benchmarks.command_line import allow_many_sockets, arguments, check_all, measured
 from tests.benchmarks.machine import LIBRARIES, facts
 from tests.benchmarks.page import of_peers, publish
 from tests.benchmarks.peers.comparison import CATALOGUE, FULL, PACKAGES, QUICK, TINY
@@ -17,6 +17,7 @@ def main() -> None:
     print(of_peers(run))
     if asked.write:
         publish("bench-peers", run)
+    check_all(asked.names, took_s)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from functools import partial
 
 from sow.spark import session
-from tests.benchmarks.command_line import arguments, measured
+from tests.benchmarks.command_line import arguments, check_all, measured
 from tests.benchmarks.machine import LIBRARIES, facts
 from tests.benchmarks.page import publish
 from tests.benchmarks.report import show
@@ -30,6 +30,7 @@ def main() -> None:
     show(figures, BUDGETS)
     if asked.write:
         publish("bench-spark", Run(asked.size.described, before, took_s, figures))
+    check_all(asked.names, took_s)
 
 
 if __name__ == "__main__":
