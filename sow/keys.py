@@ -26,6 +26,8 @@ _ESCAPE = re.compile(r"\\\\|\\x1f")
 EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
 SOW_KEY_BYTES = 8
 """Clients and Spark keep SowKeys in 64 bits."""
+WRITTEN_ONE_WAY = frozenset({int, str, type(None)})
+"""Kinds of values of which equal ones are written alike."""
 DOMAINS_KEPT = 128
 """Begun hashes that are kept, some 400 bytes each: of the topics that are published to the most."""
 
@@ -90,6 +92,12 @@ def key_text(value: Value) -> str | None:
         case str():
             return str(value)
     return None
+
+
+def are_written_alike(column: Sequence[Value], other: Sequence[Value]) -> bool:
+    """Whether two columns have the same values, written the same, as equal doubles need not be:
+    some may be that this does not see."""
+    return column == other and {*map(type, column), *map(type, other)} <= WRITTEN_ONE_WAY
 
 
 def _text(value: Value, path: Path, index: int) -> str:

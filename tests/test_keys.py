@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from sow.digits import Digits
 from sow.errors import BadMessage, ClientError
-from sow.keys import check_explicit_key, identities, joined, parted, sow_key, sow_keys
+from sow.keys import (
+    are_written_alike,
+    check_explicit_key,
+    identities,
+    joined,
+    parted,
+    sow_key,
+    sow_keys,
+)
 from sow.paths import Path
 
 A, B = Path(("a",)), Path(("order", "id"))
@@ -120,3 +128,18 @@ def test_numbers_with_digits_are_one_key_where_they_are_one_number():
     column = [Digits("1.10"), Digits("1.100"), 1.1, Digits("5.0"), Digits("5.00000000000000000001")]
     texts = identities([Path(("a",))], [column])
     assert texts == ["1.1", "1.1", "1.1", "5", "5.00000000000000000001"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ([1, "a", None], [1, "a", None], True),
+        ([1], [2], False),
+        ([1], [True], False),
+        ([1], [1.0], False),
+        ([1.5], [1.5], False),
+        ([Digits("1.10")], [Digits("1.10")], False),
+    ],
+)
+def test_columns_that_are_written_alike(one, other, alike):
+    assert are_written_alike(one, other) is alike

@@ -118,7 +118,7 @@ class Keeping:
 
     def _reader(self, one: Aggregate, others: Sequence[Aggregate]) -> ReadOff:
         if one.kind == LAST:
-            return ReadOff(lambda these: NewestRow.each(these, one.argument), NEWEST)
+            return ReadOff(lambda rows: _of_each(rows, one.argument), NEWEST)
         beside = {other.kind for other in others if other.argument == one.argument}
         if one.kind in DISTINCT:
             return self._read(Kept(DistinctValues, one.argument), DISTINCT[one.kind])
@@ -216,7 +216,8 @@ class Keeping:
         """What each of the projection's `aggregates` comes to in each of these groups: a column
         for each aggregate."""
         kept = self._columns(groups)
-        kept.append([one.newest for one in groups])
+        if self.has_newest:
+            kept.append(NewestRow.each([one.newest for one in groups if one.newest is not None]))
         return [read(kept[at]) for read, at in self._readers]
 
 
@@ -304,6 +305,11 @@ DISTINCT: dict[str, Callable[[list[DistinctValues]], list[Any]]] = {
 
 def _counts(these: list[ValueCount] | list[ExactSum]) -> list[Any]:
     return [one.count for one in these]
+
+
+def _of_each(rows: list[Sequence[Value] | None], number: int) -> list[Any]:
+    """One value of each row, None where there is none."""
+    return [None if row is None else row[number] for row in rows]
 
 
 def _squared() -> ExactSum:

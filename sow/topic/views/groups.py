@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sow.changes import Reason
 from sow.digits import Digits
 from sow.expressions import Projection
-from sow.keys import joined, key_text, parted
+from sow.keys import are_written_alike, joined, key_text, parted
 from sow.paths import Value
 from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
 from sow.topic.views.row_changes import RowChanges
@@ -35,8 +35,6 @@ microsecond or two to free."""
 GROUP_OBJECTS, ARGUMENT_OBJECTS, VALUE_OBJECTS = 10, 3, 2
 """Objects that Python's collector knows of, at most: of a group, of what a group keeps for an
 argument, and of a record's value in it or its place among what it joins."""
-WRITTEN_ONE_WAY = PLAIN | {int}
-"""Kinds of values of which equal ones are written alike."""
 
 Spelling = tuple[tuple[str, str], ...]
 """How a row writes the values that it is grouped by: the type and the text of each."""
@@ -65,8 +63,8 @@ class RowGroup:
     """The rows of one group, of which `count` are there; changed last by the change `seq`."""
 
     __slots__ = (
-        "_gone", "_order", "accumulators", "count", "grouped", "reason", "seq", "spellings",
-        "ts_us",
+        "_gone", "_order", "_shown", "accumulators", "count", "grouped", "reason", "seq",
+        "spellings", "ts_us",
     )  # fmt: skip
 
     def __init__(self, accumulators: Accumulators, grouped: tuple[Value, ...]) -> None:
@@ -78,6 +76,8 @@ class RowGroup:
         self.reason: Reason = "match"
         """Why the last row left that has left."""
         self.spellings: dict[Spelling, list[int | tuple[Value, ...]]] | None = None
+        self._shown: tuple[Value, ...] | None = None
+        """The values that are shown of them, as long as none comes or goes."""
         self._order: list[int] = []
         """A heap of the births of its rows, and of those in `_gone`."""
         self._gone: dict[int, int] | None = None
@@ -134,6 +134,7 @@ class RowGroup:
             return
         if self.spellings is None:
             self.spellings = {}
+        self._shown = None
         spelling = tuple([_spelling(value) for value in values])
         found = self.spellings.setdefault(spelling, [0, values])
         found[0] += times  # type: ignore[operator]
@@ -168,13 +169,13 @@ class RowGroup:
 
     def values(self) -> Sequence[Value]:
         """The values of the fields that it is grouped by: a number before a text that spells it."""
-        if not self.spellings:
-            return self.grouped
-        found = self.spellings
-        first = next(iter(found)) if len(found) == 1 else min(found)
-        values = found[first][1]
-        assert isinstance(values, tuple)
-        return values
+        if self._shown is None:
+            self._shown = self.grouped
+            if found := self.spellings:
+                values = found[min(found)][1]
+                assert isinstance(values, tuple)
+                self._shown = values
+        return self._shown
 
 
 class RowGroups:
@@ -274,7 +275,7 @@ class RowGroups:
             and changes.old_borns is None
             and all(changes.was_in)
             and all(changes.is_in)
-            and all(map(_is_written_alike, olds[:count], news[:count]))
+            and all(map(are_written_alike, olds[:count], news[:count]))
         )
 
     def _side(self, columns: Columns | None, count: int) -> GroupedRows | None:
@@ -453,11 +454,6 @@ def _spelled(columns: Sequence[Sequence[Value]], count: int) -> Sequence[tuple[V
         return [None] * count
     rows = zip(*[map(_single, column) for column in columns], strict=True)
     return [None if {type(value) for value in row} <= PLAIN else row for row in rows]
-
-
-def _is_written_alike(old: Sequence[Value], new: Sequence[Value]) -> bool:
-    """Whether values are the same and written the same, as equal doubles need not be."""
-    return old == new and set(map(type, old)) | set(map(type, new)) <= WRITTEN_ONE_WAY
 
 
 def _single(value: Value) -> Value:

@@ -17,11 +17,14 @@ versions of a topic.
 
 One change may concern very many rows, so they flow as they are asked for. Where many are looked
 through of which nothing comes, signs flow in their place, so that whoever asks can pause.
+
+What happens most is that records of the first topic change and join as before, a few rows each:
+then the same rows hold them, nothing comes or goes, and all rows are found at once, as columns.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import TypeVar
 
 from sow.join_tree import JoinLevel
@@ -54,16 +57,25 @@ class ChangedKeys:
         self.changes = changes
         olds = {name: one.old for name, one in changes.items() if one.old is not None}
         news = {name: one.new for name, one in changes.items() if one.new is not None}
-        self.olds: dict[Fields, Keys] = {f: topic.keys(olds, f) for f in topic.indexes}
-        self.news: dict[Fields, Keys] = {f: topic.keys(news, f) for f in topic.indexes}
+        self.olds: dict[Fields, Keys] = {}
+        self.news: dict[Fields, Keys] = {}
         staying = {
             name for name in olds.keys() & news if olds[name][STATE_BORN] == news[name][STATE_BORN]
         }
-        for fields, keys in self.news.items():
-            before = self.olds[fields]
+        for fields in topic.indexes:
+            keys = self.news[fields] = topic.keys(news, fields)
+            if len(staying) == len(changes) and topic.join_alike(olds, news, fields):
+                self.olds[fields] = keys
+                continue
+            before = self.olds[fields] = topic.keys(olds, fields)
             staying = {name for name in staying if before[name] == keys[name]}
         self.staying = staying
         """Those that were and are there, and join as before: the same rows hold them."""
+
+    @property
+    def all_stay(self) -> bool:
+        """Whether all of the records do."""
+        return len(self.staying) == len(self.changes)
 
     def take_out(self, name: str) -> None:
         """Let the record stand under no key any more."""
@@ -88,14 +100,50 @@ class JoinFlow:
         """Of a full join, how many rows of the topics before it have each key: its records make
         rows of their own as long as there is none."""
 
-    def of(self, at: int, changes: dict[str, RecordChange]) -> Iterator[Flowing]:
-        """What becomes of rows as these records of the topic at `at` change, in this order; NEXT
+    def keys(self, at: int, changes: dict[str, RecordChange]) -> ChangedKeys:
+        """By what these records of the topic at `at` joined, and join now."""
+        return ChangedKeys(self._topics[at], changes)
+
+    def of(self, at: int, keys: ChangedKeys) -> Iterator[Flowing]:
+        """What becomes of rows as records of the topic at `at` change, in this order; NEXT
         before each of them. The indexes of the topic change with it."""
-        keys = ChangedKeys(self._topics[at], changes)
         flow = self._root(keys) if at == 0 else self._level(at, keys)
         for behind in range(at + 1, len(self._levels)):
             flow = self._through(behind, flow, at, keys)
         return flow
+
+    def staying(self, at: int, keys: ChangedKeys, most: int) -> list[JoinedRow] | None:
+        """The rows that hold these records, in the order of `of`; None where they are more than
+        `most`, or not all of them stay, or are of another topic than the first."""
+        if at or not keys.all_stay:
+            return None
+        rows: list[JoinedRow] = [(name,) for name in keys.changes]
+        for behind in range(1, len(self._levels)):
+            found = self._staying_through(behind, rows, keys, most)
+            if found is None:
+                return None
+            rows = found
+        return rows
+
+    def _staying_through(
+        self, at: int, rows: list[JoinedRow], keys: ChangedKeys, most: int
+    ) -> list[JoinedRow] | None:
+        """These rows with all that they meet in the topic at `at`, up to `most`."""
+        level, fields = self._levels[at], self._parent_fields[at]
+        index, parent = self._topics[at].indexes[self._fields[at]], level.parent
+        names = [row[parent] for row in rows]
+        by_name = keys.news[fields] if parent == 0 else self._keys_of(names, parent, fields)
+        found = index.each([None if name is None else by_name[name] for name in names])
+        if all(map(isinstance, found, repeat(str))):
+            return [(*row, other) for row, other in zip(rows, found, strict=True)]  # type: ignore[arg-type]  # just checked
+        alone = (None,) if level.type != "inner" else ()
+        met: list[JoinedRow] = []
+        for row, others in zip(rows, found, strict=True):
+            some = (others,) if isinstance(others, str) else others or alone
+            met += [(*row, other) for other in islice(some, most + 1)]
+            if len(met) > most:
+                return None
+        return met
 
     # The topic that changes.
 
@@ -237,8 +285,11 @@ class JoinFlow:
 
     def _keys_in(self, flow: Sequence[Flowing], at: int, fields: Fields) -> Keys:
         """By what the records of the topic at `at` join that are in these rows."""
-        topic = self._topics[at]
-        names = dict.fromkeys(row[at] for kind, row in flow if kind <= ENTERS)
+        return self._keys_of([row[at] for kind, row in flow if kind <= ENTERS], at, fields)
+
+    def _keys_of(self, names: Iterable[str | None], at: int, fields: Fields) -> Keys:
+        """By what these records of the topic at `at` join."""
+        topic, names = self._topics[at], dict.fromkeys(names)
         return topic.keys(topic.states([name for name in names if name is not None]), fields)
 
     def _met(self, at: int, index: JoinIndex, key: JoinKey) -> Iterator[Flowing]:

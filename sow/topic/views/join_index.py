@@ -86,6 +86,10 @@ class JoinIndex:
             return NOBODY
         return (held,) if held.__class__ is str else held
 
+    def each(self, keys: Sequence[JoinKey | None]) -> list[str | dict[str, None] | None]:
+        """For each key the record that has it, or all of them; valid as what `get` gives."""
+        return list(map(self._held.get, keys))  # type: ignore[arg-type]  # None is no key
+
     def add(self, key: JoinKey | None, identity: str) -> None:
         """A record that is not here has this key; with None it is not taken in."""
         if key is None:

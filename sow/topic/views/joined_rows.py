@@ -46,6 +46,12 @@ class JoinedRows:
         self.causes: list[RecordChange] = []
         self.reason: Reason | None = None
 
+    def stay(self, rows: list[JoinedRow]) -> None:
+        """Take in rows that stay, all that hold the changed records of the first topic."""
+        self.kinds = [STAYS] * len(rows)
+        self.rows = rows
+        self.causes = [self.changes[row[0] or ""] for row in rows]
+
     def add(self, one: Flowing, cause: RecordChange) -> bool:
         """Take a row in; False: it leaves for another reason than those that are here."""
         kind, row = one

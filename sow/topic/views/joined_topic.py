@@ -18,7 +18,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from sow.changes import Reason
+from sow.keys import are_written_alike
 from sow.messages.base import Column
 from sow.paths import Path, Value
 from sow.store.memory import Usage
@@ -183,10 +186,11 @@ class JoinedTopic:
         pairs = [(name, slot) for name in there if (slot := table.slots.get(name)) is not None]
         if pairs:
             slots = [slot for _, slot in pairs]
+            where = np.array(slots, np.int64)
             bodies = [table.bodies[slot] or b"" for slot in slots]
             rows = zip(*self.records.decoder(self.paths).columns(bodies), strict=True)
             numbers = [
-                column[slots].tolist() for column in (table.order, table.newest, table.ts_us)
+                column[where].tolist() for column in (table.order, table.newest, table.ts_us)
             ]
             states = zip(rows, *numbers, strict=True)
             found.update(zip([name for name, _ in pairs], states, strict=True))
@@ -196,11 +200,20 @@ class JoinedTopic:
         """By which key of `fields` each record joins."""
         if not states:
             return {}
-        places = [self._places[path] for path in fields]
-        columns: list[Column] = [
-            [state[STATE_VALUES][at] for state in states.values()] for at in places
-        ]
+        columns = self._columns(states, fields)
         return dict(zip(states, join_keys(columns, self._joins_nulls), strict=True))
+
+    def join_alike(
+        self, olds: dict[str, RecordState], news: dict[str, RecordState], fields: Fields
+    ) -> bool:
+        """Whether the same records say the same in these fields. More than that may join alike;
+        this is soon seen."""
+        columns = self._columns(olds, fields), self._columns(news, fields)
+        return all(map(are_written_alike, *columns))
+
+    def _columns(self, states: dict[str, RecordState], fields: Fields) -> list[Column]:
+        places = [self._places[path] for path in fields]
+        return [[state[STATE_VALUES][at] for state in states.values()] for at in places]
 
     def check(self) -> None:
         """Assert that each index holds what is applied; reads all records."""

@@ -135,9 +135,15 @@ class Joins:
     def _carry_out(self, at: int, changes: dict[str, RecordChange]) -> Iterator[RowChanges]:
         """What comes of changes of the topic at `at`, each time of so many rows that were looked at
         or changed, and that leave for one reason."""
-        causes, most, name = iter(changes.items()), self._fan_out_max(), ""
-        some, looked, concerned = JoinedRows(at, changes), 0, 0
-        for one in self._flow.of(at, changes):
+        keys, most = self._flow.keys(at, changes), self._fan_out_max()
+        some = JoinedRows(at, changes)
+        staying = self._flow.staying(at, keys, min(most, ROWS_AT_ONCE))
+        if staying is not None:
+            some.stay(staying)
+            yield self._as_columns(some)
+            return
+        causes, name, looked, concerned = iter(changes.items()), "", 0, 0
+        for one in self._flow.of(at, keys):
             if looked == ROWS_AT_ONCE:
                 yield self._as_columns(some)
                 some, looked = JoinedRows(at, changes), 0

@@ -34,6 +34,9 @@ class NewestRow:
     def add(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
         """A row has come, or has changed."""
         rows = self._in_order
+        if len(rows) == 1 and identity in rows:
+            rows[identity] = seq, born, values
+            return
         if rows:
             rows.pop(identity, None)  # to stand behind all others
         if rows:
@@ -88,10 +91,16 @@ class NewestRow:
         return -newest[0], newest[2]
 
     @staticmethod
-    def each(these: Iterable["NewestRow"], number: int) -> list[Value]:
-        """One value of the newest row of each of these, by its number; None if there is no row."""
-        rows = [one.values() for one in these]
-        return [None if values is None else values[number] for values in rows]
+    def each(these: Iterable["NewestRow"]) -> list[Values | None]:
+        """The values of the newest row of each of these; None if there is no row."""
+        found: list[Values | None] = []
+        for one in these:
+            rows = one._in_order
+            if rows and not one._waiting:
+                found.append(rows[next(reversed(rows))][2])
+            else:
+                found.append(one.values())
+        return found
 
 
 def _sortable(values: Values) -> tuple[object, ...]:

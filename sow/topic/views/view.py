@@ -378,7 +378,7 @@ class RowWriter:
     def __call__(self, groups: Sequence[RowGroup]) -> list[bytes]:
         """The rows of groups. What the type cannot hold, such as a separator in the value of a FIX
         field, is NULL, and so is what is no finite number."""
-        grouped = [group.values() if group.spellings else group.grouped for group in groups]
+        grouped = [group.values() for group in groups]
         results = self._keeping.results([group.accumulators for group in groups])
         documents = self._projection.documents(grouped, results)
         if self._writes_nan:

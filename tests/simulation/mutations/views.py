@@ -88,6 +88,12 @@ VIEWS = (
         "            if False:\n                yield ENTERS, (*row, None)",
     ),
     Mutation(
+        "of joined rows that stay, those that meet nobody are not found",
+        "sow/topic/views/join_flow.py",
+        'alone = (None,) if level.type != "inner" else ()',
+        "alone: tuple[None, ...] = ()",
+    ),
+    Mutation(
         "what stood by itself stays when a joined record meets another",
         "sow/topic/views/join_flow.py",
         "            if is_first:\n                yield REPLACED, (*row, None)",

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.topic.views.join_flow import ENTERS, LEAVES, NEXT, NO_ROW, REPLACED, STAYS, in_parts
-from tests.topic.views.joining import Joined
+from tests.topic.views.joining import SHAPES, Joined
 
 WORDS = {ENTERS: "+", STAYS: "=", LEAVES: "-", REPLACED: "~"}
 
@@ -13,7 +13,8 @@ def flow(joined, at):
     topic = joined.joins._topics[at]
     topic.take()
     said = []
-    for one in joined.joins._flow.of(at, topic.next_taken(99)):
+    found = joined.joins._flow
+    for one in found.of(at, found.keys(at, topic.next_taken(99))):
         if one is NEXT:
             said.append("|")
         elif one is NO_ROW:
@@ -93,3 +94,37 @@ def test_parts_are_made_as_they_are_asked_for():
     taken = []
     parts = in_parts(taken.append(at) or at for at in range(1000))
     assert len(next(parts)) == len(taken) < 1000
+
+
+MANY = [{"id": str(one), "a": "xyz"[one % 3], "b": "xy"[one % 2]} for one in range(5)]
+MANY += [{"id": "n"}, {"id": "w", "a": "w", "b": 1}]
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+@pytest.mark.parametrize("kind", ["left", "inner", "full"])
+def test_rows_that_stay_are_found_at_once_in_the_order_of_the_flow(shape, kind):
+    joined = Joined(SHAPES[shape], [kind] * 3)
+    for topic in joined.topics[::-1]:
+        joined.put(topic.name, *[one for one in MANY if topic.name == "T0" or one["id"] != "w"])
+    joined.work()
+    joined.put("T0", *[one | {"v": 1} for one in MANY])
+    found, first = joined.joins._flow, joined.joins._topics[0]
+    first.take()
+    keys = found.keys(0, first.next_taken(99))
+    rows = [row for which, row in found.of(0, keys) if which == STAYS]
+    assert rows
+    assert found.staying(0, keys, 999) == rows
+    assert found.staying(0, keys, len(rows) - 1) is None, "too many to be held at once"
+
+
+def test_one_that_joins_otherwise_does_not_stay():
+    joined = pair("left")
+    joined.put("T0", {"id": "p", "a": 1}, {"id": "q", "a": "x"})
+    joined.work()
+    # Equal to Python, and another text.
+    joined.put("T0", {"id": "p", "a": True}, {"id": "q", "a": "x"})
+    found, first = joined.joins._flow, joined.joins._topics[0]
+    first.take()
+    keys = found.keys(0, first.next_taken(99))
+    assert keys.staying == {"q"}
+    assert found.staying(0, keys, 999) is None

@@ -41,7 +41,7 @@ def test_rows_that_have_gone_do_not_stay_on_the_heap():
 
 def test_one_value_is_that_of_the_newest_row():
     newest = NewestRow()
-    assert NewestRow.each([newest], 1) == [None]
+    assert NewestRow.each([newest]) == [None]
     newest.add("a", (1, 2), 1, 1)
     newest.add("b", (3, 4), 2, 2)
-    assert NewestRow.each([newest], 1) == [4]
+    assert NewestRow.each([newest])[0][1] == 4
