@@ -4,7 +4,7 @@ Asked before anything is changed, with all that a publish or a staged batch woul
 taken as a whole or not at all. Far from a limit the answer is a sum; only near one is it found out
 which of the messages replace something. What does not grow is always taken, and so are removals.
 What waits in a conflated topic's windows is counted for each copy when it is published, and for
-certain when it is released.
+certain when it is released; what comes of it in views is counted when it has come.
 
 What is stored in several steps has its room *reserved* before the first: to all others it counts as
 if nothing of it replaced anything, so that what was found to fit fits until the end.
@@ -74,7 +74,7 @@ class Capacity:
 
     @property
     def used_bytes(self) -> int:
-        """What all records take."""
+        """What all records take, and what views keep of them."""
         return self._catalog.usage.bytes
 
     @property
@@ -88,7 +88,7 @@ class Capacity:
         limit = self.limit_bytes
         if limit is None or self.used_bytes < NEAR * limit:
             return None
-        return f"records take {self.used_bytes} of {limit} bytes (Limits/Memory)"
+        return f"records and views take {self.used_bytes} of {limit} bytes (Limits/Memory)"
 
     @property
     def is_full(self) -> bool:
@@ -145,9 +145,9 @@ class Capacity:
             )
         if room is not None and grown > 0 and grown * len(held) > room:
             raise Full(
-                f"records take {used_bytes + promised_bytes} of {limit} bytes (Limits/Memory), and "
-                f"{grown * len(held)} more do not fit: nothing was stored. Delete some records, or "
-                "raise Memory"
+                f"records and views take {used_bytes + promised_bytes} of {limit} bytes "
+                f"(Limits/Memory), and {grown * len(held)} more do not fit: nothing was stored. "
+                "Delete some records, or raise Memory"
             )
 
 

@@ -94,7 +94,7 @@ class ViewMaker:
         rank = above, next(self._numbers)
         view = MaterializedView(
             records, producer, projection, rank, sources, self._wake,
-            definition.name in self._asked_newest,
+            definition.name in self._asked_newest, self._usage,
         )  # fmt: skip
         self._groups.add(view.groups)
         return view
@@ -115,6 +115,11 @@ class ViewMaker:
             if isinstance(topic, ViewTopic) and not topic.view.tells_newest:
                 found.append(topic)
         return found
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of the groups of all views, about."""
+        return sum(groups.kept_bytes for groups in self._groups)
 
     def objects_max(self) -> int:
         """How many Python objects views may hold, their groups foremost; looks at all topics."""

@@ -57,6 +57,10 @@ class Usage:
         self.bytes = 0
         self.named_bytes = 0
 
+    def count(self, more_bytes: int) -> None:
+        """What is kept of records elsewhere takes so much more."""
+        self.bytes += more_bytes
+
 
 class Table:
     """Records of one topic. `sow_keys` makes the SowKeys of identities in `domain`; None: these are

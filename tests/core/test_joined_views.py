@@ -409,6 +409,7 @@ def test_what_a_join_keeps_counts_as_memory_until_it_goes():
     world.executor.reconfigure(replace(world.configuration, topics=(ORDERS, QUOTES)), world.now)
     world.check()
     world.delete("orders", "1 = 1")
+    world.advance(SECOND)  # in which what was kept of its groups is forgotten
     assert world.engine.capacity.used_bytes == 0
     world = World(ORDERS, QUOTES, grouped)
     world.publish("orders", {"id": "o1", "sym": "A"}, {"id": "o2", "sym": "A"})

@@ -9,7 +9,10 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sow.definitions import ConflatedTopic, Join, Topic, View
+from sow.definitions import ConflatedTopic, Join, Limits, Topic, View
+from sow.errors import Full
+from sow.store.memory import RECORD_BYTES
+from sow.topic.views.groups import GROUP_BYTES
 from tests.core.harness import SECOND, World
 from tests.effort import examples
 from tests.topic.views.recomputation import Field, recomputed, shown
@@ -265,3 +268,25 @@ def test_cutting_batches_differently_changes_only_what_is_in_between(history, da
     assert ends[0] == ends[1]
     assert {*told[1]} <= {*told[0]}
     assert len(told[1]) <= len(told[0])
+
+
+def test_what_is_kept_of_groups_counts_as_memory_until_it_goes():
+    world = World(T, NEWEST, LATEST)
+    world.publish("t", *[{"id": at, "desk": f"d{at}", "qty": at} for at in range(50)])
+    view, records = world.engine.topics["desks"].view, world.engine.topics["t"].records.table
+    kept = view.groups.kept_bytes
+    assert kept > 50 * GROUP_BYTES
+    limit_bytes = world.engine.capacity.used_bytes
+    assert limit_bytes > kept + 2 * (records.bytes + 50 * RECORD_BYTES)
+    limits = Limits(memory_bytes_max=limit_bytes)
+    world.engine.adopt(replace(world.configuration, limits=limits))
+    with pytest.raises(Full, match="records and views take"):
+        world.publish("t", {"id": 50, "desk": "d0"})
+    world.publish("t", {"id": 7, "desk": "d9", "qty": 1})
+    assert view.groups.kept_bytes == kept - GROUP_BYTES - view.groups.keeping.group_bytes - 2
+    world.executor.reconfigure(replace(world.configuration, topics=(T,)), world.now)
+    world.advance(SECOND)
+    world.check()
+    assert world.engine.capacity.used_bytes == records.bytes + 50 * RECORD_BYTES
+    world.delete("t", "1 = 1")
+    assert world.engine.capacity.used_bytes == 0

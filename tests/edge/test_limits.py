@@ -192,7 +192,7 @@ def test_records_beyond_the_limit_are_refused_and_how_full_it_is_is_told(limited
     assert len(server.records("pairs")) == 2
     assert server.publish("pairs", {"a": 3, "b": {"c": 1}, "text": "x" * 1000}).status == 200
     told = server.get("/readyz").body
-    assert told.startswith(b"ok; records take 19")
+    assert told.startswith(b"ok; records and views take 19")
     assert told.endswith(b" of 2000 bytes (Limits/Memory)\n")
     assert server.publish("pairs", {"a": 4, "b": {"c": 1}}).status == 507
     assert server.publish("pairs", {"a": 1, "b": {"c": 1}}).status == 200

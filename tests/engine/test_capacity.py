@@ -206,4 +206,4 @@ def test_it_is_told_how_full_it_is():
     publish(world, 1)
     assert world.engine.capacity.told is None
     publish(world, 2)
-    assert world.engine.capacity.told == "records take 616 of 616 bytes (Limits/Memory)"
+    assert world.engine.capacity.told == "records and views take 616 of 616 bytes (Limits/Memory)"

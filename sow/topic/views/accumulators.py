@@ -16,7 +16,7 @@ columns of plain numbers, which most are, without a call for each. Knows nothing
 topics.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sow.expressions import LAST, Aggregate, Projection
@@ -111,6 +111,14 @@ class Keeping:
         """Of each of the things that are kept, the number of its argument."""
         kinds = zip(self.arguments, self._kinds, strict=True)
         self._by_column = {argument for argument, kind in kinds if kind in BY_COLUMN}
+
+        sizes = [SIZES[kind] for kind in self._kinds]
+        if self.has_newest:
+            sizes.append(SIZES[NewestRow])
+        self.group_bytes = sum(size.group_bytes for size in sizes)
+        """What is kept of a group takes about so much, beside its rows."""
+        self.row_bytes = sum(size.row_bytes for size in sizes)
+        """And what is kept of each of its rows."""
 
     def group(self) -> "Accumulators":
         """What is kept of a group without rows."""
@@ -274,6 +282,23 @@ class Accumulators:
     def results(self) -> list[Value]:
         """What each of the projection's `aggregates` comes to."""
         return [column[0] for column in self._keeping.results([self])]
+
+
+class Size(NamedTuple):
+    """What is kept takes in memory, about: of a group with one row, and of each row more."""
+
+    group_bytes: int
+    row_bytes: int
+
+
+SIZES: Mapping[type, Size] = {
+    ValueCount: Size(80, 0),
+    ExactSum: Size(200, 0),
+    DistinctValues: Size(500, 70),
+    Appearances: Size(200, 400),
+    NewestRow: Size(200, 260),
+}
+"""As measured with different values; equal ones take less."""
 
 
 def goes_by_newest(projection: Projection) -> bool:

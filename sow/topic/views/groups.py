@@ -20,6 +20,7 @@ from sow.digits import Digits
 from sow.expressions import Projection
 from sow.keys import are_written_alike, joined, key_text, parted
 from sow.paths import Value
+from sow.store.memory import Usage
 from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
 from sow.topic.views.row_changes import RowChanges
 
@@ -29,6 +30,10 @@ more is left out of the view, and counted."""
 PLAIN = frozenset({str, type(None)})
 VALUES_AS_ROW = 50
 """Values of a group that are looked through, to find the least, in the time that a row takes."""
+GROUP_BYTES = 500
+"""What a group takes beside its key and what is kept for its aggregates, about, measured."""
+ROW_BYTES = 50
+"""What the place of a row in its group takes, about, measured."""
 FORGOTTEN_ROWS = 10_000
 """Rows of groups that are forgotten in one step: what is kept of each takes a tenth of a
 microsecond or two to free."""
@@ -181,13 +186,21 @@ class RowGroup:
 class RowGroups:
     """All groups of a view with this projection; `keeping` says what is kept of each.
     `keeps_newest`: the number of the newest row of each is asked for, whatever the projection says.
+    What they take is counted in `usage`, too.
     """
 
-    def __init__(self, projection: Projection, keeps_newest: bool = False) -> None:
+    def __init__(
+        self, projection: Projection, keeps_newest: bool = False, usage: Usage | None = None
+    ) -> None:
         self.projection = projection
         self.left_out = 0
         """Rows that are in no group, since their key is too long."""
         self.keeping = Keeping(projection, keeps_newest)
+        self.kept_bytes = 0
+        """What they take, about; that of a row of the view is not in it."""
+        self._usage = usage or Usage()
+        self._group_bytes = GROUP_BYTES + self.keeping.group_bytes
+        self._row_bytes = ROW_BYTES + self.keeping.row_bytes
         self.taken_weight = 0
         self._looks_through = looks_through(projection)
         self._groups: dict[str, RowGroup] = {}
@@ -229,6 +242,7 @@ class RowGroups:
                 self.taken_weight += group.count // VALUES_AS_ROW
             if not group.count:
                 del self._groups[key]
+                self._count(-self._group_bytes - len(key))
             if self.taken_weight >= limit:
                 break
         return found
@@ -240,9 +254,14 @@ class RowGroups:
         for _ in range(min(count, len(self._groups))):
             key, group = self._groups.popitem()
             self._dirty.pop(key, None)
+            self._count(-self._group_bytes - len(key) - group.count * self._row_bytes)
             rows += group.count
             if rows > FORGOTTEN_ROWS:
                 return
+
+    def _count(self, by_bytes: int) -> None:
+        self.kept_bytes += by_bytes
+        self._usage.count(by_bytes)
 
     def let_go(self, key: str, seq: int, ts_us: int) -> None:
         """A row of this key is there, made by other groups, and there is no such group: it goes,
@@ -353,6 +372,7 @@ class RowGroups:
         columns = zip(
             groups, changes.borns, changes.seqs, changes.ts_us, after.spelled, strict=True
         )
+        self._count(len(groups) * self._row_bytes)
         for group, born, seq, ts_us, spelled in columns:
             group.enter(born)
             if spelled is not None:
@@ -372,6 +392,7 @@ class RowGroups:
         newest, born = changes.newest_seqs or changes.seqs, changes.borns[at]
         group.accumulators.add(values, changes.identities[at], born, newest[at])
         group.enter(born)
+        self._count(self._row_bytes)
         group.spell(after.spelled[at], 1)
         group.touch(changes.seqs[at], changes.ts_us[at])
         self._dirty[key] = None
@@ -391,6 +412,7 @@ class RowGroups:
         group, born = self._groups[key], (changes.old_borns or changes.borns)[at]
         group.accumulators.remove(values, changes.identities[at], born)
         group.leave(born)
+        self._count(-self._row_bytes)
         group.spell(before.spelled[at], -1)
         group.touch(changes.seqs[at], changes.ts_us[at])
         group.reason = reason
@@ -402,6 +424,7 @@ class RowGroups:
     def _made(self, key: str, texts: Iterable[str]) -> RowGroup:
         group = RowGroup(self.keeping.group(), tuple([text or None for text in texts]))
         self._groups[key] = group
+        self._count(self._group_bytes + len(key))
         return group
 
     def check(self, keys: Iterable[str]) -> None:
@@ -415,6 +438,9 @@ class RowGroups:
         for key, group in self._groups.items():
             assert group.count or key in self._dirty, "an empty group that nobody forgets"
             assert group.count >= 0
+        rows = sum(group.count for group in self._groups.values())
+        keys_bytes = sum(map(len, self._groups)) + len(self._groups) * self._group_bytes
+        assert self.kept_bytes == keys_bytes + rows * self._row_bytes
 
 
 def grouped_rows(projection: Projection, columns: Columns, count: int) -> GroupedRows:

@@ -67,7 +67,7 @@ class JoinIndex:
 
     def _grow(self, by_bytes: int) -> None:
         self.bytes += by_bytes
-        self._usage.bytes += by_bytes
+        self._usage.count(by_bytes)
 
     def forget(self) -> None:
         """The index goes with all that is in it: it is counted no more."""

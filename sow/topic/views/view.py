@@ -19,6 +19,7 @@ from sow.messages import encoded
 from sow.messages.base import MessageType
 from sow.paths import Path
 from sow.steps import Steps
+from sow.store.memory import Usage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.accumulators import Keeping
@@ -43,7 +44,8 @@ class MaterializedView:
     released among others. It is made of the topics `sources`, directly or not, and waits for those
     of them that are views. `wake` is called when it has something to
     release, and had nothing. `tells_newest`: a view over this one asks which row is the newest, so
-    each is told as new as the newest record of its group, though it be as it was otherwise.
+    each is told as new as the newest record of its group, though it be as it was otherwise. What is
+    kept of its groups is counted in `usage`.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class MaterializedView:
         sources: frozenset[str],
         wake: Callable[["MaterializedView"], None],
         tells_newest: bool = False,
+        usage: Usage | None = None,
     ) -> None:
         self.rows = rows
         self.producer = producer
-        self.groups = RowGroups(projection, tells_newest)
+        self.groups = RowGroups(projection, tells_newest, usage)
         self.tells_newest = tells_newest
         self.filled_seq = 0
         """As of which change the view was filled: no row says that it is older."""
