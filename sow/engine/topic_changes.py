@@ -18,8 +18,8 @@ from sow.definitions import ConflatedTopic, View
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.private_names import is_private
-from sow.errors import TooLarge
 from sow.steps import Steps, at_once
+from sow.topic.views.groups import RowGroups
 from sow.topic.views.row_changes import RowProducer
 from sow.topic.views.view import MaterializedView
 
@@ -62,11 +62,14 @@ class TopicChanges:
         yield from self._introduce(topic)
 
     def add_private(
-        self, definition: View, groups_max: int, producer: RowProducer | None = None
+        self,
+        definition: View,
+        check: Callable[[RowGroups], None],
+        producer: RowProducer | None = None,
     ) -> Steps[ViewTopic]:
         """A view whose name is private, filled before it is returned: it goes on hearing of its
-        underlying topic; or holds what `producer` gives of it, once. Raises TooLarge for more than
-        `groups_max` groups."""
+        underlying topic; or holds what `producer` gives of it, once. `check` raises what speaks
+        against so many groups."""
         topic, is_full = self._catalog.view_maker.make(definition, producer), False
         filling = topic.view.fill(0)
         if producer is None:
@@ -74,11 +77,7 @@ class TopicChanges:
             filling = self._filling(topic.view, definition, filling)
         try:
             for _ in filling:
-                if len(topic.view.groups) > groups_max:
-                    raise TooLarge(
-                        f"there are more than {groups_max} groups, the most of an aggregation; "
-                        "group by fields with fewer values, or filter the records"
-                    )
+                check(topic.view.groups)
                 yield
             is_full = True
         finally:

@@ -16,7 +16,7 @@ from sow.engine.private_names import is_private
 from sow.expressions import Filter, Projection, compile_projection
 from sow.join_tree import join_levels
 from sow.messages import message_type
-from sow.store.memory import Usage
+from sow.store.memory import Usage, UsageOfSome
 from sow.topic.records import Records
 from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
@@ -44,6 +44,8 @@ class ViewMaker:
         self._configuration = configuration
         self._compile_filter = compile_filter
         self._usage = usage
+        self.usage_of_clients = UsageOfSome(usage)
+        """What is kept of the groups of views whose names are private."""
         self._wake = wake
         self._followers = followers
         self._numbers = itertools.count()
@@ -94,7 +96,8 @@ class ViewMaker:
         rank = above, next(self._numbers)
         view = MaterializedView(
             records, producer, projection, rank, sources, self._wake,
-            definition.name in self._asked_newest, self._usage,
+            definition.name in self._asked_newest,
+            self.usage_of_clients if is_private(definition.name) else self._usage,
         )  # fmt: skip
         self._groups.add(view.groups)
         return view

@@ -22,7 +22,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic, ViewTopic
 from sow.engine.private_names import PrivateName
 from sow.engine.topic_changes import TopicChanges
-from sow.errors import BadMessage, ClientError, TooLarge, UnknownTopic, shown
+from sow.errors import BadMessage, ClientError, Full, TooLarge, UnknownTopic, shown
 from sow.expressions import UNSTEADY, Projection, check_deterministic, compile_projection, nested
 from sow.expressions.filters import Filter
 from sow.history.snapshot import Snapshot
@@ -31,6 +31,7 @@ from sow.paths import Path
 from sow.query import Query
 from sow.requests.held_rows import HeldRows
 from sow.steps import Steps
+from sow.topic.views.groups import RowGroups
 from sow.topic_patterns import is_pattern
 
 TEXT_BYTES_MAX = 64 * 1024
@@ -44,6 +45,9 @@ to its topic three to twelve microseconds a record and holds memory for every gr
 GROUPS_MAX = 1_000_000
 """Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
 as many as there is memory for."""
+MEMORY_SHARE = 4
+"""What is kept of groups for all clients is at most this part of `Limits/Memory`: who asks is not
+to keep others from publishing."""
 Admit = Callable[[int], None]
 
 
@@ -117,12 +121,16 @@ def about_rows(command: Command, share: Share) -> Command:
 
 
 class Aggregations:
-    """Views that clients' questions have made, of one engine."""
+    """Views that clients' questions have made, of one engine. `end` is told of each that has
+    stopped, and why: it has no rows any more."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, end: Callable[[ViewTopic, str], None]) -> None:
         self._engine = engine
+        self._end = end
+        self._usage = engine.catalog.view_maker.usage_of_clients
         self._changes = TopicChanges(engine)
         self._shared: dict[tuple[object, ...], Aggregation] = {}
+        engine.views.hear_of_stopped(lambda _why: self._end_stopped())
 
     def question(self, command: Command) -> AggregatedQuestion:
         """What a command asks for; raises ClientError with what speaks against it."""
@@ -212,7 +220,7 @@ class Aggregations:
         self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
         producer = HeldRows(rows, paths, newest, order)
-        view = yield from self._changes.add_private(question.view, GROUPS_MAX, producer)
+        view = yield from self._changes.add_private(question.view, self._check_new, producer)
         return Share(view, lambda: self._changes.remove_private(view))
 
     def followed(self, question: AggregatedQuestion) -> Steps[Share]:
@@ -220,18 +228,55 @@ class Aggregations:
         key = question.key
         shared = self._shared.get(key)
         if shared is None or not self._is_there(shared):
-            filling = self._changes.add_private(question.view, GROUPS_MAX)
+            filling = self._changes.add_private(question.view, self._check_new)
             shared = self._shared[key] = Aggregation(filling)
         shared.members += 1
         is_filled = False
         try:
             topic = yield from shared.fill()
+            topic.view.bound(self._check_grown)
             self._still(question.topic)
             is_filled = True
         finally:
             if not is_filled:
                 self._leave(key, shared)
         return Share(topic, lambda: self._leave(key, shared))
+
+    def _check_new(self, groups: RowGroups) -> None:
+        """Raise TooLarge or Full for more groups than a client may have, or all of them."""
+        self._check_groups(groups, self._usage.bytes)
+
+    def _check_grown(self, groups: RowGroups) -> None:
+        """The same while they are followed: where all have too many, those that take most go."""
+        limit = self._engine.capacity.limit_bytes
+        # Asked by each at every publish: mostly that is all.
+        if limit is None or self._usage.bytes <= limit // MEMORY_SHARE:
+            self._check_groups(groups, 0)
+            return
+        topics = [one.topic for one in self._shared.values() if one.topic is not None]
+        used_bytes = sum(topic.view.groups.kept_bytes for topic in topics)
+        is_large = groups.kept_bytes * len(topics) >= used_bytes
+        self._check_groups(groups, used_bytes if is_large else 0)
+
+    def _check_groups(self, groups: RowGroups, used_bytes: int) -> None:
+        if len(groups) > GROUPS_MAX:
+            raise TooLarge(
+                f"there are more than {GROUPS_MAX} groups, the most of an aggregation; "
+                "group by fields with fewer values, or filter the records"
+            )
+        limit = self._engine.capacity.limit_bytes
+        if limit is not None and used_bytes > limit // MEMORY_SHARE:
+            raise Full(
+                f"groups that clients ask for take {used_bytes} bytes, and a quarter of "
+                f"{limit} bytes (Limits/Memory) is theirs; group by fields with fewer values, "
+                "filter the records, or have a View configured that all can follow"
+            )
+
+    def _end_stopped(self) -> None:
+        topics = [one.topic for one in self._shared.values()]
+        for topic in topics:
+            if topic is not None and topic.stopped:
+                self._end(topic, topic.stopped)
 
     def _is_there(self, shared: Aggregation) -> bool:
         topic = shared.topic

@@ -173,6 +173,13 @@ class Ending:
 
     def end_topic(self, topic: LiveTopic) -> None:
         """A topic is going: end what follows it, and nothing else of what follows a pattern."""
+        self._end_topic(topic, REMOVAL)
+
+    def fail_topic(self, topic: LiveTopic, why: str) -> None:
+        """A topic that was made for who follows it tells nothing more: end that, and say why."""
+        self._end_topic(topic, FAILURE, why)
+
+    def _end_topic(self, topic: LiveTopic, reason: str, why: str | None = None) -> None:
         name = topic.name
         for feed in list(topic.router.feeds()):
             self._engine.flush_strand(feed.strand)
@@ -180,15 +187,15 @@ class Ending:
             for session in list(feed.members):
                 subscription = self._register.of(session)[feed.name]
                 subscription.remove_feed(name)
-                self._end_if_named(subscription)
+                self._end_if_named(subscription, reason, why)
         for subscription in list(self._register.replays):
             if subscription.remove_feed(name):
-                self._end_if_named(subscription)
+                self._end_if_named(subscription, reason, why)
 
-    def _end_if_named(self, subscription: Subscription) -> None:
+    def _end_if_named(self, subscription: Subscription, reason: str, why: str | None) -> None:
         """End a subscription whose topic has gone, unless it is one through a pattern."""
         if subscription.pattern is None:
             session = subscription.session
             self.end(subscription)
-            session.say_unsubscribed(subscription.name, REMOVAL, self._engine.now_us)
+            session.say_unsubscribed(subscription.name, reason, self._engine.now_us, why)
             self._engine.touch(session)

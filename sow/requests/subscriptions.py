@@ -47,9 +47,9 @@ class Subscriptions:
     def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
         self._engine = engine
         self._register = register = Register()
-        self.aggregations = Aggregations(engine)
         self.questions = questions = Questions(engine, journal, register)
         self._ending = Ending(engine, register, report)
+        self.aggregations = Aggregations(engine, self._ending.fail_topic)
         self._following = following = Following(engine, register, questions, self._ending)
         self._replacing = Replacing(engine, questions, following, self._ending)
         self._windowing = Windowing(engine, register, questions, following, self._ending)

@@ -62,6 +62,21 @@ class Usage:
         self.bytes += more_bytes
 
 
+class UsageOfSome(Usage):
+    """What is kept for some of those of whom `of_all` knows what they take in all."""
+
+    __slots__ = ("_of_all",)
+
+    def __init__(self, of_all: Usage) -> None:
+        super().__init__()
+        self._of_all = of_all
+
+    def count(self, more_bytes: int) -> None:
+        """What is kept of records takes so much more, here and in all."""
+        super().count(more_bytes)
+        self._of_all.count(more_bytes)
+
+
 class Table:
     """Records of one topic. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
     the keys themselves.

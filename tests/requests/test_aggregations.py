@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sow.definitions import ConflatedTopic, Join, Topic, View
+from sow.definitions import ConflatedTopic, Join, Limits, Topic, View
 from sow.engine.topic_changes import TopicChanges
 from sow.requests import aggregations, subscriptions
 from sow.steps import at_once
@@ -369,6 +369,40 @@ def test_groups_are_bounded(monkeypatch):
         (ack,) = client.say(c=command, t="orders", opts=asked, cid="1")
         assert "more than 5 groups" in ack["detail"]
     assert private(world) == 0
+    world.check()
+
+
+def test_groups_that_become_too_many_while_they_are_followed_end_the_subscription(monkeypatch):
+    monkeypatch.setattr(aggregations, "GROUPS_MAX", 10)
+    world, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts="projection=[/id],grouping=[/id]", cid="1")
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    world.publish("orders", *[{"id": at, "desk": "a", "qty": 0} for at in range(20, 22)])
+    world.advance(SECOND)
+    (line,) = [line for line in client.lines() if line["c"] == "unsubscribed"]
+    assert line["reason"] == "FAILURE"
+    assert "the groups of orders has stopped: there are more than 10 groups" in line["detail"]
+    assert private(world) == 1
+    world.check()
+
+
+def test_groups_for_clients_take_no_more_than_a_part_of_the_memory(monkeypatch):
+    world, client = world_with(*DESKS)
+    client.say(c="sow_and_subscribe", t="orders", opts="projection=[/id],grouping=[/id]", cid="1")
+    client.say(c="sow_and_subscribe", t="orders", opts=QTY)
+    used_bytes = world.engine.catalog.view_maker.usage_of_clients.bytes
+    limits = Limits(memory_bytes_max=4 * used_bytes)
+    world.engine.adopt(replace(world.configuration, limits=limits))
+    lines = world.client().say(c="sow", t="orders", opts="projection=[/qty],grouping=[/qty]")
+    assert lines[-1]["reason"] == "memory full"
+    assert "a quarter of" in lines[-1]["detail"]
+    world.publish("orders", {"id": 20, "desk": "a", "qty": 0})
+    world.advance(SECOND)
+    (line,) = [line for line in client.lines() if line["c"] == "unsubscribed"]
+    assert "a quarter of" in line["detail"]
+    assert private(world) == 1, "the one that takes less goes on"
+    world.publish("orders", {"id": 21, "desk": "new", "qty": 0})
+    assert client.data() == [("p", {"qty": 0, "desk": "new"})]
     world.check()
 
 

@@ -13,7 +13,7 @@ from operator import ne, or_
 from typing import Any
 
 from sow.changes import Reason
-from sow.errors import BadMessage, TooLarge, described
+from sow.errors import BadMessage, Full, TooLarge, described
 from sow.expressions import Projection, nested
 from sow.messages import encoded
 from sow.messages.base import MessageType
@@ -83,6 +83,7 @@ class MaterializedView:
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
         """A joined row is born with the record of its first topic."""
         self._wake = wake
+        self._check_groups: Callable[[RowGroups], None] | None = None
         self._bodies = RowWriter(rows.message_type, projection, self.groups.keeping)
 
     @property
@@ -91,6 +92,11 @@ class MaterializedView:
         return self.rows.name
 
     # Hearing.
+
+    def bound(self, check: Callable[[RowGroups], None]) -> None:
+        """Stop when there are more groups than whoever had the view made may have, of which `check`
+        raises TooLarge or Full."""
+        self._check_groups = check
 
     def hear(self, batch: Batch, _now_us: int) -> bool:
         """Take in changes of an underlying topic. Never due by itself: a turn has an end."""
@@ -101,6 +107,8 @@ class MaterializedView:
         try:
             for changes in self.producer.hear(batch):
                 self.groups.take(changes)
+            if self._check_groups is not None:
+                self._check_groups(self.groups)
         except Exception as error:
             self._stop_for(error)
         if not was_dirty and self.is_dirty and not self._is_filling:
@@ -251,12 +259,14 @@ class MaterializedView:
         """Go on without rows, since what they would be is too much to find out, or the server fails
         on it. Rows that are no longer true would be worse; nothing of what they were made of is
         lost, and nobody else notices."""
-        if isinstance(error, TooLarge):
+        if isinstance(error, TooLarge | Full):
             why = error.detail
         else:
             why = f"the server failed on its rows: {described(error)}"
         self.stopped = (
             f"the view {self.name} has stopped: {why}; a reload of the configuration makes it again"
+            if self._check_groups is None
+            else f"what a client follows of the groups of {self.name} has stopped: {why}"
         )
         self.producer.stop()
         self._inherited.clear()
