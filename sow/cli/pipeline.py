@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from sow.cli.options import json_option, variables_option
+from sow.cli.orphaned import end_with_input
 from sow.config import require
 from sow.config.findings import MistakeError
 from sow.config.pipeline_kinds import spark_master
@@ -93,6 +94,8 @@ def _described(one: Pipeline) -> dict[str, object]:
               help="Address of the server, instead of Listen in the file.")  # fmt: skip
 @click.option("--data-dir", metavar="D", type=click.Path(file_okay=False),
               help="Directory of all data, instead of DataDirectory in the file.")  # fmt: skip
+@click.option("--until-input-ends", is_flag=True,
+              help="End when the standard input does, as with who started it.")  # fmt: skip
 @_config_options
 def run_pipeline(
     name: str,
@@ -100,6 +103,7 @@ def run_pipeline(
     master: str | None,
     url: str | None,
     data_dir: str | None,
+    until_input_ends: bool,
     config: str,
     variables: dict[str, str],
     as_json: bool,
@@ -108,6 +112,8 @@ def run_pipeline(
 
     It goes on where its last run ended: no row is lost and none is written twice.
     """
+    if until_input_ends:
+        end_with_input()
     configuration = require(config, variables, os.environ)
     from sow.spark.pipelines import Running, topic_pipeline
 

@@ -1,7 +1,8 @@
 """Pipelines that run beside a server: each in a process of its own, and again when it fails.
 
 A pipeline must not slow the server down, so it runs at a lower priority; where Spark or Java are
-missing, or it fails again and again, the server goes on without it.
+missing, or it fails again and again, the server goes on without it. Its input ends when the server
+does, also where that was killed, and it ends then (`sow.cli.orphaned`).
 """
 
 import asyncio
@@ -39,6 +40,7 @@ def command(
     """The command line that runs a pipeline beside a server at `url`."""
     found = [sys.executable, "-m", "sow.cli", "pipeline", "run", name]
     found += ["--config", config, "--url", url, "--data-dir", str(data_directory)]
+    found.append("--until-input-ends")
     for variable, value in variables.items():
         found += ["--set", f"{variable}={value}"]
     return found
@@ -77,7 +79,7 @@ async def _run(words: list[str]) -> tuple[int, str]:
     """Run a command to its end; its exit code and the last line of what it complained of."""
     process = subprocess.Popen(
         words,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # which ends with this process
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the server, which then stops it
@@ -90,6 +92,8 @@ async def _run(words: list[str]) -> tuple[int, str]:
     finally:
         if not followed.done():
             await _stop(process, followed)
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:

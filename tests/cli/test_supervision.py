@@ -88,5 +88,5 @@ def test_the_command_line_names_what_the_server_runs_with(tmp_path):
     words = command("bars", "c.xml", "http://h:1", tmp_path, {"A": "b"})
     assert words[1:] == [
         "-m", "sow.cli", "pipeline", "run", "bars", "--config", "c.xml", "--url", "http://h:1",
-        "--data-dir", str(tmp_path), "--set", "A=b",
+        "--data-dir", str(tmp_path), "--until-input-ends", "--set", "A=b",
     ]  # fmt: skip

@@ -111,7 +111,6 @@ class Keeping:
         """Of each of the things that are kept, the number of its argument."""
         kinds = zip(self.arguments, self._kinds, strict=True)
         self._by_column = {argument for argument, kind in kinds if kind in BY_COLUMN}
-
         sizes = [SIZES[kind] for kind in self._kinds]
         if self.has_newest:
             sizes.append(SIZES[NewestRow])
