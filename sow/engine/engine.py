@@ -39,7 +39,7 @@ from sow.errors import ClientError, Stopped, TooLarge
 from sow.expressions import Filter, Trait
 from sow.query import Query, QueryAnswer, answering
 from sow.steps import Steps, at_once
-from sow.store.memory import Slots
+from sow.store.columns import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.topic.batch import Batch

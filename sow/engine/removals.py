@@ -19,7 +19,8 @@ from sow.engine.disk_room import DiskRoom
 from sow.engine.live_topics import SourceTopic
 from sow.errors import DiskFull, InvalidTopic
 from sow.steps import Steps
-from sow.store.memory import Slots, Table
+from sow.store.columns import Slots
+from sow.store.memory import Table
 
 RECORDS_AT_ONCE = 100
 """Records of one step: a batch so long shares its costs, and takes a millisecond at most."""

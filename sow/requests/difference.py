@@ -21,7 +21,7 @@ from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, Stamps, rows_at_once
 from sow.requests.waiting import NO_WAITING, SLOTLESS, WaitingColumns
 from sow.steps import Steps
-from sow.store.memory import NO_SLOTS, Slots
+from sow.store.columns import NO_SLOTS, Slots
 from sow.topic.records import Records
 from sow.topic.updates import Update
 

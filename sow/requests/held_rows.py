@@ -22,8 +22,8 @@ STEP_ROWS = 250
 
 class HeldRows:
     """The records of a snapshot, in the order of their first publication, with the values of
-    `paths`. `newest` says how new each is, where its number does not (`Table.newest`), `order`
-    where each stands (`Table.order`), where several may stand in one place: rows of a view do."""
+    `paths`. `newest` says how new each is, where its number does not (`Columns.newest`), `order`
+    where each stands (`Columns.order`), where several may stand in one place: rows of a view do."""
 
     def __init__(
         self,

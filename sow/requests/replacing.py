@@ -51,7 +51,7 @@ from sow.requests.subscription import Subscription
 from sow.requests.taken import TakenAnswer
 from sow.requests.waiting import NO_ROWS, WaitingKnown, WaitingRows, oldest_of
 from sow.steps import Steps
-from sow.store.memory import NO_SLOTS
+from sow.store.columns import NO_SLOTS
 from sow.topic.records import Records
 from sow.topic.updates import Update
 

@@ -20,7 +20,7 @@ from sow.expressions.patterns import Search
 from sow.paths import Path
 from sow.requests.aggregations import Share
 from sow.requests.replay import Replay
-from sow.store.memory import NO_SLOTS, Slots
+from sow.store.columns import NO_SLOTS, Slots
 from sow.topic.records import Records
 
 

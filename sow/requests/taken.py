@@ -10,7 +10,7 @@ from sow.encodings import Encoding, Frames
 from sow.engine.live_topics import LiveTopic
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, rows_at_once
 from sow.steps import Steps
-from sow.store.memory import Slots
+from sow.store.columns import Slots
 from sow.topic.rendering import Shape
 
 TOPIC_ROWS = 20

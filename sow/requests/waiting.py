@@ -19,7 +19,7 @@ from sow.delivery.lines import Lines
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
 from sow.steps import Steps
-from sow.store.memory import Slots
+from sow.store.columns import Slots
 from sow.topic.queue_policy import Key
 from sow.topic.records import Records
 from sow.topic.updates import Update

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.keys import sow_key, sow_keys
+from sow.keys import sow_keys
 from sow.store import parted
 from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.parted import PartedDict
@@ -15,10 +15,6 @@ from sow.store.protocols import Slice, numbers
 
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
 steps = st.lists(st.tuples(st.sampled_from(["put", "drop"]), names), max_size=20)
-
-
-def key(identity):
-    return sow_key("t", identity)
 
 
 class Beside:
@@ -115,38 +111,6 @@ def test_records_that_are_given_births_stand_by_them(data):
         table.check()
         found = [table.identities[slot] for slot in table.live()]
         assert found == sorted(births, key=births.__getitem__)
-
-
-@given(names)
-def test_a_record_is_found_by_its_key_and_by_nothing_that_looks_like_it(identities):
-    table = Table(sow_keys, "t")
-    table.put(identities, [b""] * len(identities), range(len(identities)), [0] * len(identities))
-    for identity in identities:
-        slot = table.slots[identity]
-        text = table.sow_key(slot)
-        assert text == str(key(identity))
-        assert table.find(text) == slot
-        assert [table.find(bad) for bad in (f"0{text}", f"+{text}", f" {text}", "", "x")] == [
-            None
-        ] * 5
-
-
-def test_keys_of_records_that_have_just_gone_are_still_told():
-    table = Table(sow_keys, "t")
-    table.put(["a", "b"], [b"", b""], [1, 2], [0, 0])
-    gone, slots, _ = table.drop(["b", "a", "c"])
-    assert gone == ["b", "a"]
-    assert table.sow_keys(slots, gone) == [str(key("b")), str(key("a"))]
-    assert table.sow_keys(slots[:1], gone[:1]) == [str(key("b"))]
-    assert table.find(str(key("a"))) is None
-
-
-def test_without_a_function_an_identity_is_its_own_key():
-    table = Table(None)
-    table.put(["7"], [b""], [1], [0])
-    assert table.find("7") == 0
-    assert table.sow_key(0) == "7"
-    assert table.sow_keys([0], ["7"]) == ["7"]
 
 
 def test_a_lifetime_goes_with_the_state_that_had_it():
@@ -261,26 +225,6 @@ def test_a_check_finds_a_table_that_is_not_true(spoil):
         table.check()
 
 
-def test_sow_keys_are_made_findable_a_few_at_a_time_while_records_change():
-    beside = Beside()
-    table = beside.table
-    beside.put(list("abcde"))
-    assert (table.unkeyed_count, table.key(2), table.unkeyed_count) == (5, 2, 3)
-    beside.drop(["b", "d"])
-    beside.put(list("fgh"))
-    assert [table.key(2) for _ in range(3)] == [2, 2, 0]
-    beside.put(["i"])
-    assert table.unkeyed_count == 1
-    found = {name: table.find(str(key(name))) for name in "abcdefghi"}
-    assert found == {name: table.slots.get(name) for name in "abcdefghi"}
-
-
-def test_a_table_whose_sow_keys_are_identities_has_none_to_make_findable():
-    table = Table(None)
-    table.put(["a"], [b"{}"], [1], [1])
-    assert table.unkeyed_count == 0
-
-
 def test_what_it_takes_to_name_all_records_is_counted_but_for_copies():
     usage = Usage()
     table = Table(sow_keys, "t", usage=usage)
@@ -293,18 +237,6 @@ def test_what_it_takes_to_name_all_records_is_counted_but_for_copies():
     copy = Table(sow_keys, "t", by_arrival=True, usage=usage)
     copy.put(["a"], [b"{}"], [1], [0])
     assert usage.named_bytes == 0, "what leaves a copy is not logged"
-
-
-def test_records_that_are_equal_otherwise_are_told_apart_as_they_stand():
-    table = Table(sow_keys, "t")
-    table.put(list("abc"), [b"{}"] * 3, [1, 2, 3], [0] * 3)
-    assert table.ties(table.live()) == [*map(table.tie, table.live().tolist())] == [1, 2, 3]
-    table.arrange("abc", [5, 4, 4])
-    assert table.is_arranged
-    ties = table.ties(table.live())
-    assert ties == [*map(table.tie, table.live().tolist())]
-    assert ties == sorted(ties)
-    assert [place for place, _ in ties] == [4, 4, 5]
 
 
 @pytest.mark.parametrize("places", [range(200), range(100), [0]])

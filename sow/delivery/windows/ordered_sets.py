@@ -20,7 +20,7 @@ from sow.messages.base import Column
 from sow.paths import Path
 from sow.query import Query, answering
 from sow.steps import Steps, at_once
-from sow.store.memory import Slots
+from sow.store.columns import Slots
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 

@@ -13,7 +13,7 @@ from sow.delivery.windows.ordered_sets import OrderedSet
 from sow.delivery.windows.pages import WindowPage
 from sow.delivery.windows.window_strands import WindowStrand
 from sow.expressions import Filter, OrderTerm, parse_order_by
-from sow.store.memory import Slots
+from sow.store.columns import Slots
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 

@@ -1,0 +1,255 @@
+"""Records by slot: what a table knows of each, in columns, and what leads to a slot.
+
+Each record has a *slot*, its place in a set of columns: body, identity, SowKey, sequence number and
+time of the last change, and `born`, the sequence number of its first publication. A dictionary
+leads from identity to slot, in parts where it is long, and another one, made when somebody asks,
+from SowKey to slot. Some records are given their places in the order of all, and the number of the
+newest record that they are made of: two columns more, for tables that need them.
+
+Which records there are, and in which slots, is the table's (`sow.store.memory`).
+"""
+
+import re
+from array import array
+from collections.abc import Callable, MutableMapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.untracked import untracked
+
+Slots = NDArray[np.int64]
+NO_SLOTS: Slots = np.zeros(0, np.int64)
+
+SEQ, TS_US, BORN, KEY = range(4)
+"""The rows of the block in which a table has its numbers: a column of its own for each would take
+hundreds of bytes more of every topic, and those of a pattern may be a hundred thousand."""
+KEY_BITS = 2**64 - 1
+"""SowKeys are unsigned, and lie in the block as the signed numbers of the same bits."""
+NO_NUMBERS = np.zeros((4, 0), np.int64)
+NONE_KEYED: dict[int, int] = {}
+"""What every table has that nobody has asked by SowKey: shared by them, and never added to."""
+GROWTH_PART = 4
+"""Columns grow by this part of them: a number is copied four times or so, and no more than a fifth
+of the room is idle."""
+SowKeys = Callable[[str, Sequence[str]], "array[int]"]
+"""Makes the SowKeys of identities in a domain (`sow.keys.sow_keys`)."""
+SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+class Columns:
+    """Columns of records. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
+    the keys themselves."""
+
+    __slots__ = (
+        "_by_sow_key",
+        "_domain",
+        "_keyed_to",
+        "_make_sow_keys",
+        "_newest",
+        "_numbers",
+        "_places",
+        "bodies",
+        "expires_us",
+        "identities",
+        "slots",
+    )
+
+    def __init__(self, sow_keys: SowKeys | None, domain: str) -> None:
+        self._make_sow_keys = sow_keys
+        self._domain = domain
+        self.slots: MutableMapping[str, int] = {}
+        self.bodies: list[bytes | None] = untracked([])
+        self.identities: list[str | None] = untracked([])
+        self._numbers = NO_NUMBERS
+        self.expires_us: NDArray[np.int64] | None = None
+        self._by_sow_key = NONE_KEYED
+        self._keyed_to = 0
+        """Slots below it are in `_by_sow_key`; the others follow when somebody asks by SowKey."""
+        self._places: NDArray[np.int64] | None = None
+        """By slot its place in the order, where that was given (`Table.arrange`)."""
+        self._newest: NDArray[np.int64] | None = None
+        """By slot, the number of the newest record that it is made of, where that was given."""
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self.slots
+
+    def among(self, identities: Set[str]) -> set[str]:
+        """Those of these records that are there."""
+        return self.slots.keys() & identities
+
+    # Numbers.
+
+    @property
+    def seqs(self) -> NDArray[np.int64]:
+        """By slot, the number of the last change."""
+        column: NDArray[np.int64] = self._numbers[SEQ]
+        return column
+
+    @property
+    def ts_us(self) -> NDArray[np.int64]:
+        """By slot, the time of the last change."""
+        column: NDArray[np.int64] = self._numbers[TS_US]
+        return column
+
+    @property
+    def born(self) -> NDArray[np.int64]:
+        """By slot, the number of the first publication."""
+        column: NDArray[np.int64] = self._numbers[BORN]
+        return column
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """By slot, the place of the record in the order of all."""
+        return self.born if self._places is None else self._places
+
+    @property
+    def keeps_newest(self) -> bool:
+        """Which of its records is the newest is not read off `seqs`."""
+        return self._newest is not None
+
+    @property
+    def newest(self) -> NDArray[np.int64]:
+        """By slot, the number that says which record is the newest: of the newest record that it is
+        made of, where that was given (`Table.arrange`), or else of its last change."""
+        return self.seqs if self._newest is None else self._newest
+
+    @property
+    def shares_places(self) -> bool:
+        """Several records may stand at one place, told apart by their SowKeys."""
+        return self._places is not None
+
+    # Places.
+
+    def tie(self, slot: int) -> int | tuple[int, int]:
+        """That of one record of `ties`."""
+        if self._places is None:
+            return int(self.born[slot])
+        return int(self._places[slot]), int(self._sow_keys[slot])
+
+    def ties(self, slots: Slots) -> list[int] | list[tuple[int, int]]:
+        """What records in these slots that are equal otherwise are ordered by, as `live` has it:
+        when they were first published, or the place that they were given and their SowKey."""
+        if self._places is None:
+            births: list[int] = self.born[slots].tolist()
+            return births
+        columns = self._places[slots].tolist(), self._sow_keys[slots].tolist()
+        return list(zip(*columns, strict=True))
+
+    def places_of(self, slots: Sequence[int | None], others: Sequence[int]) -> list[int]:
+        """The places of the records in these slots in the order of all; where there is none, None
+        in its place, that of `others`."""
+        return _numbers_in(self.order, slots, others)
+
+    def newest_of(self, slots: Sequence[int | None], others: Sequence[int]) -> list[int] | None:
+        """The same of `newest`; None where nothing was given."""
+        return None if self._newest is None else _numbers_in(self._newest, slots, others)
+
+    def reserve(self, count: int) -> None:
+        """Have columns of at least `count` slots, for whoever knows how many records will come:
+        else they are copied from time to time as they grow."""
+        size = self._numbers.shape[1]
+        if count <= size:
+            return
+        size = max(count, size + size // GROWTH_PART)
+        self._numbers = grown(self._numbers, size)
+        if self._places is not None:
+            self._places = grown(self._places, size)
+        if self._newest is not None:
+            self._newest = grown(self._newest, size)
+        if self.expires_us is not None:
+            self.expires_us = grown(self.expires_us, size)
+
+    # SowKeys.
+
+    @property
+    def _sow_keys(self) -> NDArray[np.uint64]:
+        column: NDArray[np.uint64] = self._numbers[KEY].view(np.uint64)
+        return column
+
+    def _name(self, slots: Sequence[int], identities: Sequence[str]) -> None:
+        """Make the SowKeys of records that are new in these slots."""
+        if self._make_sow_keys is None:
+            return
+        sow_keys = self._make_sow_keys(self._domain, identities)
+        if len(slots) == 1:
+            # As `sow_keys` reads one: without a view of the row.
+            self._numbers[KEY, slots[0]] = sow_keys[0] - (sow_keys[0] >> 63 << 64)
+        else:
+            self._sow_keys[slots] = sow_keys
+        if self._keyed_to:
+            keyed = zip(sow_keys, slots, strict=True)
+            self._by_sow_key.update([pair for pair in keyed if pair[1] < self._keyed_to])
+
+    def sow_keys(self, slots: Sequence[int], identities: Sequence[str]) -> list[str]:
+        """SowKeys as text; `identities` are those of the slots, which may just have been freed."""
+        if self._make_sow_keys is None:
+            return list(identities)
+        if len(slots) == 1:
+            # Without a view of the row, which would cost more than all the rest.
+            return [str(int(self._numbers[KEY, slots[0]]) & KEY_BITS)]
+        return [str(key) for key in self._sow_keys[np.asarray(slots, np.int64)].tolist()]
+
+    def sow_key_numbers(self, slots: Slots) -> NDArray[np.uint64] | None:
+        """SowKeys as numbers; None where the records' own keys take their place."""
+        return None if self._make_sow_keys is None else self._sow_keys[slots]
+
+    def sow_key(self, slot: int) -> str:
+        """The SowKey of the record in a slot, as text."""
+        if self._make_sow_keys is None:
+            return self.identities[slot] or ""
+        return str(int(self._sow_keys[slot]))
+
+    def find(self, sow_key: str) -> int | None:
+        """The slot of a SowKey given as text, or None."""
+        if self._make_sow_keys is None:
+            return self.slots.get(sow_key)
+        self.key()
+        # Only the canonical decimal is a SowKey: no sign, blank, leading zero or other digits.
+        if not SOW_KEY.fullmatch(sow_key):
+            return None
+        return self._by_sow_key.get(int(sow_key))
+
+    @property
+    def unkeyed_count(self) -> int:
+        """How many slots `find` has to look at before it can tell."""
+        return 0 if self._make_sow_keys is None else len(self.bodies) - self._keyed_to
+
+    def key(self, limit: int | None = None) -> int:
+        """Take up to `limit` slots more into the dictionary of SowKeys; returns how many.
+
+        It is made on first use: most topics are never asked by SowKey.
+        """
+        start, stop = self._keyed_to, len(self.bodies)
+        if limit is not None:
+            stop = min(stop, start + limit)
+        self._keyed_to = stop
+        if self._by_sow_key is NONE_KEYED:
+            self._by_sow_key = {}
+        held = [slot for slot in range(start, stop) if self.identities[slot] is not None]
+        self._by_sow_key.update(zip(self._sow_keys[held].tolist(), held, strict=True))
+        return stop - start
+
+
+def _numbers_in(
+    column: NDArray[np.int64], slots: Sequence[int | None], others: Sequence[int]
+) -> list[int]:
+    """What a column has in these slots; where there is none, None in its place, that of others."""
+    if None not in slots:
+        numbers: list[int] = column[slots].tolist()  # type: ignore[index]  # no None
+        return numbers
+    return [
+        other if slot is None else int(column[slot])
+        for slot, other in zip(slots, others, strict=True)
+    ]
+
+
+def grown(column: NDArray[Any], size: int) -> NDArray[Any]:
+    """A column, or a block of them, with zeros up to `size` places."""
+    grown = np.zeros((*column.shape[:-1], size), column.dtype)
+    grown[..., : column.shape[-1]] = column
+    return grown

@@ -1,0 +1,102 @@
+"""What is read of columns: SowKeys, places, and room that is made before it is needed."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sow.keys import sow_key, sow_keys
+from sow.store.memory import Table
+
+names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
+
+
+def key(identity):
+    return sow_key("t", identity)
+
+
+def put(table, identities):
+    some = list(identities)
+    table.put(some, [b"{}"] * len(some), range(1, len(some) + 1), [0] * len(some))
+
+
+@given(names)
+def test_a_record_is_found_by_its_key_and_by_nothing_that_looks_like_it(identities):
+    table = Table(sow_keys, "t")
+    table.put(identities, [b""] * len(identities), range(len(identities)), [0] * len(identities))
+    for identity in identities:
+        slot = table.slots[identity]
+        text = table.sow_key(slot)
+        assert text == str(key(identity))
+        assert table.find(text) == slot
+        assert [table.find(bad) for bad in (f"0{text}", f"+{text}", f" {text}", "", "x")] == [
+            None
+        ] * 5
+
+
+def test_keys_of_records_that_have_just_gone_are_still_told():
+    table = Table(sow_keys, "t")
+    table.put(["a", "b"], [b"", b""], [1, 2], [0, 0])
+    gone, slots, _ = table.drop(["b", "a", "c"])
+    assert gone == ["b", "a"]
+    assert table.sow_keys(slots, gone) == [str(key("b")), str(key("a"))]
+    assert table.sow_keys(slots[:1], gone[:1]) == [str(key("b"))]
+    assert table.find(str(key("a"))) is None
+
+
+def test_without_a_function_an_identity_is_its_own_key():
+    table = Table(None)
+    table.put(["7"], [b""], [1], [0])
+    assert table.find("7") == 0
+    assert table.sow_key(0) == "7"
+    assert table.sow_keys([0], ["7"]) == ["7"]
+
+
+def test_sow_keys_are_made_findable_a_few_at_a_time_while_records_change():
+    table = Table(sow_keys, "t")
+    put(table, "abcde")
+    assert (table.unkeyed_count, table.key(2), table.unkeyed_count) == (5, 2, 3)
+    table.drop(["b", "d"])
+    put(table, "fgh")
+    assert [table.key(2) for _ in range(3)] == [2, 2, 0]
+    put(table, "i")
+    assert table.unkeyed_count == 1
+    found = {name: table.find(str(key(name))) for name in "abcdefghi"}
+    assert found == {name: table.slots.get(name) for name in "abcdefghi"}
+
+
+def test_a_table_whose_sow_keys_are_identities_has_none_to_make_findable():
+    table = Table(None)
+    table.put(["a"], [b"{}"], [1], [1])
+    assert table.unkeyed_count == 0
+
+
+def test_records_that_are_equal_otherwise_are_told_apart_as_they_stand():
+    table = Table(sow_keys, "t")
+    table.put(list("abc"), [b"{}"] * 3, [1, 2, 3], [0] * 3)
+    assert table.ties(table.live()) == [*map(table.tie, table.live().tolist())] == [1, 2, 3]
+    table.arrange("abc", [5, 4, 4])
+    assert table.is_arranged
+    ties = table.ties(table.live())
+    assert ties == [*map(table.tie, table.live().tolist())]
+    assert ties == sorted(ties)
+    assert [place for place, _ in ties] == [4, 4, 5]
+
+
+def test_columns_have_room_for_what_was_reserved_and_keep_what_they_hold():
+    table = Table(sow_keys, "t")
+    put(table, "ab")
+    table.arrange("ab", [7, 8], [1, 2])
+    table.reserve(1000)
+    assert min(map(len, (table.seqs, table.born, table.order, table.newest))) >= 1000
+    assert (table.seqs[:2].tolist(), table.order[:2].tolist()) == ([1, 2], [7, 8])
+    before = len(table.seqs)
+    table.reserve(10)
+    assert len(table.seqs) == before
+
+
+def test_of_what_is_not_there_numbers_are_those_of_others():
+    table = Table(sow_keys, "t")
+    put(table, "ab")
+    assert table.places_of([1, None, 0], [5, 6, 7]) == [2, 6, 1]
+    assert table.newest_of([1, None], [5, 6]) is None
+    table.arrange("ab", [7, 8], [11, 12])
+    assert table.newest_of([1, None], [5, 6]) == [12, 6]
