@@ -12,9 +12,6 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from sow.cli.options import json_option, variables_option
 from sow.cli.orphaned import end_with_input
@@ -216,7 +213,7 @@ class PipelineScreen:
     def __init__(self, name: str, as_json: bool) -> None:
         self._name = name
         self._as_json = as_json
-        self._live: Live | None = None
+        self._live: Any = None
         self._batch = self._told = -1
         self._rows_in = self._rows_out = self._rows_per_s = 0
         self._aside = dict.fromkeys(ASIDE_WORDS, 0)
@@ -230,6 +227,10 @@ class PipelineScreen:
 
     def open(self) -> Any:
         """What is to be entered around `show`."""
+        # Here, since a server without pipelines draws nothing, and is up sooner.
+        from rich.console import Console
+        from rich.live import Live
+
         self._live = Live(console=Console(stderr=True), auto_refresh=False)
         return self._live
 
@@ -245,6 +246,8 @@ class PipelineScreen:
         if not is_new:
             return
         if not self._as_json and sys.stderr.isatty() and self._live is not None:
+            from rich.text import Text
+
             self._live.update(Text(self._line()), refresh=True)
         elif time.monotonic() - self._said_s > SAID_EVERY_S:
             self._said_s = time.monotonic()

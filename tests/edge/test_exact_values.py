@@ -11,10 +11,11 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.edge.serving import Running, configuration, records
+from tests.effort import examples
 
 TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>typed</Name><MessageType>json</MessageType><Key>/id</Key><Schema>
@@ -22,11 +23,7 @@ TOPICS = """<Topic><Name>plain</Name><MessageType>json</MessageType><Key>/id</Ke
 <Field type="int64">/qty</Field><Field type="json">/any</Field></Schema></Topic>"""
 ARROW = "application/vnd.apache.arrow.stream"
 
-FEW = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+FEW = examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Written(str):
