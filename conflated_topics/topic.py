@@ -48,6 +48,8 @@ class Offered(Generic[K, V]):
     worked out once, however many copies take it in.
     """
 
+    __slots__ = ("_counts", "_doubtful", "_entries", "keys", "passes", "reason", "values")
+
     def __init__(
         self,
         keys: Sequence[K],

@@ -89,14 +89,14 @@ class Publishes:
             lambda: islice(self.singly(), first, stop),
         )
 
-    def asked(self, before: int) -> Iterator[tuple[str, str | None, int]]:
+    def asked(self, before: int) -> list[tuple[str, str | None, int]]:
         """Each ack that is asked for: its kind, its cid, and the bookmark of the publish, where
         `before` is that of the change before them all."""
-        return (
+        return [
             (kind, cid, before + end)
             for end, (cid, kinds) in zip(self.ends, self.acks, strict=True)
             for kind in kinds
-        )
+        ]
 
 
 Read = Command | Refused | Publishes

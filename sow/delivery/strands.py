@@ -147,8 +147,7 @@ class Strand:
         now_us: int,
     ) -> None:
         """One shared frame, or one for each run of topics of one policy."""
-        topics = {lines for lines, _ in parts}
-        if len(topics) == 1 or len({lines.queue_policy.policy for lines in topics}) == 1:
+        if len(parts) == 1 or _have_one_policy(parts):
             deliveries = [Delivery(self.name, self.encoding, rendered, parts)]
         else:
             deliveries = self._pieces(rendered, parts)
@@ -164,6 +163,11 @@ class Strand:
             pieces.append(Delivery(self.name, self.encoding, rendered[start:stop], piece))
             start = stop
         return pieces
+
+
+def _have_one_policy(parts: Sequence[Part]) -> bool:
+    topics = {lines for lines, _ in parts}
+    return len(topics) == 1 or len({lines.queue_policy.policy for lines in topics}) == 1
 
 
 def _count(said: Update | Columns) -> int:

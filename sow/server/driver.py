@@ -11,8 +11,7 @@ little at a time when nothing else is. Nothing here knows what a topic is.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from sow.clock import Clock
@@ -106,14 +105,9 @@ class Driver:
             self._turning = True
             self._loop.call_soon(self._turn)
 
-    @contextmanager
-    def watched(self, name: str) -> Iterator[None]:
+    def watched(self, name: str) -> "WatchedStep":
         """What is done within keeps the loop by this name."""
-        began = self._loop.time()
-        try:
-            yield
-        finally:
-            self.watch.note(name, self._loop.time() - began)
+        return WatchedStep(self.watch, name, self._loop)
 
     def filter(self, text: str) -> Filter:
         """The filter that a request asks by, as of now; raises what `Engine.filter` does."""
@@ -274,3 +268,20 @@ class Driver:
         if self._tidying is not None:
             self._tidying.cancel()
         await self._commit.close()
+
+
+class WatchedStep:
+    """A step of `name`, for as long as it is within; no generator, since each turn has two."""
+
+    __slots__ = ("_began_s", "_loop", "_name", "_watch")
+
+    def __init__(self, watch: StepWatch, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._watch = watch
+        self._name = name
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._began_s = self._loop.time()
+
+    def __exit__(self, *_error: object) -> None:
+        self._watch.note(self._name, self._loop.time() - self._began_s)

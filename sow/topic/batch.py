@@ -6,7 +6,6 @@ and the attribute index all read from the same batch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
 
 from sow.changes import Changes
 from sow.delta import Document, difference
@@ -15,8 +14,8 @@ from sow.messages.base import Column, Decoder
 from sow.paths import Path, Value
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 
-Item = TypeVar("Item")
 Select = tuple[str, ...] | None
+ALL = slice(None)
 ALL_AT_ONCE = 16
 """One line rendered by itself takes about as long as so many that are rendered together: once that
 part of a batch was asked for one by one, all the rest is rendered at once."""
@@ -225,7 +224,7 @@ class Batch:
         """Record lines of all changes but for their head, which names the subscription."""
         tails = self._tails.get((kind, shape))
         if tails is None:
-            tails = self._tails[kind, shape] = self._render(kind, shape, range(len(self)))
+            tails = self._tails[kind, shape] = self._render(kind, shape, ALL)
         return tails
 
     def tail(self, kind: Kind, shape: Shape, at: int) -> bytes:
@@ -243,7 +242,7 @@ class Batch:
             plain = kind != "delta" and shape.select is None
             if plain and ALL_AT_ONCE * len(singles) >= len(self):
                 return self.tails(kind, shape)[at]
-            tail = singles[at] = self._render(kind, shape, (at,))[0]
+            tail = singles[at] = self._render(kind, shape, slice(at, at + 1))[0]
         return tail
 
     def keys(self) -> list[str]:
@@ -253,33 +252,28 @@ class Batch:
             self._keys = self._sow_keys(changes.slots, changes.identities)
         return self._keys
 
-    def _render(self, kind: Kind, shape: Shape, places: Sequence[int]) -> list[bytes]:
-        changes, keys = self.changes, self.keys() if shape.sow_keys else []
+    def _render(self, kind: Kind, shape: Shape, part: slice) -> list[bytes]:
+        changes = self.changes
         columns = LineColumns(
-            _some(keys, places) if keys else (),
-            self._bodies(kind, shape, places),
-            _some(changes.seqs, places) if kind != "oof" else (),
-            _some(changes.ts_us, places) if shape.timestamps else (),
+            self.keys()[part] if shape.sow_keys else (),
+            self._bodies(kind, shape, part),
+            changes.seqs[part] if kind != "oof" else (),
+            changes.ts_us[part] if shape.timestamps else (),
         )
         return self._renderer.lines(kind, shape, columns)
 
-    def _bodies(self, kind: Kind, shape: Shape, places: Sequence[int]) -> Sequence[bytes]:
+    def _bodies(self, kind: Kind, shape: Shape, part: slice) -> Sequence[bytes]:
         """What the lines carry."""
         if kind == "delta":
-            return [self._delta_body(shape, at) for at in places]
+            return [self._delta_body(shape, at) for at in range(len(self))[part]]
         if kind == "oof":
-            return [self.parting(at) for at in places]
+            return [self.parting(at) for at in range(len(self))[part]]
         news = self.changes.news
         assert news is not None
-        return _some(news, places)
+        return news[part]
 
     def _delta_body(self, shape: Shape, at: int) -> bytes:
         delta, documents = self.delta(shape, at), self._parsed(at)
         assert delta is not None
         assert documents is not None
         return self._renderer.delta(shape, delta, documents[1])
-
-
-def _some(column: Sequence[Item], places: Sequence[int]) -> Sequence[Item]:
-    """What a column has at these places, which rise: all of it, where they are as many."""
-    return column if len(places) == len(column) else [column[at] for at in places]

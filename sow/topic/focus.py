@@ -38,7 +38,7 @@ class CopyFocus:
         """Tell all copies of a batch; returns those that have something to release now, and had
         nothing."""
         passes: Sequence[bool] | None = None
-        if not self._lets_all(batch):
+        if self.condition is not None or batch.changes.news is None:
             if self._has_stopped:
                 return []
             try:
@@ -54,9 +54,6 @@ class CopyFocus:
     def _stop_for(self, error: Exception) -> list[ConflatedCopy]:
         """The filter has failed, which all copies have; nobody else notices."""
         return [copy for copy in self.copies if copy.stop_for(error)]
-
-    def _lets_all(self, batch: Batch) -> bool:
-        return self.condition is None and batch.changes.news is not None
 
     def hear_some(
         self,
