@@ -111,11 +111,13 @@ class Table(Columns):
         seqs: Sequence[int],
         ts_us: Sequence[int],
         expires_us: int | Sequence[int] = 0,
+        births: Sequence[int] | None = None,
     ) -> tuple[list[int], list[bytes | None]]:
         """Insert or replace records; returns their slots and what stood there before.
 
         The same identity may come twice in a batch: its second old body is its first new one.
-        `expires_us` is of all of them, or one for each.
+        `expires_us` is of all of them, or one for each. `births` are the numbers with which those
+        that are new were born, no two of the table with the same; None: they are born now.
         """
         slots: list[int] = []
         new: list[int] = []
@@ -123,10 +125,11 @@ class Table(Columns):
         olds: list[bytes | None] = []
         find = self.slots.get
         current = self.bodies
-        for identity, body, seq in zip(identities, bodies, seqs, strict=True):
+        self._bears |= births is not None
+        for identity, body, born in zip(identities, bodies, births or seqs, strict=True):
             slot = find(identity)
             if slot is None:
-                slot = self._insert(identity, self._birth(seq))
+                slot = self._insert(identity, born if births else self._birth(born))
                 new.append(slot)
                 names.append(identity)
             slots.append(slot)
@@ -190,6 +193,8 @@ class Table(Columns):
             self.reserve(slot + 1)
         self.slots[identity] = slot
         self._numbers[BORN, slot] = born
+        if self._bears and slot and self._numbers[BORN, slot - 1] > born:
+            self._in_order = False
         return slot
 
     def arrange(
@@ -216,7 +221,7 @@ class Table(Columns):
 
     def bear(self, slots: Sequence[int], births: Sequence[int]) -> None:
         """Let the records in these slots have been born with these numbers, no two with the same,
-        instead of when they came."""
+        instead of those with which they came."""
         born = self.born
         born[slots] = births
         self._bears = True

@@ -358,24 +358,27 @@ class ConflatedCopy:
         columns: Columns = {}
         # One that has gone from there meanwhile goes from here soon, and is the last until then.
         places = _places(self.underlying, identities, seqs)
+        births = None if self.underlying.table.shares_places else places
         batches = []
         for copy in copies:
-            batches.append(copy.put(identities, bodies, columns, seqs, ts_us))
+            batches.append(copy.put(identities, bodies, columns, seqs, ts_us, births=births))
             self._place(copy, batches[-1], places)
         return batches
 
     def _place(self, copy: Records, batch: Batch, places: Sequence[int]) -> None:
         """Let records that were put stand among each other as those of the underlying topic do, so
         that their order is that of a copy which is made anew."""
-        stood = _stood(copy, batch.changes, places)
         if self.underlying.table.shares_places:
+            stood = _stood(copy, batch.changes, places)
             names = batch.changes.identities
             table = self.underlying.table
             newest = table.newest_of([*map(table.slots.get, names)], batch.changes.seqs)
             copy.table.arrange(names, places, newest)
-        elif stood != places or None in batch.changes.olds:
-            # Most were there, and stand where they stood.
-            copy.table.bear(batch.changes.slots, places)
+        else:
+            # New ones stand where they were born, which is there.
+            stood = copy.table.places_of(batch.changes.slots, places)
+            if stood != places:
+                copy.table.bear(batch.changes.slots, places)
         if stood != places:
             batch.changes.come_from(stood)
 

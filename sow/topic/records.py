@@ -356,11 +356,13 @@ class Records:
         seqs: Sequence[int],
         ts_us: Sequence[int],
         expires_us: int = 0,
+        births: Sequence[int] | None = None,
     ) -> Batch:
         """Insert or replace records; a topic that retains nothing only passes them on.
 
         All sequences have one place for each record; one may come twice. `columns` are fields of
-        the bodies that are known already. `expires_us` is when the records expire, 0 for never.
+        the bodies that are known already. `expires_us` is when the records expire, 0 for never;
+        `births` are as `Table.put` says.
         """
         if self.types is not None:
             self.types.hear(bodies)
@@ -369,7 +371,7 @@ class Records:
             return self.batch(
                 Changes(self.name, identities, (), nothing, bodies, seqs, ts_us), columns
             )
-        slots, olds = self.table.put(identities, bodies, seqs, ts_us, expires_us)
+        slots, olds = self.table.put(identities, bodies, seqs, ts_us, expires_us, births)
         changes = Changes(self.name, identities, slots, olds, bodies, seqs, ts_us)
         batch = self.batch(changes, columns)
         self.indexes.put(slots, batch.column)

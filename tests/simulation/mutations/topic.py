@@ -6,8 +6,8 @@ TOPIC = (
     Mutation(
         "records of a copy stand as they came",
         "sow/topic/conflated_copy.py",
-        "            copy.table.bear(batch.changes.slots, places)",
-        "            pass",
+        "births = None if self.underlying.table.shares_places else places",
+        "births = None",
     ),
     Mutation(
         "new indexes do not hear of what changes while they are made",
