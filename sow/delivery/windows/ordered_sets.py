@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sow.delivery.windows.pages import PageRow, rows_of
-from sow.delivery.windows.window_heads import CROWD_FACTOR, Entry, WindowHead
+from sow.delivery.windows.window_heads import CROWD_FACTOR, Entry, Places, WindowHead
 from sow.expressions import Filter, OrderTerm
 from sow.messages.base import Column
 from sow.paths import Path
@@ -41,6 +41,11 @@ NUMBERS = (int, float)
 
 class WindowReader(Protocol):
     """A window over a set: it looks at the first `end` records, and has room for `length`."""
+
+    @property
+    def first(self) -> int:
+        """The place that it shows first."""
+        ...
 
     @property
     def end(self) -> int:
@@ -129,11 +134,13 @@ class OrderedSet(Generic[Reader]):
         self.head.cut(self.capacity)
         return self._concerned(places)
 
-    def _concerned(self, places: Sequence[int | None]) -> list[Reader]:
-        first = min((at for at in places if at is not None), default=None)
-        if first is None:
+    def _concerned(self, places: Sequence[Places | None]) -> list[Reader]:
+        """The windows that look at one of these places, or at what stands between them."""
+        found = [one for one in places if one is not None]
+        if not found:
             return []
-        return [reader for reader in self.readers if first < reader.end]
+        first, last = min(one for one, _ in found), max(one for _, one in found)
+        return [one for one in self.readers if first < one.end and one.first <= last]
 
     def _that_matter(self, batch: Batch) -> list[tuple[int, bool]]:
         """The places in a batch of records that are in the head or may be now, and whether each
@@ -177,8 +184,8 @@ class OrderedSet(Generic[Reader]):
             return _not_below(values, edge.text, (str,))
         return _not_above(values, edge, NUMBERS if kind == 2 else (str,))
 
-    def _take(self, batch: Batch, at: int, is_in: bool) -> int | None:
-        """One record of a batch; returns the first place that is concerned."""
+    def _take(self, batch: Batch, at: int, is_in: bool) -> Places | None:
+        """One record of a batch; returns which places are concerned."""
         changes = batch.changes
         identity = changes.identities[at]
         self._rows.pop(identity, None)
@@ -187,8 +194,8 @@ class OrderedSet(Generic[Reader]):
         ranks = [term.rank(batch.ordering(term)[at]) for term in self.terms]
         return self.head.put((*ranks, self.topic.table.tie(changes.slots[at]), identity))
 
-    def _drop(self, identity: str) -> int | None:
-        """A record has gone; returns the place that is concerned."""
+    def _drop(self, identity: str) -> Places | None:
+        """A record has gone; returns which places are concerned."""
         self._rows.pop(identity, None)
         return self.head.drop(identity)
 
@@ -213,14 +220,13 @@ class OrderedSet(Generic[Reader]):
         only while it can be read."""
         if self.is_short:
             at_once(self._fill())
-        known, order = self._rows, [entry[-1] for entry in self.head.order[first:last]]
-        unknown = [identity for identity in order if identity not in known]
-        if unknown:
+        known, order = self._rows, self.head.names[first:last]
+        if not all(map(known.get, order)):
             if len(known) > CROWD_FACTOR * self.capacity:
                 known.clear()
-                unknown = order
+            unknown = [identity for identity in order if identity not in known]
             known.update(zip(unknown, rows_of(self.topic, unknown), strict=True))
-        return {identity: known[identity] for identity in order}
+        return dict(zip(order, map(known.__getitem__, order), strict=True))
 
     # Filling.
 

@@ -96,31 +96,34 @@ def difference_of(held: WindowPage, now: WindowPage, anew: bool = False) -> Iter
     stays is said, too, since it is seen otherwise than before.
     """
     rows, before = now.rows, held.rows
-    order: list[str] = []
-    for identity, old in before.items():
-        if identity in rows:
-            order.append(identity)
-        else:
-            yield PageStep(identity, old, None, len(order))
-    entering = rows.keys() - before.keys()
-    same = set() if anew else {one for one in order if rows[one] == before[one]}
-    last: str | None = None
-    for identity, new in rows.items() if entering else ():
-        if identity in entering:
-            yield PageStep(identity, None, new, _put(order, identity, last))
-            last = identity
-        elif identity in same:
-            last = identity
-    if len(same) + len(entering) == len(rows):
-        return
-    last = None
-    for identity, new in rows.items():
-        if identity not in entering and identity not in same:
-            stood = order.index(identity)
-            del order[stood]
-            at = _put(order, identity, last)
-            yield PageStep(identity, before[identity], new, at, at != stood)
-        last = identity
+    names, olds = [*rows], [*map(before.get, rows)]
+    pairs = enumerate(zip(olds, rows.values(), strict=True))
+    # Rows that have not changed are the same objects, nearly always.
+    differ = [at for at, (old, new) in pairs if old is not new and old != new]
+    entering = [at for at in differ if olds[at] is None]
+    changed = [at for at in differ if olds[at] is not None]
+    if anew:
+        changed = [at for at, old in enumerate(olds) if old is not None]
+    order = [*before]
+    if len(before) + len(entering) > len(rows):
+        order = []
+        for identity, old in before.items():
+            if identity in rows:
+                order.append(identity)
+            else:
+                yield PageStep(identity, old, None, len(order))
+    unsettled = set(changed)
+    for at in entering:
+        last = at - 1
+        while last in unsettled:
+            last -= 1
+        place = _put(order, names[at], names[last] if last >= 0 else None)
+        yield PageStep(names[at], None, rows[names[at]], place)
+    for at in changed:
+        stood = order.index(names[at])
+        del order[stood]
+        place = _put(order, names[at], names[at - 1] if at else None)
+        yield PageStep(names[at], olds[at], rows[names[at]], place, place != stood)
 
 
 def _put(order: list[str], identity: str, last: str | None) -> int:

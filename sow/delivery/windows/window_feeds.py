@@ -57,6 +57,11 @@ class WindowFeed(Feed):
         return self._ordered
 
     @property
+    def first(self) -> int:
+        """The place that it shows first."""
+        return self.window.skip_n
+
+    @property
     def end(self) -> int:
         """How many records, from the first, decide what it shows."""
         return self.window.end

@@ -9,10 +9,15 @@ An entry is a record's ranks, one for each term of the order, then the number of
 publication and its identity: entries compare as the query sorts, and no two are equal.
 """
 
+import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+Places = tuple[int, int]
+"""The first and the last place that shows another record, or another state of one."""
+TO_THE_END = sys.maxsize
+"""The last place where all that stand behind have moved up or down."""
 Entry = tuple[Any, ...]
 """Ranks, then when the record was first published, then its identity."""
 CROWD_FACTOR = 2
@@ -25,6 +30,8 @@ class WindowHead:
 
     def __init__(self) -> None:
         self.order: list[Entry] = []
+        self.names: list[str] = []
+        """The identities of its records, in order: what is read most."""
         self._entries: dict[str, Entry] = {}
         self.complete = False
         self.bound: Entry | None = None
@@ -43,6 +50,7 @@ class WindowHead:
     def fill(self, entries: Sequence[Entry], complete: bool) -> None:
         """Hold these and no others, which stand in order; `complete`: there are no more."""
         self.order = list(entries)
+        self.names = [entry[-1] for entry in entries]
         self._entries = {entry[-1]: entry for entry in entries}
         self.complete = complete
         self.bound = None if complete or not entries else entries[-1]
@@ -51,34 +59,39 @@ class WindowHead:
         """Whether a record with this entry belongs in it."""
         return self.complete or (self.bound is not None and not self.bound < entry)
 
-    def put(self, entry: Entry) -> int | None:
-        """A record is new or has changed; returns the first place that is concerned, or None."""
+    def put(self, entry: Entry) -> Places | None:
+        """A record is new or has changed; returns which places are concerned, if any is."""
         old = self._entries.get(entry[-1])
         if old == entry:
-            return bisect_left(self.order, entry)
-        first = self.drop(entry[-1])
-        if self.takes(entry):
             at = bisect_left(self.order, entry)
-            self.order.insert(at, entry)
-            self._entries[entry[-1]] = entry
-            first = at if first is None else min(first, at)
-        return first
+            return at, at
+        left = self.drop(entry[-1])
+        if not self.takes(entry):
+            return left
+        at = bisect_left(self.order, entry)
+        self.order.insert(at, entry)
+        self.names.insert(at, entry[-1])
+        self._entries[entry[-1]] = entry
+        if left is None:
+            return at, TO_THE_END
+        stood = left[0]
+        return (stood, at) if stood < at else (at, stood)
 
-    def drop(self, identity: str) -> int | None:
-        """A record has left the set; returns the place that it stood at, or None."""
+    def drop(self, identity: str) -> Places | None:
+        """A record has left the set; returns which places are concerned, if any is."""
         old = self._entries.pop(identity, None)
         if old is None:
             return None
         at = bisect_left(self.order, old)
-        del self.order[at]
-        return at
+        del self.order[at], self.names[at]
+        return at, TO_THE_END
 
     def cut(self, length: int) -> None:
         """Let go of what stands behind the first `length`, once that is much."""
         if len(self.order) > CROWD_FACTOR * length:
-            for entry in self.order[length:]:
-                del self._entries[entry[-1]]
-            del self.order[length:]
+            for identity in self.names[length:]:
+                del self._entries[identity]
+            del self.order[length:], self.names[length:]
             self.complete = False
             self.bound = self.order[-1] if self.order else None
 
@@ -86,6 +99,7 @@ class WindowHead:
         """Assert what is always true of a head."""
         assert all(one < other for one, other in zip(self.order, self.order[1:], strict=False))
         assert {entry[-1]: entry for entry in self.order} == self._entries
+        assert self.names == [entry[-1] for entry in self.order]
         if not self.complete and self.order:
             assert self.bound is not None
             assert not self.bound < self.order[-1]

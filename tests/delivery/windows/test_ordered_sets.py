@@ -32,6 +32,25 @@ def test_windows_of_one_filter_and_order_share_one_set():
     assert "/px" not in map(str, world.engine.topics["orders"].records.watched.paths)
 
 
+def test_only_windows_that_show_another_stretch_are_read(monkeypatch):
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(9)])
+    readers = [reader_of(world, skip_n=first) for first in (0, 2, 4)]
+    read, rows = [], ordered_sets.OrderedSet.rows
+    monkeypatch.setattr(
+        ordered_sets.OrderedSet,
+        "rows",
+        lambda ordered, first, last: read.append(first) or rows(ordered, first, last),
+    )
+    for px, expected in ((3, {2}), (4.5, {2, 4}), (0.5, {0, 2, 4}), (99, {0, 2, 4})):
+        read.clear()
+        world.publish("orders", {"id": 3, "px": px})
+        assert set(read) == expected, px
+        for reader in readers:
+            reader.read()
+            reader.check(world)
+
+
 def test_what_ranks_after_the_bound_concerns_no_window(monkeypatch):
     monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
     world = World()

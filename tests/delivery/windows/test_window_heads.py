@@ -2,7 +2,7 @@
 
 from random import Random
 
-from sow.delivery.windows.window_heads import WindowHead
+from sow.delivery.windows.window_heads import TO_THE_END, WindowHead
 
 
 def entry(rank, name):
@@ -28,23 +28,27 @@ def test_it_knows_of_nothing_before_it_is_filled():
 def test_what_ranks_after_its_bound_is_not_looked_at():
     head = head_of(1, 2, 3)
     assert head.put(entry(4, "x")) is None
-    assert head.put(entry(2.5, "x")) == 2
+    assert head.put(entry(2.5, "x")) == (2, TO_THE_END)
     assert names(head) == "abxc"
 
 
 def test_what_leaves_is_not_replaced_and_the_bound_stays():
     head = head_of(1, 2, 3)
-    assert head.drop("c") == 2
-    assert head.put(entry(2.9, "x")) == 2, "nothing stands between what is left and the bound"
+    assert head.drop("c") == (2, TO_THE_END)
+    assert head.put(entry(2.9, "x")) == (2, TO_THE_END), (
+        "nothing stands between what is left and the bound"
+    )
     assert head.put(entry(3.1, "y")) is None
     assert names(head) == "abx"
 
 
-def test_the_first_place_that_is_concerned_is_told():
+def test_the_places_that_are_concerned_are_told():
     head = head_of(1, 2, 3)
-    assert head.put(entry(2, "b")) == 1, "changed in its place"
-    assert head.put(entry(2.5, "a")) == 0, "from where it stood"
-    assert head.put(entry(0, "c")) == 0, "to where it stands"
+    assert head.put(entry(2, "b")) == (1, 1), "changed in its place"
+    assert head.put(entry(2.5, "a")) == (0, 1), "from where it stood"
+    assert head.put(entry(0, "c")) == (0, 2), "to where it stands"
+    assert names(head) == "cba"
+    assert head.put(entry(9, "c")) == (0, TO_THE_END), "all behind it stand elsewhere"
     assert head.drop("z") is None
 
 

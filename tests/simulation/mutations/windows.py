@@ -10,6 +10,12 @@ WINDOWS = (
         "said = [self._line(one, held) for one in reversed([*difference_of(held, now)])]",
     ),
     Mutation(
+        "a record that moves down an order concerns none of those that it passes",
+        "sow/delivery/windows/window_heads.py",
+        "return (stood, at) if stood < at else (at, stood)",
+        "return (stood, stood) if stood < at else (at, stood)",
+    ),
+    Mutation(
         "an ordered set that is short is not filled",
         "sow/delivery/windows/ordered_sets.py",
         "        return not self.head.complete and len(self.head) < self._need",
