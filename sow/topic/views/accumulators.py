@@ -206,10 +206,8 @@ class Keeping:
         seqs: Sequence[int],
     ) -> None:
         if self.has_newest:
-            rows = zip(groups, identities, zip(*columns, strict=True), borns, seqs, strict=True)
-            for one, identity, values, born, seq in rows:
-                assert one.newest is not None
-                one.newest.add(identity, values, born, seq)
+            rows = [*zip(*columns, strict=True)] if columns else [()] * len(groups)
+            NewestRow.add_each(_newest(groups), identities, rows, borns, seqs)
 
     def _columns(self, groups: Sequence["Accumulators"]) -> list[Any]:
         """What is kept of groups, a column for each thing."""
@@ -224,7 +222,7 @@ class Keeping:
         for each aggregate."""
         kept = self._columns(groups)
         if self.has_newest:
-            kept.append(NewestRow.each([one.newest for one in groups if one.newest is not None]))
+            kept.append(NewestRow.each(_newest(groups)))
         return [read(kept[at]) for read, at in self._readers]
 
 
@@ -329,6 +327,11 @@ DISTINCT: dict[str, Callable[[list[DistinctValues]], list[Any]]] = {
 
 def _counts(these: list[ValueCount] | list[ExactSum]) -> list[Any]:
     return [one.count for one in these]
+
+
+def _newest(groups: Sequence[Accumulators]) -> list[NewestRow]:
+    """What is kept of the newest row of groups of which it is kept."""
+    return [one.newest for one in groups if one.newest is not None]
 
 
 def _of_each(rows: list[Sequence[Value] | None], number: int) -> list[Any]:

@@ -36,7 +36,7 @@ class JoinedRows:
     """Some rows that concern a few changes of the topic at `at`, with the change that each comes
     of. All that leave do so for one reason."""
 
-    __slots__ = ("at", "causes", "changes", "kinds", "reason", "rows")
+    __slots__ = ("_stays", "at", "causes", "changes", "kinds", "reason", "rows")
 
     def __init__(self, at: int, changes: dict[str, RecordChange]) -> None:
         self.at = at
@@ -45,9 +45,12 @@ class JoinedRows:
         self.rows: list[JoinedRow] = []
         self.causes: list[RecordChange] = []
         self.reason: Reason | None = None
+        self._stays = False
+        """All records are where they were."""
 
     def stay(self, rows: list[JoinedRow]) -> None:
         """Take in rows that stay, all that hold the changed records of the first topic."""
+        self._stays = True
         self.kinds = [STAYS] * len(rows)
         self.rows = rows
         self.causes = [self.changes[row[0] or ""] for row in rows]
@@ -85,7 +88,7 @@ class JoinedRows:
             pairs = zip(befores[self.at], afters[self.at], is_in, strict=True)
             shown[self.at] = [after if there else before for before, after, there in pairs]
         newest = self._newest(shown)
-        moved = any(map(_has_moved, self.changes.values()))
+        moved = not self._stays and any(map(_has_moved, self.changes.values()))
         seqs, ts_us = self._stamps(newest)
         return RowChanges(
             self.rows,

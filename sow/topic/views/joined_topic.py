@@ -183,9 +183,9 @@ class JoinedTopic:
                 elif change.old is not None:
                     found[name] = change.old
         table = self.records.table
-        pairs = [(name, slot) for name in there if (slot := table.slots.get(name)) is not None]
-        if pairs:
-            slots = [slot for _, slot in pairs]
+        names = [name for name in there if name in table.slots]
+        if names:
+            slots = list(map(table.slots.__getitem__, names))
             where = np.array(slots, np.int64)
             bodies = [table.bodies[slot] or b"" for slot in slots]
             rows = zip(*self.records.decoder(self.paths).columns(bodies), strict=True)
@@ -193,7 +193,7 @@ class JoinedTopic:
                 column[where].tolist() for column in (table.order, table.newest, table.ts_us)
             ]
             states = zip(rows, *numbers, strict=True)
-            found.update(zip([name for name, _ in pairs], states, strict=True))
+            found.update(zip(names, states, strict=True))
         return found
 
     def keys(self, states: dict[str, RecordState], fields: Fields) -> dict[str, JoinKey | None]:

@@ -34,9 +34,6 @@ class NewestRow:
     def add(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
         """A row has come, or has changed."""
         rows = self._in_order
-        if len(rows) == 1 and identity in rows:
-            rows[identity] = seq, born, values
-            return
         if rows:
             rows.pop(identity, None)  # to stand behind all others
         if rows:
@@ -47,6 +44,24 @@ class NewestRow:
         if self._late:
             self._late.pop(identity, None)
         rows[identity] = seq, born, values
+
+    @staticmethod
+    def add_each(
+        these: Iterable["NewestRow"],
+        identities: Sequence[Hashable],
+        rows: Sequence[Values],
+        borns: Sequence[int],
+        seqs: Sequence[int],
+    ) -> None:
+        """To each of these a row has come, or one of its rows has changed: where that is all there
+        is, without a call for each."""
+        columns = zip(these, identities, rows, borns, seqs, strict=True)
+        for one, identity, values, born, seq in columns:
+            there = one._in_order
+            if len(there) == 1 and identity in there:
+                there[identity] = seq, born, values
+            else:
+                one.add(identity, values, born, seq)
 
     def _add_late(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
         self._count += 1

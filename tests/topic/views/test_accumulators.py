@@ -271,3 +271,13 @@ def test_what_is_kept_elsewhere_is_the_group():
     moved.remove((7,), 4, 4)
     assert moved.results() == group.results()
     assert None not in moved.results()
+
+
+def test_the_newest_row_is_known_of_groups_without_arguments():
+    """A view over `GROUP BY /desk` may ask for the newest of its rows."""
+    keeping = Keeping(compile_projection(["/desk"], ["/desk"], {"orders": "json"}), True)
+    groups = [keeping.group(), keeping.group()]
+    keeping.add(groups, [], ["a", "b"], [1, 2], [3, 4])
+    assert [group.newest_seq for group in groups] == [3, 4]
+    keeping.replace(groups, [], [], ["a", "b"], [1, 2], [6, 5])
+    assert [group.newest_seq for group in groups] == [6, 5]

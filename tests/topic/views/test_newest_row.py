@@ -45,3 +45,17 @@ def test_one_value_is_that_of_the_newest_row():
     newest.add("a", (1, 2), 1, 1)
     newest.add("b", (3, 4), 2, 2)
     assert NewestRow.each([newest])[0][1] == 4
+
+
+def test_many_are_added_as_each_by_itself():
+    rows = [("a", (1,), 1, 1), ("b", (2,), 2, 2), ("a", (3,), 1, 3), ("b", (4,), 2, 1)]
+    one_by_one, together, alone = NewestRow(), NewestRow(), NewestRow()
+    for identity, values, born, seq in rows:
+        one_by_one.add(identity, values, born, seq)
+        NewestRow.add_each([together], [identity], [values], [born], [seq])
+        assert together.values() == one_by_one.values()
+        NewestRow.add_each([alone], ["a"], [values], [1], [seq])
+        assert alone.values() == values
+    together.remove("a")
+    one_by_one.remove("a")
+    assert together.values() == one_by_one.values() == (4,)
