@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from sow.definitions import Configuration, Definition, MessageTypeOptions, Topic, is_persistent
+from sow.definitions import (
+    Configuration,
+    Definition,
+    MessageTypeOptions,
+    Topic,
+    View,
+    is_persistent,
+)
 from sow.message_options import reads
 
 
@@ -52,6 +59,9 @@ class StoredDefinition:
         """The elements whose change leaves the stored records without a place."""
         if now is None:
             return ["Name"]
+        if isinstance(now, View) and not self.topic.keys and self.topic.domain == now.domain:
+            # Rows that Spark made for a view have no key fields: their SowKeys came with them.
+            return ["Engine"]
         if not isinstance(now, Topic):
             return ["UnderlyingTopic"]
         old, new = self.topic, kept_of(now, configuration)

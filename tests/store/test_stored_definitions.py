@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic
+from sow.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic, View, stored
 from sow.store.stored_definitions import (
     StoredDefinition,
     file_name,
@@ -48,6 +48,14 @@ def test_a_definition_that_is_gone_or_of_another_kind():
     copy = ConflatedTopic("orders", "json", underlying="x")
     assert changes(ORDERS, None) == ["Name"]
     assert changes(ORDERS, copy) == ["UnderlyingTopic"]
+
+
+def test_rows_that_spark_made_of_a_view_are_given_up_by_another_engine():
+    view = View("desks", "json", ("orders",), ("/desk",), ("/desk",))
+    by_spark = stored(replace(view, engine="spark"))
+    assert changes(by_spark, view) == ["Engine"]
+    assert changes(by_spark, by_spark) == []
+    assert changes(replace(ORDERS, name="desks"), view) == ["UnderlyingTopic"]
 
 
 def test_another_pattern_is_told_by_the_names_that_it_takes():
