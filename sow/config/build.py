@@ -50,4 +50,5 @@ def _make(value: object) -> object:
         fields["file_name"] = file_name(value)
     if make is View:
         fields["underlyings"] = tuple(underlyings(value))
+        fields.pop("underlying_type", None)  # which was compared
     return make(**fields)

@@ -5,6 +5,7 @@ it, ``[orders]./price``, and that topic's message type, ``[json].[orders].[/pric
 there are is known to the rules alone (`sow.config.view_rules`).
 """
 
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -18,6 +19,8 @@ from sow.errors import ClientError
 from sow.expressions import Identifier, parse_projected
 
 JOIN_EXAMPLE = "write [orders]./symbol = [quotes]./symbol"
+NAMED = re.compile(r"(?:\[(?P<type>[^][]+)\]\s*\.\s*)?\[(?P<name>[^][]+)\]")
+"""A topic as AMPS writes it: in brackets, perhaps with its message type before it."""
 ENDS = 2
 """A join is of two fields."""
 
@@ -66,6 +69,14 @@ def _join(text: str) -> tuple[str, str, str, str, str, str]:
     )
 
 
+def _underlying(text: str) -> tuple[str, str]:
+    """The name of a topic, and the message type that is said before it: ``[json].[orders]``."""
+    found = NAMED.fullmatch(text.strip())
+    if found is None:
+        return str(kinds.TEXT.read(text)), ""
+    return found["name"].strip(), (found["type"] or "").strip()
+
+
 def _projected(text: str) -> str:
     try:
         parse_projected(text)
@@ -82,6 +93,7 @@ def _switch(text: str) -> bool:
 GROUPING_FIELD = Kind("path, or `[topic].`path", _grouping)
 JOIN_FIELDS = Kind("`[topic]./path = [topic]./path`", _join)
 PROJECTED_FIELD = Kind("expression `AS` path, or path", _projected)
+UNDERLYING_NAME = Kind("name, or `[type].[name]`", _underlying)
 SWITCH = Kind("`enabled` or `disabled`", _switch, ("enabled", "disabled"))
 
 UNDERLYING = Element(
@@ -93,8 +105,8 @@ UNDERLYING = Element(
     children=(
         Element(
             name="Topic",
-            kind=kinds.TEXT,
-            fields=("underlyings",),
+            kind=UNDERLYING_NAME,
+            fields=("underlyings", "underlying_type"),
             about="The name of the one topic; UnderlyingTopic may hold it without this element.",
         ),
         Element(

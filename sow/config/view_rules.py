@@ -106,6 +106,10 @@ class _View:
                 report_missing(self.root, view, name, (line, element), self.findings)
             else:
                 self._can_underlie(name, topic, line, element)
+        name = view.text("underlyings")
+        if name in self.above and (why := _another(view.text("underlying_type"), self.above[name])):
+            line = view.line_of("UnderlyingTopic")
+            self.findings.error(line, "UnderlyingTopic", *halves(why))
 
     def _named(self) -> Iterator[tuple[str, int, str]]:
         """Each topic that it is made of, once, and where it is named."""

@@ -201,6 +201,18 @@ def test_what_joins_no_rows_is_said_at_its_join(sow, joins, said):
     assert any(said in str(error) for error in loaded.errors), list(map(str, loaded.errors))
 
 
+@pytest.mark.parametrize("named", ["[json].[orders]", "[orders]", " [json] . [orders] ", "orders"])
+def test_the_one_topic_may_be_named_as_in_amps(sow, named):
+    loaded = sow(ORDERS + view("desks", named))
+    assert not loaded.errors
+    assert loaded.configuration.topics[1].underlyings == ("orders",)
+
+
+def test_the_message_type_that_the_one_topic_is_named_with_is_its_own(sow):
+    said = str(sow(ORDERS + view("desks", "[nvfix].[orders]")).errors[0])
+    assert "UnderlyingTopic: the messages of 'orders' are json, not nvfix" in said
+
+
 def test_topics_that_nothing_joins_are_named(sow):
     three = joined("[orders]./s = [quotes]./s", "[desks]./d = [more]./d")
     more = ORDERS.replace("orders", "more")
