@@ -36,6 +36,9 @@ NEVER = 1_000_000_000
 OLD_OBJECTS = 2_000
 """Old objects that are enough to be looked through, in some milliseconds with the younger ones. Of
 more, each would take as long."""
+MANY_OBJECTS = 10_000
+"""So many have come at once, from a library that was loaded or a large answer, and stay: they are
+settled unseen."""
 LONG_ENTRIES = 5_000
 """Entries of an old dictionary that is not looked through any more: a tenth of a millisecond. One
 that grows, such as the window of updates that wait for their release, is seen before it has many
@@ -82,7 +85,7 @@ class Garbage:
         if passes != self._passes:  # something has become old
             self._passes = passes
             count, has_long = _old()
-            if has_long:
+            if has_long or count > MANY_OBJECTS:
                 self._settled += count
                 gc.freeze()
             elif count >= OLD_OBJECTS:

@@ -173,6 +173,14 @@ def test_a_long_dictionary_is_not_looked_through_with_many_others(monkeypatch):
     assert all(one is not long and one is not others for one in gc.get_objects())
 
 
+def test_very_many_that_come_at_once_are_settled_unseen(monkeypatch):
+    monkeypatch.setattr(module, "MANY_OBJECTS", 1_000)
+    collector = Collector()
+    kept = collector.age(lists(2_500))
+    assert collector.look() == 0
+    assert all(one is not kept for one in gc.get_objects())
+
+
 class Counts:
     """A collector that only counts: each pass over the young leaves a thousand objects more, and
     one over all leaves as many as live."""
@@ -208,6 +216,7 @@ class Counts:
 @pytest.mark.parametrize(("living", "at_most"), [(0, 5_000), (100_000, 205_000)])
 def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living, at_most):
     monkeypatch.setattr(module, "OLD_OBJECTS", 0)
+    monkeypatch.setattr(module, "MANY_OBJECTS", NEVER)
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(living)
     monkeypatch.setattr(module, "gc", counts)
@@ -222,6 +231,7 @@ def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living
 
 def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(monkeypatch):
     monkeypatch.setattr(module, "OLD_OBJECTS", 0)
+    monkeypatch.setattr(module, "MANY_OBJECTS", NEVER)
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(10_000)
     monkeypatch.setattr(module, "gc", counts)
@@ -235,6 +245,7 @@ def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(mo
 
 def test_what_is_expected_is_no_reason_to_look_through_all(monkeypatch):
     monkeypatch.setattr(module, "OLD_OBJECTS", 0)
+    monkeypatch.setattr(module, "MANY_OBJECTS", NEVER)
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(10_000)
     monkeypatch.setattr(module, "gc", counts)
