@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.store.larger_block import LargerBlock
 from sow.untracked import untracked
 
 Slots = NDArray[np.int64]
@@ -33,6 +34,13 @@ NONE_KEYED: dict[int, int] = {}
 GROWTH_PART = 4
 """Columns grow by this part of them: a number is copied four times or so, and no more than a fifth
 of the room is idle."""
+LONG_COLUMNS = 200_000
+"""Columns of more places are copied a little at a time when they grow; those of fewer take some
+five milliseconds."""
+FREE_PART = 16
+"""When less than this part of long columns is free they begin to grow."""
+NO_PLACES = 2**63 - 1
+"""More slots than there can be: short columns never begin to grow."""
 SowKeys = Callable[[str, Sequence[str]], "array[int]"]
 """Makes the SowKeys of identities in a domain (`sow.keys.sow_keys`)."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
@@ -45,7 +53,9 @@ class Columns:
     __slots__ = (
         "_by_sow_key",
         "_domain",
+        "_grown_from",
         "_keyed_to",
+        "_larger",
         "_make_sow_keys",
         "_newest",
         "_numbers",
@@ -63,6 +73,10 @@ class Columns:
         self.bodies: list[bytes | None] = untracked([])
         self.identities: list[str | None] = untracked([])
         self._numbers = NO_NUMBERS
+        self._grown_from = NO_PLACES
+        """With so many slots the block of numbers begins to grow."""
+        self._larger: LargerBlock | None = None
+        """What is to take its place."""
         self.expires_us: NDArray[np.int64] | None = None
         self._by_sow_key = NONE_KEYED
         self._keyed_to = 0
@@ -155,8 +169,21 @@ class Columns:
         size = self._numbers.shape[1]
         if count <= size:
             return
-        size = max(count, size + size // GROWTH_PART)
-        self._numbers = grown(self._numbers, size)
+        self._use(grown(self._numbers, max(count, size + size // GROWTH_PART)))
+
+    def _grow(self, written: Slots) -> None:
+        """Go on with a larger block of numbers, of which these were written last."""
+        if self._larger is None:
+            size = self._numbers.shape[1]
+            self._larger = LargerBlock(self._numbers, size + size // GROWTH_PART)
+        if self._larger.write(written):
+            self._use(self._larger.block)
+
+    def _use(self, numbers: NDArray[np.int64]) -> None:
+        """Have a larger block of numbers, and columns of its size."""
+        size = numbers.shape[1]
+        self._numbers, self._larger = numbers, None
+        self._grown_from = size - size // FREE_PART if size > LONG_COLUMNS else NO_PLACES
         if self._places is not None:
             self._places = grown(self._places, size)
         if self._newest is not None:

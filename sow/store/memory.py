@@ -145,6 +145,8 @@ class Table(Columns):
         if self._body_holds is not None and not self._body_holds.tell(slots, olds):
             self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
+        if len(current) > self._grown_from:
+            self._grow(np.array(slots, np.int64))
         return slots, olds
 
     def _count_names(self, identities: Iterable[str], times: int) -> None:
@@ -224,6 +226,9 @@ class Table(Columns):
         instead of those with which they came."""
         born = self.born
         born[slots] = births
+        if self._larger is not None:
+            self._grow(np.array(slots, np.int64))
+            born = self.born
         self._bears = True
         if self._in_order and slots:
             # From the first to the last with what stands beside them: new ones are at the end, and
@@ -349,6 +354,7 @@ class Table(Columns):
         """Fill as many slots as there are records, a column at a time."""
         start, end = len(self.bodies), len(self.bodies) + len(part.bodies)
         self.reserve(end)
+        self._larger = None  # what it has copied is written to
         self.identities += part.identities
         self.bodies += part.bodies
         self.seqs[start:end] = part.seqs

@@ -3,12 +3,13 @@
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.keys import sow_keys
-from sow.store import parted
+from sow.store import columns, larger_block, parted
 from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.parted import PartedDict
 from sow.store.protocols import Slice, numbers
@@ -76,6 +77,40 @@ def test_a_table_with_many_records_is_no_other(log, by_arrival):
             beside.table.check()
             assert list(beside.held().items()) == list(beside.model.items())
             assert len(beside.table) == len(beside.model)
+
+
+@given(st.lists(st.lists(st.integers(0, 120), min_size=1, max_size=7), max_size=60), st.booleans())
+def test_long_columns_grow_beside_those_that_are_used_and_say_the_same(log, bears):
+    """At any moment all numbers are those of a table whose columns are copied at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(larger_block, "COPIED_AT_ONCE", 3)
+        tables = [Table(sow_keys, "t", by_arrival=bears) for _ in range(2)]
+        for step, places in enumerate(log):
+            identities = [str(place) for place in dict.fromkeys(places)]
+            seqs = range(step * 7 + 1, step * 7 + 1 + len(identities))
+            for table, long in zip(tables, (20, 10**9), strict=True):
+                patch.setattr(columns, "LONG_COLUMNS", long)
+                if step % 5 == 4:
+                    table.drop(identities)
+                    continue
+                slots, _ = table.put(identities, [b""] * len(seqs), seqs, [step] * len(seqs))
+                if bears:
+                    table.bear(slots, [10_000 - int(name) for name in identities])
+            grown, whole = (table.slice(0, 1_000) for table in tables)
+            assert grown == whole
+        assert tables[1]._larger is None
+
+
+def test_long_columns_begin_to_grow_before_they_are_full(monkeypatch):
+    monkeypatch.setattr(columns, "LONG_COLUMNS", 100)
+    table, copied = Table(sow_keys, "t"), []
+    monkeypatch.setattr(columns, "grown", lambda *_: copied.append(1))
+    table._use(np.zeros((4, 160), np.int64))
+    for at in range(1_000):
+        table.put([str(at)], [b""], [at + 1], [0])
+    assert copied == [], "nothing was copied at once"
+    assert table.seqs[:1_000].tolist() == [*range(1, 1_001)]
+    table.check()
 
 
 def test_a_copy_orders_records_by_when_they_came():
