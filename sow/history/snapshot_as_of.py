@@ -93,6 +93,8 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
         yield from _check_known(now, bookmark, later, states, born)
     then = yield from _with_states(now, bookmark, states, born)
     yield from then.settle()
+    yield from later.emptying()
+    yield from born.emptying()
     return then
 
 

@@ -89,6 +89,13 @@ class PartedDict(MutableMapping[K, V]):
             found = self._first.pop(key, None)
         return default if found is None else found
 
+    def emptying(self) -> Iterator[None]:
+        """Let all keys go, one part after the other: at once that takes as long as to grow."""
+        self._first = {}
+        for part in self._parts:
+            part.clear()
+            yield
+
     def update(self, pairs: Iterable[tuple[K, V]]) -> None:  # type: ignore[override]
         """Take in keys with their values."""
         for key, value in pairs:

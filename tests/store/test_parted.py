@@ -1,6 +1,6 @@
 """A dictionary in parts beside one that is whole."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -70,3 +70,11 @@ def test_a_dictionary_is_put_in_parts_before_it_grows_further(monkeypatch):
     assert isinstance(held, PartedDict)
     assert parted_if_long(held) is held
     assert sorted(islice(held, 4)) == list("abcd")
+
+
+def test_it_is_emptied_a_part_at_a_time():
+    held: PartedDict[str, int] = PartedDict()
+    held.update((str(at), at) for at in range(DICTIONARIES * 100))
+    counts = [len(held), *[len(held) for _ in held.emptying()]]
+    assert max(before - after for before, after in pairwise(counts)) < 200
+    assert (len(counts), counts[-1], bool(held)) == (DICTIONARIES + 1, 0, False)
