@@ -6,7 +6,7 @@ last in a name; `line` is the line of the XML element.
 """
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from sow.pipelines import Pipeline
 
@@ -303,11 +303,68 @@ class Limits:
 class Tls:
     """`<TLS>`: the files, in PEM form, by which the server proves who it is and encrypts.
 
-    `certificate` may hold the whole chain. `private_key` may be in the same file.
+    `certificate` may hold the whole chain. `private_key` may be in the same file. `client_ca` are
+    the certificates by which those of clients are trusted; without it none is asked for.
     """
 
     certificate: str
     private_key: str
+    client_ca: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Jwt:
+    """`<JWT>`: signed tokens that somebody else gives out. `keys` is a file or an address of the
+    keys by which they are signed; `user` and `groups` are the claims that say who it is."""
+
+    issuer: str
+    audience: str
+    keys: str
+    user: str = "sub"
+    groups: str = "groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """`<Authentication>`: how users say who they are. Files that are not there are empty texts."""
+
+    users_file: str = ""
+    tokens_file: str = ""
+    jwt: Jwt | None = None
+    client_certificates: bool = False
+
+
+Verb = Literal["read", "write", "delete", "admin", "impersonate"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+OF_TOPICS: tuple[Verb, ...] = ("read", "write", "delete")
+"""Those that are about a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """`<Allow>`: what a role may do, and with which topics: those whose whole name `topic`, a
+    regular expression, matches."""
+
+    topic: str = ""
+    read: bool = False
+    write: bool = False
+    delete: bool = False
+    admin: bool = False
+    impersonate: bool = False
+
+    @property
+    def verbs(self) -> tuple[Verb, ...]:
+        """What it allows."""
+        return tuple(verb for verb in VERBS if getattr(self, verb))
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`<Role>`: what its members may do. A member is ``user:NAME``, ``group:NAME`` or ``*``."""
+
+    name: str
+    members: tuple[str, ...]
+    allows: tuple[Allow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +379,8 @@ class Security:
     allowed_origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     tls: Tls | None = None
+    authentication: Authentication | None = None
+    roles: tuple[Role, ...] = ()
 
     @property
     def scheme(self) -> str:

@@ -100,7 +100,7 @@ def serve(
 
     configuration = as_given(loaded.configuration)
     place = "--host" if host or loaded.exposure is None else loaded.exposure.place
-    if not _may_listen(configuration.host, place, insecure):
+    if not _may_listen(configuration, place, insecure):
         ctx.exit(1)
 
     def ready(url: str) -> dict[str, list[str]]:
@@ -118,9 +118,9 @@ def serve(
         os._exit(1)
 
 
-def _may_listen(host: str, place: str, insecure: bool) -> bool:
+def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:
     """Whether a server may listen there; says what is wrong with it, at `place`, if anything is."""
-    wrong = exposed(host)
+    wrong = exposed(configuration.host, configuration.security)
     if wrong is None:
         return True
     said = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"

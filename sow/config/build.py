@@ -25,14 +25,22 @@ def build(root: Section, directory: str) -> Configuration:
 
 def _security(security: Security, directory: str) -> Security:
     """The same with its files beside the document, where it does not say otherwise."""
-    tls = security.tls
-    if tls is None:
-        return security
-    beside = {
-        field.name: os.path.join(directory, getattr(tls, field.name))
-        for field in dataclasses.fields(tls)
-    }
-    return dataclasses.replace(security, tls=Tls(**beside))
+
+    def beside(file: str) -> str:
+        return os.path.join(directory, file) if file and not file.startswith("https://") else file
+
+    tls, authentication = security.tls, security.authentication
+    if tls is not None:
+        tls = Tls(beside(tls.certificate), beside(tls.private_key), beside(tls.client_ca))
+    if authentication is not None:
+        jwt = authentication.jwt
+        authentication = dataclasses.replace(
+            authentication,
+            users_file=beside(authentication.users_file),
+            tokens_file=beside(authentication.tokens_file),
+            jwt=jwt and dataclasses.replace(jwt, keys=beside(jwt.keys)),
+        )
+    return dataclasses.replace(security, tls=tls, authentication=authentication)
 
 
 def _make(value: object) -> object:

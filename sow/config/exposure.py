@@ -6,23 +6,23 @@ with the address that is then in force, asks `exposed` and refuses or warns.
 """
 
 from sow.config.findings import FileLine, Finding
-from sow.definitions import Configuration
+from sow.definitions import Configuration, Security
 from sow.hosts import is_loopback
 
 
-def exposed(host: str) -> tuple[str, str] | None:
+def exposed(host: str, security: Security) -> tuple[str, str] | None:
     """What is wrong with listening at `host`, and what to write instead; None if nothing is."""
-    if is_loopback(host):
+    if is_loopback(host) or security.authentication is not None:
         return None
     return (
         f"{host} is not loopback, and nobody is asked for a password: whoever can reach it may "
         "read, publish and delete",
-        "listen on 127.0.0.1, behind a proxy that asks for passwords or an ssh tunnel, until "
-        "<Security><Authentication> is available; or run sow serve --insecure if this is meant",
+        "say who may by <Security><Authentication> and <Role>, or listen on 127.0.0.1; or run sow "
+        "serve --insecure if this is meant",
     )
 
 
 def exposure(configuration: Configuration, line: FileLine) -> Finding | None:
     """What is wrong with the address in a file, at the line of its Listen."""
-    wrong = exposed(configuration.host)
+    wrong = exposed(configuration.host, configuration.security)
     return Finding(line.file, int(line), "Listen", "error", *wrong) if wrong else None

@@ -38,6 +38,7 @@ class Kind:
     name: str
     read: Callable[[str], object]
     words: tuple[str, ...] = ()
+    may_be_empty: bool = False
 
 
 def _text(text: str) -> str:
@@ -179,6 +180,14 @@ def _expiration(text: str) -> tuple[bool, int | None]:
     return True, lifetime_us
 
 
+def _present(text: str) -> bool:
+    if text:
+        raise MistakeError(
+            f"holds {shown(text)}, and means what it means by being there", "empty it"
+        )
+    return True
+
+
 def _age(text: str) -> object:
     return None if text == "unlimited" else duration(minimum="1s").read(text)
 
@@ -315,6 +324,7 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
 
 
 TEXT = Kind("text", _text)
+PRESENT = Kind("empty", _present, may_be_empty=True)
 FLAG = Kind("`true` or `false`", _flag, ("true", "false"))
 INSTANCE_NAME = Kind("name", _instance_name)
 TOPIC_NAME = Kind("topic name", _topic_name)

@@ -15,6 +15,7 @@ from sow.config.findings import Findings, at, halves
 from sow.config.logged import check_logged_topics
 from sow.config.message_types import check_message_types
 from sow.config.pipeline_rules import check_pipelines
+from sow.config.security_rules import check_security
 from sow.config.structure import Section
 from sow.config.underlying import check_underlying_topics
 from sow.config.view_rules import check_views
@@ -47,6 +48,7 @@ def check(root: Section, findings: Findings) -> None:
     check_files(root, findings)
     check_logged_topics(root, findings)
     check_pipelines(root, findings)
+    check_security(root, findings)
     _limits(root, findings)
 
 

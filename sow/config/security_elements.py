@@ -13,7 +13,7 @@ from sow.config import kinds
 from sow.config.element import Element, later
 from sow.config.findings import MistakeError
 from sow.config.kinds import Kind
-from sow.definitions import Security, Tls
+from sow.definitions import Allow, Authentication, Jwt, Role, Security, Tls
 from sow.hosts import is_address, parse_authority, parse_host, parse_origin
 
 
@@ -66,17 +66,36 @@ def _several(name: str, read_one: Callable[[str], str]) -> Kind:
     return Kind(name, read)
 
 
-def _security(tls: Tls | None = None, **lists: tuple[tuple[str, ...], ...]) -> Security:
+def _member(text: str) -> str:
+    kind, colon, name = text.partition(":")
+    if text == "*" or (colon and kind in ("user", "group") and name.strip() == name != ""):
+        return text
+    raise MistakeError(
+        f"{text[:80]!r} says neither who nor which group", "write user:NAME, group:NAME or *"
+    )
+
+
+def _role(name: str, members: tuple[str, ...] = (), allows: tuple[Allow, ...] = ()) -> Role:
+    return Role(name, members, allows)
+
+
+def _security(
+    tls: Tls | None = None,
+    authentication: Authentication | None = None,
+    roles: tuple[Role, ...] = (),
+    **lists: tuple[tuple[str, ...], ...],
+) -> Security:
     """Each list may be given several times, and hold several values each time."""
-    return Security(tls=tls, **{name: tuple(chain(*given)) for name, given in lists.items()})
+    joined = {name: tuple(chain(*given)) for name, given in lists.items()}
+    return Security(tls=tls, authentication=authentication, roles=roles, **joined)
 
 
 TLS = Element(
     name="TLS",
     fields=("tls",),
     make=Tls,
-    about="Encryption: with it clients call https:// and wss://, and nothing else. The files "
-    "are in PEM form, by paths relative to config.xml; a reload reads them again.",
+    about="Encryption: with it clients call https:// and wss://, and nothing else. The files are "
+    "in PEM form, by paths relative to config.xml; a reload reads them again.",
     children=(
         Element(
             name="Certificate",
@@ -92,7 +111,148 @@ TLS = Element(
             fields=("private_key",),
             about="Its private key, without a passphrase: nobody is there to type it.",
         ),
-        *later("ClientCA"),
+        Element(
+            name="ClientCA",
+            kind=kinds.TEXT,
+            fields=("client_ca",),
+            about="Certificates of those who sign certificates of clients, for "
+            "`ClientCertificates` in Authentication.",
+        ),
+    ),
+)
+
+
+def _file(fields: str, about: str) -> Element:
+    return Element(name="File", kind=kinds.TEXT, required=True, fields=(fields,), about=about)
+
+
+AUTHENTICATION = Element(
+    name="Authentication",
+    fields=("authentication",),
+    make=Authentication,
+    about="How users say who they are: any of these, or several. What each may do is said by Role. "
+    "Files are named by paths relative to config.xml; a reload reads them again.",
+    children=(
+        Element(
+            name="Users",
+            about="Names and passwords.",
+            children=(
+                _file(
+                    "users_file",
+                    "As htpasswd writes it, with bcrypt or argon2. Groups stand beside it in a "
+                    "file that ends in .groups: `GROUP: NAME NAME` in each line.",
+                ),
+            ),
+        ),
+        Element(
+            name="Tokens",
+            about="Secrets of programs.",
+            children=(
+                _file(
+                    "tokens_file",
+                    "`NAME SHA-256 [group,…] [expires]` in each line: the sum of the token in "
+                    "hexadecimal, not the token; the end is a time such as 2027-01-31T00:00:00Z.",
+                ),
+            ),
+        ),
+        Element(
+            name="JWT",
+            fields=("jwt",),
+            make=Jwt,
+            about="Signed tokens that somebody else gives out (OpenID Connect).",
+            children=(
+                Element(
+                    name="Issuer",
+                    kind=kinds.TEXT,
+                    required=True,
+                    fields=("issuer",),
+                    about="What its claim iss has to be.",
+                ),
+                Element(
+                    name="Audience",
+                    kind=kinds.TEXT,
+                    required=True,
+                    fields=("audience",),
+                    about="What has to be among its claim aud.",
+                ),
+                Element(
+                    name="Keys",
+                    kind=kinds.TEXT,
+                    required=True,
+                    fields=("keys",),
+                    about="The keys by which they are signed: a file, or an address at https://, "
+                    "as JSON Web Key Set.",
+                ),
+                Element(
+                    name="User",
+                    kind=kinds.TEXT,
+                    default="sub",
+                    fields=("user",),
+                    about="The claim that is the user's name.",
+                ),
+                Element(
+                    name="Groups",
+                    kind=kinds.TEXT,
+                    default="groups",
+                    fields=("groups",),
+                    about="The claim that lists the user's groups.",
+                ),
+            ),
+        ),
+        Element(
+            name="ClientCertificates",
+            kind=kinds.PRESENT,
+            fields=("client_certificates",),
+            about="Certificates that are signed by ClientCA of TLS: the common name is the "
+            "user's name, each organizational unit a group.",
+        ),
+    ),
+)
+
+
+def _verb(name: str, about: str) -> Element:
+    return Element(name=name, kind=kinds.PRESENT, fields=(name.lower(),), about=about)
+
+
+ROLE = Element(
+    name="Role",
+    repeated=True,
+    fields=("roles",),
+    make=_role,
+    about="What its members may do. Who has several roles may do what any of them allows, and who "
+    "has none may do nothing.",
+    children=(
+        Element(name="Name", kind=kinds.TEXT, required=True, fields=("name",), about="Its name."),
+        Element(
+            name="Member",
+            kind=Kind("`user:NAME`, `group:NAME` or `*`", _member),
+            required=True,
+            repeated=True,
+            fields=("members",),
+            about="Who has it: a user, all of a group, or everybody who has logged on.",
+        ),
+        Element(
+            name="Allow",
+            repeated=True,
+            fields=("allows",),
+            make=Allow,
+            about="What may be done, with the topics that Topic names.",
+            children=(
+                Element(
+                    name="Topic",
+                    kind=kinds.TOPIC_PATTERN,
+                    fields=("topic",),
+                    about="A regular expression, which has to match the whole name. Topics of the "
+                    "server's own, /sow/…, only by one that begins with that.",
+                ),
+                _verb("Read", "Query, follow, read the log and snapshots."),
+                _verb("Write", "Publish."),
+                _verb("Delete", "Delete records."),
+                _verb("Admin", "The configuration, sessions of others, metrics."),
+                _verb("Impersonate", "Act for another user."),
+                *later("Filter", "Select", "Check"),
+            ),
+        ),
     ),
 )
 
@@ -127,14 +287,14 @@ SECURITY = Element(
             "network, separated by commas.",
         ),
         TLS,
-        *later("Authentication", "Role"),
+        AUTHENTICATION,
+        ROLE,
     ),
 )
 
 _WRITE_INSTEAD = (
     "who may come in is said by <Security><Authentication><Tokens><File>tokens</File></Tokens>"
-    "</Authentication></Security>, which is not available yet: until it is, remove this element "
-    "and let Listen be on loopback"
+    "</Authentication><Role>…</Role></Security>: see docs/security.md"
 )
 ACCESS_OF_AMPS = tuple(
     Element(name=name, status="refused", about=_WRITE_INSTEAD)

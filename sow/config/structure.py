@@ -191,7 +191,7 @@ class _SectionReader:
         text, line = node.text.strip(), node.line
         try:
             text = self._variables.expand(text).strip()
-            if not text:
+            if not text and not element.kind.may_be_empty:
                 raise MistakeError("is empty", f"write a value ({element.kind.name}), or remove it")
             section.put(element, element.kind.read(text))
         except MistakeError as mistake:

@@ -32,6 +32,15 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for element, file in (("Certificate", tls.certificate), ("PrivateKey", tls.private_key)):
         _check_readable(element, file)
+    if tls.client_ca:
+        _check_readable("ClientCA", tls.client_ca)
+        try:
+            context.load_verify_locations(tls.client_ca)
+        except ssl.SSLError:
+            raise ConfigError(
+                f"the ClientCA of TLS holds no certificates in PEM form: {tls.client_ca}"
+            ) from None
+        context.verify_mode = ssl.CERT_OPTIONAL
     asked: list[bool] = []
 
     def passphrase() -> bytes:

@@ -1,0 +1,115 @@
+"""What must agree within `<Security>`: who is asked for, who may, and by what it is found out.
+
+A file that only seems to ask for passwords is worse than one that asks nobody, so whatever would
+have no effect is an error.
+"""
+
+from sow.config.findings import FileLine, Findings, at
+from sow.config.structure import Section
+from sow.definitions import HOST_DEFAULT, OF_TOPICS
+from sow.hosts import is_loopback
+
+WAYS = {
+    "users_file": "Users",
+    "tokens_file": "Tokens",
+    "jwt": "JWT",
+    "client_certificates": "ClientCertificates",
+}
+
+
+def check_security(root: Section, findings: Findings) -> None:
+    """Apply every rule to the section of a document, if there is one."""
+    security = root.values.get("security")
+    if not isinstance(security, Section):
+        return
+    authentication = security.values.get("authentication")
+    roles = security.sections("roles")
+    if isinstance(authentication, Section):
+        _ways(root, security, authentication, findings)
+        if not roles and not security.refused:
+            findings.error(
+                authentication.line,
+                "Authentication",
+                "asks who users are, and nobody may do anything: there is no Role",
+                "add <Role><Name>…</Name><Member>*</Member><Allow>…</Allow></Role>",
+            )
+    elif roles:
+        findings.error(
+            roles[0].line,
+            "Role",
+            "has members, and nobody is asked who he is",
+            "add <Authentication> to Security",
+        )
+    _unique(roles, findings)
+    for role in roles:
+        for allow in role.sections("allows"):
+            _allow(allow, findings)
+
+
+def _ways(root: Section, security: Section, authentication: Section, findings: Findings) -> None:
+    tls = security.values.get("tls")
+    if not any(way in authentication.values for way in WAYS) and not authentication.lines:
+        findings.error(
+            authentication.line,
+            "Authentication",
+            "has no way to find out who a user is",
+            f"add one of {', '.join(WAYS.values())}",
+        )
+    has_ca = isinstance(tls, Section) and "client_ca" in tls.values
+    asks = "client_certificates" in authentication.values
+    if asks and not has_ca:
+        findings.error(
+            authentication.line_of("ClientCertificates"),
+            "ClientCertificates",
+            "needs to know who signs them",
+            "add <ClientCA> to TLS",
+        )
+    if has_ca and not asks:
+        assert isinstance(tls, Section)
+        findings.error(
+            tls.line_of("ClientCA"),
+            "ClientCA",
+            "is trusted, and no certificate is asked for",
+            "add <ClientCertificates/> to Authentication, or remove it",
+        )
+    if tls is None and not is_loopback(root.text("host") or HOST_DEFAULT):
+        findings.warning(
+            authentication.line,
+            "Authentication",
+            "has passwords and tokens sent in clear text, for whoever stands between to read",
+            "add <TLS>, unless a proxy in front encrypts",
+        )
+
+
+def _unique(roles: list[Section], findings: Findings) -> None:
+    lines: dict[str, FileLine] = {}
+    for role in roles:
+        name, line = role.text("name"), role.line_of("Name")
+        if name and name in lines:
+            message = f"the name {name!r} is already used in {at(lines[name], line)}"
+            findings.error(line, "Name", message, "give it another, or put both into one role")
+        lines.setdefault(name, line)
+
+
+def _allow(allow: Section, findings: Findings) -> None:
+    named = "topic" in allow.values or "Topic" in allow.lines
+    about_topics = [verb for verb in OF_TOPICS if verb in allow.values]
+    others = [verb for verb in ("admin", "impersonate") if verb in allow.values]
+    if not about_topics and not others and not allow.refused:
+        findings.error(
+            allow.line, "Allow", "allows nothing", "add <Read/>, <Write/>, <Delete/> or <Admin/>"
+        )
+    if about_topics and not named:
+        findings.error(
+            allow.line,
+            "Allow",
+            f"does not say of which topics it allows to {about_topics[0]}",
+            "add <Topic>orders</Topic>, or <Topic>.*</Topic> for all",
+        )
+    if others and named:
+        findings.error(
+            allow.line_of("Topic"),
+            "Topic",
+            f"stands beside {others[0].capitalize()}, which is about no topic",
+            "write an Allow for each",
+        )
