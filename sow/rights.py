@@ -32,6 +32,18 @@ class Unauthenticated(ClientError):
     status = 401
 
 
+class TooManyLogons(ClientError):
+    """Somebody there has tried too often, or too many do at once; it may be tried again in
+    `wait_us`."""
+
+    reason = "auth failure"
+    status = 429
+
+    def __init__(self, detail: str, *, wait_us: int) -> None:
+        super().__init__(detail)
+        self.wait_us = wait_us
+
+
 class Allowed:
     """What one `<Allow>` says of topics."""
 

@@ -1,0 +1,216 @@
+"""The authenticator: credentials in, a user out, by the ways that the configuration names.
+
+Passwords are hashed in threads, a few at a time, since each takes its 20 ms and 19 MiB. Who has
+been found out is known from then on, by a sum of what he showed, under a key of this process: Basic
+and Bearer come with every request. The next authenticator, after a reload, knows them as far as the
+files still say the same of them.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+
+from sow.authentication.attempts import Attempts
+from sow.authentication.certificates import user_of
+from sow.authentication.credentials import LONGEST, Credentials
+from sow.authentication.htpasswd import Users
+from sow.authentication.key_set import Fetch, FetchedKeys, FiledKeys
+from sow.authentication.signed import SignedTokens, is_signed
+from sow.authentication.tokens import Tokens
+from sow.clock import SECOND_US
+from sow.definitions import Authentication
+from sow.rights import TooManyLogons, Unauthenticated
+from sow.users import User
+
+HASHED_AT_ONCE = 2
+"""Threads: hashing gives up the interpreter lock, and the rest of the server wants a core."""
+WAITING_MAX = 1_000
+"""Logons that wait for a thread. Each further one is told to come again."""
+KNOWN_MAX = 10_000
+"""Users, or rather their credentials, that have been found out; those that came first go first."""
+SIGNED_KNOWN_US = 600_000_000
+"""Then a signed token is checked again: its key may have been withdrawn."""
+
+NOT_GOOD = "the user or the password is not good"
+
+
+def in_thread(function: Callable[..., bool], *arguments: str) -> Awaitable[bool]:
+    """Where hashing happens, unless a test says otherwise."""
+    return asyncio.to_thread(function, *arguments)
+
+
+class Known:
+    """Whom what was shown belongs to, by a sum that nobody outside this process can make."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+        self._users: dict[bytes, tuple[User, int | None]] = {}
+
+    def sum_of(self, *shown: str) -> bytes:
+        """The sum of what was shown; no two lists of texts have the same."""
+        parts = (part.encode(errors="surrogatepass") for part in shown)
+        joined = b"".join(len(part).to_bytes(4) + part for part in parts)
+        return hashlib.blake2b(joined, key=self._key, digest_size=32).digest()
+
+    def get(self, found_by: bytes, now_us: int) -> User | None:
+        """The user that was found by this sum, if it is known still."""
+        user, until_us = self._users.get(found_by, (None, None))
+        return None if until_us is not None and now_us >= until_us else user
+
+    def put(self, found_by: bytes, user: User, until_us: int | None) -> None:
+        """Remember him, until then if it is said."""
+        self._users.pop(found_by, None)
+        if len(self._users) >= KNOWN_MAX:
+            del self._users[next(iter(self._users))]
+        self._users[found_by] = user, until_us
+
+
+class Logons:
+    """What goes on from one authenticator to the next: who is known, who is being hashed, and how
+    often somebody at an address has tried; `per_second` of that, 0: as often as he likes."""
+
+    def __init__(self, per_second: int = 0) -> None:
+        self.known = Known()
+        self.hashing = Hashing()
+        self.attempts = Attempts(per_second) if per_second else None
+
+
+class Hashing:
+    """The few threads that hash, and how many wait for one."""
+
+    def __init__(self) -> None:
+        self._one_of = asyncio.Semaphore(HASHED_AT_ONCE)
+        self._waiting = 0
+
+    async def run(self, hashing: Callable[[], Awaitable[bool]]) -> bool:
+        """Its answer, in its turn. Raises TooManyLogons if too many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise TooManyLogons("too many log on at once", wait_us=SECOND_US)
+        self._waiting += 1
+        try:
+            async with self._one_of:
+                return await hashing()
+        finally:
+            self._waiting -= 1
+
+
+class Authenticator:
+    """Finds out who it is. `now_us` is the wall clock: others write ends of tokens by theirs."""
+
+    def __init__(
+        self,
+        by: Authentication,
+        *,
+        now_us: Callable[[], int],
+        fetch: Fetch,
+        told: Callable[[str], None] = lambda _: None,
+        logons: Logons | None = None,
+        beside: Callable[..., Awaitable[bool]] = in_thread,
+    ) -> None:
+        """Reads the files. Raises ConfigError with the file and the line.
+
+        `fetch` gets what an address answers; `told` hears a sentence of what went wrong for the
+        log; `logons` is what the one before this one has seen, if there was one.
+        """
+        self._now_us = now_us
+        self._beside = beside
+        logons = logons or Logons()
+        self._attempts = logons.attempts
+        self._known = logons.known
+        self._hashing = logons.hashing
+        self._users = Users.read(by.users_file) if by.users_file else None
+        self._tokens = Tokens.read(by.tokens_file) if by.tokens_file else None
+        self._certificates = by.client_certificates
+        self._signed: SignedTokens | None = None
+        if jwt := by.jwt:
+            keys: FiledKeys | FetchedKeys
+            if jwt.keys.startswith("https://"):
+                keys = FetchedKeys(jwt.keys, fetch, now_us, told)
+            else:
+                keys = FiledKeys(jwt.keys)
+            self._signed = SignedTokens(jwt, keys, now_us)
+
+    async def identify(self, shown: Credentials, address: str = "") -> User:
+        """Who shows these, at an address.
+
+        Raises Unauthenticated; TooManyLogons, if somebody at the address has tried too often.
+        """
+        if not shown:
+            raise Unauthenticated("log on first, with a token, or a user and his password")
+        if len(shown.user) + len(shown.password) + len(shown.token) > LONGEST:
+            raise Unauthenticated(f"credentials are longer than {LONGEST} characters")
+        if (user := self._known_user(shown)) is None:
+            self._take_attempt(address)
+            try:
+                user = await self._find_out(shown)
+            except Unauthenticated:
+                self._failed(address)
+                raise
+            if self._attempts is not None:
+                self._attempts.succeeded(address)
+        if user.expires_us is not None and self._now_us() >= user.expires_us:
+            self._failed(address)
+            raise Unauthenticated("the credentials have expired")
+        return user
+
+    def _known_user(self, shown: Credentials) -> User | None:
+        """Who it is, if that takes no time to find out."""
+        if shown.token:
+            found = self._tokens.user(shown.token) if self._tokens else None
+            return found or (self._remembered(shown) if self._signed else None)
+        if shown.user or shown.password:
+            return self._remembered(shown) if self._users else None
+        return self._user_of(shown.certificate or {})
+
+    def _remembered(self, shown: Credentials) -> User | None:
+        return self._known.get(self._sum(shown), self._now_us())
+
+    async def _find_out(self, shown: Credentials) -> User:
+        if shown.token:
+            if self._signed is None or not is_signed(shown.token):
+                raise Unauthenticated("the token is not good")
+            user = await self._signed.user(shown.token)
+        elif shown.user or shown.password:
+            user = await self._by_password(shown.user, shown.password)
+        else:
+            raise Unauthenticated("the certificate names no user: it has not one common name")
+        until_us = self._now_us() + SIGNED_KNOWN_US if shown.token else None
+        self._known.put(self._sum(shown), user, until_us)
+        return user
+
+    async def _by_password(self, name: str, password: str) -> User:
+        users = self._users
+        if users is None:
+            raise Unauthenticated("nobody logs on with a password here: show a token")
+        good = await self._hashing.run(lambda: self._beside(users.is_password, name, password))
+        if not good:
+            raise Unauthenticated(NOT_GOOD)
+        return User(name, users.groups(name))
+
+    def _sum(self, shown: Credentials) -> bytes:
+        """By what he is known: what he shows, and what files say of it, so that a password that
+        was changed, or groups, make him unknown."""
+        if shown.token:
+            assert self._signed is not None
+            return self._known.sum_of("token", shown.token, self._signed.named)
+        assert self._users is not None
+        kept = self._users.hashes.get(shown.user, "")
+        groups = sorted(self._users.groups(shown.user))
+        return self._known.sum_of("password", shown.user, shown.password, kept, *groups)
+
+    def _user_of(self, certificate: Mapping[str, object]) -> User | None:
+        return user_of(certificate) if self._certificates else None
+
+    def _take_attempt(self, address: str) -> None:
+        if self._attempts is None:
+            return
+        if wait_us := self._attempts.wait_us(address, self._now_us()):
+            raise TooManyLogons(
+                f"too many logons from {address}: try again in {wait_us / 1e6:.1f} s",
+                wait_us=wait_us,
+            )
+
+    def _failed(self, address: str) -> None:
+        if self._attempts is not None:
+            self._attempts.failed(address, self._now_us())

@@ -1,0 +1,131 @@
+"""Names and passwords, as Apache's htpasswd keeps them: `NAME:HASH` in each line.
+
+The hash is bcrypt's or argon2's: both are made to be slow, so that a stolen file does not give the
+passwords away. What htpasswd can write besides (MD5, SHA-1, crypt) is refused, since it does.
+Groups stand in a file of their own beside it: `GROUP: NAME NAME`. Checking takes as long for a name
+that is not there as for one that is.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+import argon2
+import bcrypt
+
+from sow.authentication import lines
+from sow.errors import ConfigError, clipped
+
+GROUPS_SUFFIX = ".groups"
+BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>\d\d)\$[./A-Za-z0-9]{53}", re.ASCII)
+BCRYPT_COST_MAX = 15
+"""Takes some seconds. Twice as much with each further one, so that 31 takes a day."""
+BCRYPT_BYTES = 72
+"""Of a password bcrypt looks at no more; htpasswd cuts there."""
+ARGON2_MEMORY_MAX_KIB = 1 << 20
+ARGON2_TIME_MAX = 32
+"""Beyond these, one logon takes seconds or the memory of the server."""
+HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+"""What OWASP recommends at the least: 20 ms and 19 MiB."""
+NAME = re.compile(r"[^\s:,#][^\s:,]*")
+NAME_SAID = "a name has no space, ':' or ',', and does not begin with '#'"
+
+
+class Users:
+    """Hashes by name, and groups by name."""
+
+    def __init__(self, hashes: Mapping[str, str], groups: Mapping[str, frozenset[str]]) -> None:
+        self.hashes = hashes
+        self._groups = groups
+        self._nobodys = next(iter(hashes.values()), "") or HASHER.hash("")
+
+    @classmethod
+    def read(cls, file: str) -> "Users":
+        """Those of a file, with the groups of the file beside. Raises ConfigError."""
+        return cls(read_hashes(file), _of_names(read_groups(file)))
+
+    def groups(self, name: str) -> frozenset[str]:
+        """The groups of a user."""
+        return self._groups.get(name, frozenset())
+
+    def is_password(self, name: str, password: str) -> bool:
+        """Whether it is this user's. Slow, for one who is not there too."""
+        kept = self.hashes.get(name)
+        return matches(kept or self._nobodys, password) and kept is not None
+
+
+def groups_file(file: str) -> str:
+    """Where the groups of a file of users stand: users.htpasswd has users.groups."""
+    stem, dot, suffix = file.rpartition(".")
+    return (stem if dot and "/" not in suffix else file) + GROUPS_SUFFIX
+
+
+def read_hashes(file: str) -> dict[str, str]:
+    """Names and hashes of a file, in its order. Raises ConfigError with the line."""
+    found: dict[str, str] = {}
+    for number, line in lines.numbered(lines.read(file, "Users")):
+        name, colon, kept = line.partition(":")
+        if not colon or not NAME.fullmatch(name):
+            raise ConfigError(f"line {number} of {file} is not NAME:HASH; {NAME_SAID}")
+        if name in found:
+            raise ConfigError(f"line {number} of {file} names {clipped(name)} for a second time")
+        if wrong := _wrong_of(kept):
+            raise ConfigError(
+                f"line {number} of {file}: the password of {clipped(name)} {wrong}; make it anew "
+                f"with `sow user add {clipped(name)}` or `htpasswd -B`"
+            )
+        found[name] = kept
+    return found
+
+
+def read_groups(file: str) -> dict[str, list[str]]:
+    """Names by group, of the file beside a file of users; none if there is no such file."""
+    beside = groups_file(file)
+    if not os.path.exists(beside):
+        return {}
+    found: dict[str, list[str]] = {}
+    for number, line in lines.numbered(lines.read(beside, "groups")):
+        group, colon, names = line.partition(":")
+        if not colon or not NAME.fullmatch(group.strip()):
+            raise ConfigError(f"line {number} of {beside} is not `GROUP: NAME NAME`; {NAME_SAID}")
+        found.setdefault(group.strip(), []).extend(names.split())
+    return found
+
+
+def matches(kept: str, password: str) -> bool:
+    """Whether a password is the one that a hash was made of. Slow."""
+    secret = password.encode(errors="surrogatepass")
+    try:
+        if kept.startswith("$2"):
+            return bcrypt.checkpw(secret[:BCRYPT_BYTES], kept.encode())
+        return HASHER.verify(kept, secret)
+    except (ValueError, argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False
+
+
+def hashed(password: str) -> str:
+    """The hash to keep of a password."""
+    return HASHER.hash(password)
+
+
+def _wrong_of(kept: str) -> str:
+    """What is wrong with a hash; empty: nothing."""
+    if found := BCRYPT.fullmatch(kept):
+        return "" if int(found["cost"]) <= BCRYPT_COST_MAX else "takes too long to check"
+    if not kept.startswith("$argon2"):
+        return "is kept in a form that can be guessed back, or none: neither bcrypt nor argon2"
+    try:
+        parameters = argon2.extract_parameters(kept)
+    except argon2.exceptions.InvalidHashError:
+        return "is no hash of argon2"
+    if parameters.memory_cost > ARGON2_MEMORY_MAX_KIB or parameters.time_cost > ARGON2_TIME_MAX:
+        return "takes too long to check"
+    return ""
+
+
+def _of_names(groups: Mapping[str, list[str]]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for group, names in groups.items():
+        for name in names:
+            found.setdefault(name, set()).add(group)
+    return {name: frozenset(of) for name, of in found.items()}

@@ -1,0 +1,56 @@
+"""Files of users: their lines, read and written.
+
+Three files have a thing of each line: users with hashes, groups with names, tokens. They are read
+here up to the line; what stands in it is the business of `htpasswd` and `tokens`. They are written
+as a whole, beside, and then moved to their place: whoever reads at that time sees the old or the
+new.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+
+from sow.errors import ConfigError
+
+LARGEST_BYTES = 64 << 20
+"""Half a million users. They are held in memory."""
+
+
+def read(file: str, of: str) -> str:
+    """The text of a file that `of` names in the configuration. Raises ConfigError."""
+    try:
+        if os.path.getsize(file) > LARGEST_BYTES:
+            raise ConfigError(f"the file of {of} is over {LARGEST_BYTES >> 20} MiB: {file}")
+        with open(file, encoding="utf-8") as opened:
+            return opened.read()
+    except OSError as error:
+        raise ConfigError(f"the file of {of} cannot be read: {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the file of {of} is not text in UTF-8: {file}") from None
+
+
+def numbered(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that say something, from 1; those that are empty or begin with # say nothing."""
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            yield number, stripped
+
+
+def replace(file: str, text: str) -> None:
+    """Write a file as a whole; it can be read by its owner alone, or by whom it could before."""
+    directory = os.path.dirname(os.path.abspath(file))
+    handle, beside = tempfile.mkstemp(prefix=os.path.basename(file) + ".", dir=directory)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(beside, os.stat(file).st_mode & 0o777)
+        os.replace(beside, file)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
