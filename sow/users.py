@@ -5,9 +5,6 @@ What he may do is not known here (`sow.rights`), nor how it was found out (`sow.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-
-NO_CLAIMS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,5 +14,5 @@ class User:
 
     name: str
     groups: frozenset[str] = frozenset()
-    claims: Mapping[str, str] = field(default=NO_CLAIMS, hash=False)
+    claims: Mapping[str, str] = field(default_factory=dict, hash=False)
     expires_us: int | None = None

@@ -26,11 +26,11 @@ END_OF_TIME_S = 253_402_300_800
 """The year 10000. Whoever writes milliseconds means less, and gets no token that never ends."""
 
 
-def _registry() -> jws.JWSRegistry:
+class _Registry(jws.JWSRegistry):
     """What is listed is taken, and nothing else; headers that say more are not believed."""
-    registry = jws.JWSRegistry(algorithms=LISTED, strict_check_header=False)
-    registry.max_header_length = registry.max_payload_length = LONGEST
-    return registry
+
+    max_header_length = LONGEST
+    max_payload_length = LONGEST
 
 
 def is_signed(token: str) -> bool:
@@ -45,7 +45,7 @@ class SignedTokens:
         self._jwt = jwt
         self._keys = keys
         self._now_us = now_us
-        self._registry = _registry()
+        self._registry = _Registry(algorithms=LISTED, strict_check_header=False)
         self.named = repr(jwt)
         """What it takes tokens by."""
 
