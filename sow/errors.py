@@ -10,6 +10,9 @@
         UnknownRecord        no record of that key
         InvalidTopic         the topic exists but does not take this command
         NotAvailable         planned, not built yet
+        Unauthenticated      nobody has said who asks, or what he shows is not good
+        NotEntitled          the user may not do that
+        TooManyLogons        it was tried too often; it may be tried again after a while
         TooLarge             over a configured limit
       Busy                   others hold what this request needs; it may be sent again
         Replaying            the server has just been started, and has not all records yet
@@ -161,6 +164,32 @@ class NotAvailable(ClientError):
     """Planned and not built in this version; refused by name, never ignored."""
 
     reason = "not available yet"
+
+
+class Unauthenticated(ClientError):
+    """Nobody has said who asks, or what he shows is not good."""
+
+    reason = "auth failure"
+    status = 401
+
+
+class NotEntitled(ClientError):
+    """The user may not do that."""
+
+    reason = "not entitled"
+    status = 403
+
+
+class TooManyLogons(ClientError):
+    """Somebody there has tried too often, or too many do at once; it may be tried again in
+    `wait_us`."""
+
+    reason = "too many logons"
+    status = 429
+
+    def __init__(self, detail: str, *, reason: str | None = None, wait_us: int = 0) -> None:
+        super().__init__(detail, reason=reason)
+        self.wait_us = wait_us
 
 
 class TooLarge(ClientError):

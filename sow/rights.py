@@ -11,37 +11,11 @@ from collections.abc import Iterable, Sequence
 import re2
 
 from sow.definitions import OF_TOPICS, SYSTEM_PREFIX, Allow, Role, Security, Verb
-from sow.errors import ClientError, UnknownTopic, clipped
+from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped
 from sow.users import User
 
 TOPICS_KEPT = 10_000
 """Topics of which what a user may do is kept: then each is asked of its roles once."""
-
-
-class NotEntitled(ClientError):
-    """The user may not do that."""
-
-    reason = "not entitled"
-    status = 403
-
-
-class Unauthenticated(ClientError):
-    """Nobody has said who asks, or he has said it wrongly."""
-
-    reason = "auth failure"
-    status = 401
-
-
-class TooManyLogons(ClientError):
-    """Somebody there has tried too often, or too many do at once; it may be tried again in
-    `wait_us`."""
-
-    reason = "auth failure"
-    status = 429
-
-    def __init__(self, detail: str, *, wait_us: int) -> None:
-        super().__init__(detail)
-        self.wait_us = wait_us
 
 
 class Allowed:
@@ -115,11 +89,11 @@ class Open(Rights):
 
     is_open = True
 
-    def may(self, verb: Verb, topic: str = "") -> bool:
+    def may(self, verb: Verb, topic: str = "") -> bool:  # noqa: ARG002
         """He may."""
         return True
 
-    def sees(self, topic: str) -> bool:
+    def sees(self, topic: str) -> bool:  # noqa: ARG002
         """It is."""
         return True
 

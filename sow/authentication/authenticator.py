@@ -20,7 +20,7 @@ from sow.authentication.signed import SignedTokens, is_signed
 from sow.authentication.tokens import Tokens
 from sow.clock import SECOND_US
 from sow.definitions import Authentication
-from sow.rights import TooManyLogons, Unauthenticated
+from sow.errors import TooManyLogons, Unauthenticated
 from sow.users import User
 
 HASHED_AT_ONCE = 2

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from sow.rights import Unauthenticated
+from sow.errors import Unauthenticated
 
 LONGEST = 16_384
 """Characters of a header, a token or a password. Signed tokens with some hundred groups are about

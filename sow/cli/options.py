@@ -11,8 +11,8 @@ from sow.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
-CA = "sow.cli.ca"
-"""Where a command keeps what --ca says."""
+CA, TOKEN, USER = ACCESS = ("ca", "token", "user")
+"""Where a command keeps what these options say of trust, and of who asks."""
 
 
 def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
@@ -30,19 +30,37 @@ def note_expression(what: str) -> Callable[..., str | None]:
     return note
 
 
-def _note_ca(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    ctx.meta[CA] = value
+def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    ctx.meta[str(parameter.name)] = value
 
 
 def url_option(command: Command) -> Command:
-    """Which server to talk to, and by what to know it again."""
+    """Which server to talk to, who asks, and by what to know the server again."""
+    command = click.option(
+        "--user",
+        envvar="SOW_USER",
+        show_envvar=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_note_access,
+        help="Who asks; his password is SOW_PASSWORD, or is asked for.",
+    )(command)
+    command = click.option(
+        "--token",
+        envvar="SOW_TOKEN",
+        show_envvar=True,
+        metavar="TOKEN",
+        expose_value=False,
+        callback=_note_access,
+        help="A secret that says who asks. All users of the machine see what is on a command line.",
+    )(command)
     command = click.option(
         "--ca",
         envvar="SOW_CA",
         show_envvar=True,
         metavar="FILE",
         expose_value=False,
-        callback=_note_ca,
+        callback=_note_access,
         help="Certificates by which a server at https:// is trusted, in PEM form.",
     )(command)
     return click.option(

@@ -11,6 +11,7 @@ from typing import Any, Self, Unpack, overload
 
 import aiohttp
 
+from sow.client.access import Access, Token
 from sow.client.asking import Asking
 from sow.client.bodies import Document, encode_all
 from sow.client.http import (
@@ -36,7 +37,6 @@ from sow.client.questions import (
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.subscription import Subscription
-from sow.client.trust import trusting
 from sow.definitions import URL_DEFAULT
 from sow.errors import BadMessage, ClientError
 from sow.media_types import FRAMES
@@ -55,8 +55,12 @@ class Client:
     `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for what is
     no address. Nothing is connected before the first question. `name` is what the server lists the
     client under, in `/v1/sessions` and in its log. `retry` says for how long subscriptions try to
-    come back when their connection has broken. `ca` is the file of certificates, in PEM form, by
-    which a server at https:// is trusted; None: those that the machine trusts.
+    come back when their connection has broken.
+
+    Who asks is said by a `token` (or a function that gives one, for tokens that run out), or by
+    `user` and `password`, or by the file of a `certificate`, in PEM form, and that of its `key`.
+    `ca` is the file of certificates by which a server at https:// is trusted; None: those that the
+    machine trusts.
 
     Every method that asks the server raises, beside what it names: Unreachable when no server
     answers, Disconnected when the connection ends before the answer, and otherwise the error of
@@ -69,10 +73,17 @@ class Client:
         *,
         name: str = "sow.client",
         retry: Retry | None = None,
+        token: Token | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
         ca: str | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self._ca = ca
+        self._access = Access(
+            token=token, user=user, password=password, certificate=certificate, key=key, ca=ca
+        )
         self.name = name
         self.retry = retry or Retry()
         self._session: aiohttp.ClientSession | None = None
@@ -106,17 +117,19 @@ class Client:
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-            connector = aiohttp.TCPConnector(ssl=trusting(self._ca))
+            connector = aiohttp.TCPConnector(ssl=self._access.context())
             self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self._session
 
     async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:
-        return await Socket.connect(self._http(), self.url, self.name, session, seen)
+        return await Socket.connect(
+            self._http(), self.url, self.name, session, seen, self._access.headers()
+        )
 
     @property
     def http(self) -> Http:
         """Requests that have no method here (docs/http.md); to be asked for on the event loop."""
-        return Http(self.url, self._http())
+        return Http(self.url, self._http(), self._access)
 
     # Publishing.
 

@@ -19,10 +19,13 @@ from sow.errors import (
     DiskFull,
     InvalidTopic,
     NotAvailable,
+    NotEntitled,
     SowError,
     StoreError,
     StoreFailing,
     TooLarge,
+    TooManyLogons,
+    Unauthenticated,
     UnknownRecord,
     UnknownTopic,
 )
@@ -56,10 +59,13 @@ BY_REASON: Mapping[str, type[SowError]] = {
         Damaged,
         DiskFull,
         InvalidTopic,
+        NotEntitled,
         NotAvailable,
         StoreError,
         StoreFailing,
         TooLarge,
+        TooManyLogons,
+        Unauthenticated,
         UnknownRecord,
     )
 } | {"bad orderby": BadFilter}
@@ -134,6 +140,13 @@ def reported(url: str) -> Iterator[None]:
                 f"the server at {url} takes no more connections at the moment, or has just been "
                 "started and puts its records back; try again in some seconds"
             ) from error
+        if error.status == Unauthenticated.status:
+            raise Unauthenticated(
+                f"the server at {url} does not take what was shown: give a token (SOW_TOKEN), or a "
+                "user and his password"
+            ) from error
+        if error.status == TooManyLogons.status:
+            raise TooManyLogons(f"too many logons at {url}; try again in some seconds") from error
         raise Unreachable(f"{url} does not speak SOW: it answered {error.status}") from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         what = str(error) or type(error).__name__

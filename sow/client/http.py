@@ -15,6 +15,7 @@ import msgspec
 import orjson
 from yarl import URL
 
+from sow.client.access import ANYBODY, Access
 from sow.client.failures import failure, reported
 from sow.client.tables import from_stream, to_pandas, to_polars
 from sow.errors import SowError
@@ -110,9 +111,10 @@ class Http:
     Every method raises Unreachable and Disconnected, and what the server answers as an error.
     """
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, session: aiohttp.ClientSession, access: Access = ANYBODY) -> None:
         self.url = url
         self._session = session
+        self._access = access
 
     @asynccontextmanager
     async def request(
@@ -131,7 +133,7 @@ class Http:
         are None are left out; `accept` and `content_type` are media types, `body` is sent as it is.
         """
         params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
-        headers = {"Accept": accept}
+        headers = {"Accept": accept, **self._access.headers()}
         if content_type is not None:
             headers["Content-Type"] = content_type
         with reported(self.url):

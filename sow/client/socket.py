@@ -43,14 +43,17 @@ class Socket:
         name: str,
         session: str | None = None,
         seen: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> "Socket":
-        """Log on to the server at `url` under the client name `name`.
+        """Log on to the server at `url` under the client name `name`, with `headers` that say who.
 
         With `session`, take that one up after the `seen` lines that were read of it. Raises
         Unreachable, Disconnected, and what the server refuses the logon with.
         """
         with reported(url):
-            raw = await http.ws_connect(f"{url}/v1/ws", max_msg_size=0, heartbeat=HEARTBEAT_S)
+            raw = await http.ws_connect(
+                f"{url}/v1/ws", max_msg_size=0, heartbeat=HEARTBEAT_S, headers=headers
+            )
         socket = cls(url, raw)
         try:
             await socket._log_on({"client": name, "session": session, "seen": seen})

@@ -45,6 +45,16 @@ def certificates(file: str | None = None) -> str | None:
     return text
 
 
+def token_of_environment() -> str | None:
+    """The token that SOW_TOKEN holds."""
+    return os.environ.get("SOW_TOKEN") or None
+
+
+def own_server(url: str) -> "SowServer":
+    """The server beside which a pipeline runs, asked as the environment says."""
+    return SowServer(url, token=token_of_environment(), ca=certificates())
+
+
 class Reply(NamedTuple):
     """An answer that is no error."""
 

@@ -10,7 +10,7 @@ from sow.definitions import URL_DEFAULT
 from sow.errors import ClientError
 from sow.lists import comma_list
 from sow.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
-from sow.spark.http import SowServer, certificates
+from sow.spark.http import SowServer, certificates, token_of_environment
 from sow.suggest import did_you_mean
 
 # What Spark itself hands over with ours.
@@ -98,7 +98,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
     return SourceOptions(
         url=asked.get("url", URL_DEFAULT),
         topic=asked["topic"],
-        token=_token(asked.get("token")),
+        token=_token(asked.get("token") or token_of_environment()),
         ca=certificates(asked.get("ca")),
         retry_s=_seconds(asked.get("retryTimeout", "60")),
         filter=asked.get("filter"),

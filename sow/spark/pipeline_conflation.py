@@ -21,7 +21,7 @@ from sow.paths import Path as FieldPath
 from sow.paths import parse_path
 from sow.pipelines import Conflate, Pipeline, located
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
-from sow.spark.http import SowServer, certificates, segment
+from sow.spark.http import own_server, segment
 from sow.spark.late_rows import kept_aside
 
 GONE_MARK = "__gone"
@@ -126,9 +126,7 @@ def _is_by_record(columns: list[str], pipeline: Pipeline, wanted: Conflate, url:
     source = pipeline.source
     if source.format != "sow" or not {"key", "bookmark", "value"} <= set(columns):
         return False
-    topic = SowServer(url, ca=certificates()).json(
-        "GET", f"/v1/topics/{segment(source.topic or '')}"
-    )
+    topic = own_server(url).json("GET", f"/v1/topics/{segment(source.topic or '')}")
     return set(topic.get("keys", [])) == set(wanted.keys)
 
 

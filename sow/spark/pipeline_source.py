@@ -14,7 +14,7 @@ from sow.errors import ClientError
 from sow.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.spark.conflation import SparkConflation
 from sow.spark.grouped_view import SparkView
-from sow.spark.http import SowServer, certificates, segment
+from sow.spark.http import own_server, segment
 
 NO_FILE = "no/file"
 """A pattern of names that none has."""
@@ -88,9 +88,7 @@ class SourceRows:
             options["consumer"] = f"view {self._run_for.definition.name}"
         elif self._run_for is not None:
             name = self._run_for.definition.name
-            copy = SowServer(self._url, ca=certificates()).json(
-                "GET", f"/v1/topics/{segment(name)}"
-            )
+            copy = own_server(self._url).json("GET", f"/v1/topics/{segment(name)}")
             options["closesWithin"] = f"{self._run_for.definition.interval_us}us"
             # What the copy was filled with need not be read; what comes later is kept for it.
             options["startingBookmark"] = copy["filled_bookmark"]

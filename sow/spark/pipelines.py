@@ -21,7 +21,7 @@ from sow.pipelines import Pipeline, Sink, Source, has_scheme
 from sow.spark.conflation import SparkConflation
 from sow.spark.ending import ToItsEnd, endings
 from sow.spark.grouped_view import SparkView
-from sow.spark.http import SowServer, certificates, segment
+from sow.spark.http import own_server, segment
 from sow.spark.pipeline_conflation import conflated, copied
 from sow.spark.pipeline_sink import written
 from sow.spark.pipeline_source import SourceRows, given
@@ -97,9 +97,7 @@ class Running:
 
     def _purpose(self, view: SparkView) -> str:
         path = f"/v1/topics/{segment(view.definition.name)}"
-        return view.purpose(
-            SowServer(self._url, ca=certificates()).json("GET", path)["filled_bookmark"]
-        )
+        return view.purpose(own_server(self._url).json("GET", path)["filled_bookmark"])
 
     def _hold(self, state: RunState) -> None:
         state.hold()

@@ -11,7 +11,7 @@ from sow.authentication import Authenticator, Credentials, authenticator
 from sow.authentication.authenticator import SIGNED_KNOWN_US, Known, Logons
 from sow.authentication.tokens import sum_of
 from sow.definitions import Authentication, Jwt
-from sow.rights import TooManyLogons, Unauthenticated
+from sow.errors import TooManyLogons, Unauthenticated
 from tests.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 
 CERTIFICATE = {"subject": ((("commonName", "cert"),),)}

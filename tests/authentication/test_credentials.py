@@ -6,7 +6,7 @@ import pytest
 
 from sow.authentication import Credentials
 from sow.authentication.credentials import LONGEST
-from sow.rights import Unauthenticated
+from sow.errors import Unauthenticated
 
 
 def basic(text):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
+from sow.client.access import Token
 from sow.client.asking import Asking
 from sow.client.bodies import Document
 from sow.client.client import Client as AsyncClient
@@ -23,7 +24,7 @@ from sow.definitions import URL_DEFAULT
 class Client:
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
-    `url`, `name`, `retry` and `ca` are those of the client with asyncio. Every method that asks the
+    Arguments are those of the client with asyncio. Every method that asks the
     server raises, beside what it names: Unreachable, Disconnected, and otherwise the error of
     `sow.errors` that the server gave. A client that is closed raises ClientError.
     """
@@ -34,9 +35,24 @@ class Client:
         *,
         name: str = "sow.client",
         retry: Retry | None = None,
+        token: Token | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
         ca: str | None = None,
     ) -> None:
-        self._client = AsyncClient(url, name=name, retry=retry, ca=ca)
+        self._client = AsyncClient(
+            url,
+            name=name,
+            retry=retry,
+            token=token,
+            user=user,
+            password=password,
+            certificate=certificate,
+            key=key,
+            ca=ca,
+        )
         self._bridge = Bridge()
 
     def __enter__(self) -> Self:
