@@ -8,7 +8,7 @@ that is not there as for one that is.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import argon2
 import bcrypt
@@ -90,6 +90,67 @@ def read_groups(file: str) -> dict[str, list[str]]:
             raise ConfigError(f"line {number} of {beside} is not `GROUP: NAME NAME`; {NAME_SAID}")
         found.setdefault(group.strip(), []).extend(names.split())
     return found
+
+
+def put(file: str, name: str, password: str, groups: Sequence[str] | None = None) -> bool:
+    """Give a user a password, in a file that may be new, and put him into exactly these groups;
+    None: those he is in. Returns whether he was there. Raises ConfigError, ValueError for names
+    that cannot be, or no password.
+    """
+    for one in (name, *(groups or ())):
+        if not NAME.fullmatch(one):
+            raise ValueError(f"{clipped(one)!r} cannot be a name here: {NAME_SAID}")
+    if not password:
+        raise ValueError("the password is empty")
+    line = f"{name}:{hashed(password)}"
+    with lines.held(file):
+        text, there = "", False
+        if os.path.exists(file):
+            there = name in read_hashes(file)
+            text = lines.read(file, "Users")
+        text = lines.edited(text, lambda old: line if _names(old, name) else old)
+        lines.replace(file, text if there else f"{text}{line}\n")
+        if groups is not None:
+            _put_groups(file, name, groups)
+    return there
+
+
+def remove(file: str, name: str) -> bool:
+    """Take a user out of a file, and out of his groups; whether he was there.
+
+    Raises ConfigError.
+    """
+    with lines.held(file):
+        there = name in read_hashes(file)
+        if there:
+            text = lines.read(file, "Users")
+            lines.replace(file, lines.edited(text, lambda old: None if _names(old, name) else old))
+            _put_groups(file, name, ())
+    return there
+
+
+def _names(line: str, name: str) -> bool:
+    return line.partition(":")[0] == name
+
+
+def _put_groups(file: str, name: str, groups: Sequence[str]) -> None:
+    """Put a user into exactly these groups. Groups that have nobody left go."""
+    members = read_groups(file)
+    beside = groups_file(file)
+    wanted = dict.fromkeys(groups)
+
+    def edit(line: str) -> str | None:
+        group = line.partition(":")[0].strip()
+        names = [one for one in line.partition(":")[2].split() if one != name]
+        if group in wanted:
+            del wanted[group]
+            names.append(name)
+        return f"{group}: {' '.join(names)}" if names else None
+
+    text = lines.edited(lines.read(beside, "groups"), edit) if members else ""
+    text += "".join(f"{group}: {name}\n" for group in wanted)
+    if members or text:
+        lines.replace(beside, text)
 
 
 def matches(kept: str, password: str) -> bool:

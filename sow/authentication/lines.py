@@ -7,9 +7,10 @@ new.
 """
 
 import contextlib
+import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sow.errors import ConfigError
 
@@ -36,6 +37,29 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
             yield number, stripped
+
+
+@contextlib.contextmanager
+def held(file: str) -> Iterator[None]:
+    """Keep others who ask for the same from changing files beside this one meanwhile."""
+    directory = os.open(os.path.dirname(os.path.abspath(file)), os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+def edited(text: str, edit: Callable[[str], str | None]) -> str:
+    """The text with each line that says something as `edit` has it, or without it: None; comments
+    and empty lines stay."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        said = line.strip()
+        changed = line if not said or said.startswith("#") else edit(said)
+        if changed is not None:
+            kept.append(changed)
+    return "".join(f"{line}\n" for line in kept)
 
 
 def replace(file: str, text: str) -> None:

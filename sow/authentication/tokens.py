@@ -6,9 +6,10 @@ nobody can choose a sum.
 """
 
 import hashlib
+import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -85,6 +86,40 @@ def read_lines(file: str) -> list[TokenLine]:
             )
         found[line.sum] = line
     return [*found.values()]
+
+
+def create(file: str, name: str, groups: Sequence[str], expires: str) -> str:
+    """A new token, whose line is put at the end of a file, which may be new. `expires` is as a line
+    has it, or empty. Raises ConfigError, ValueError for a name, a group or an end that cannot be.
+    """
+    for one in (name, *groups):
+        if not NAME.fullmatch(one):
+            raise ValueError(f"{clipped(one)!r} cannot be a name here: {NAME_SAID}")
+    token = new_token()
+    line = TokenLine(name, sum_of(token), tuple(groups), expires)
+    if _line(str(line)) != line:
+        raise ValueError("such groups would be read as the end of the token")
+    with lines.held(file):
+        text = ""
+        if os.path.exists(file):
+            read_lines(file)
+            text = lines.edited(lines.read(file, "Tokens"), str)
+        lines.replace(file, f"{text}{line}\n")
+    return token
+
+
+def remove(file: str, name: str) -> int:
+    """Take the tokens of this name out of a file; returns how many there were.
+
+    Raises ConfigError.
+    """
+    with lines.held(file):
+        found = sum(line.name == name for line in read_lines(file))
+        if found:
+            text = lines.read(file, "Tokens")
+            kept = lines.edited(text, lambda line: None if line.split()[0] == name else line)
+            lines.replace(file, kept)
+    return found
 
 
 def time_us(text: str) -> int:

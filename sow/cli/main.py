@@ -31,6 +31,8 @@ SUBCOMMANDS = {
     "publish": "sow.cli.publish",
     "delete": "sow.cli.delete",
     "reload": "sow.cli.reload",
+    "user": "sow.cli.user",
+    "token": "sow.cli.token",
     "top": "sow.cli.unavailable",
     "dump": "sow.cli.unavailable",
     "load": "sow.cli.unavailable",

@@ -1,6 +1,7 @@
 """Files of users: read line by line, written as a whole."""
 
 import os
+import threading
 
 import pytest
 
@@ -51,3 +52,28 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
         lines.replace(str(file), "two\n")
     assert file.read_text() == "one\n"
     assert os.listdir(tmp_path) == ["tokens"]
+
+
+def test_those_who_change_a_file_take_turns(tmp_path):
+    file = str(tmp_path / "tokens")
+    lines.replace(file, "")
+    told = []
+
+    def append(name):
+        with lines.held(file):
+            text = lines.read(file, "Tokens")
+            told.append(name)
+            lines.replace(file, f"{text}{name}\n")
+
+    threads = [threading.Thread(target=append, args=(str(at),)) for at in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lines.read(file, "Tokens").split() == told
+
+
+def test_lines_are_edited_and_comments_stay():
+    text = "# one\n\n a b \nc d\n"
+    edited = lines.edited(text, lambda line: None if line == "a b" else line.upper())
+    assert edited == "# one\n\nC D\n"

@@ -1,0 +1,83 @@
+"""`sow token`: secrets of programs, in the file that the configuration names.
+
+A token is shown once, when it is made: the file has its sum. A running server takes what has
+changed with `sow reload`.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import click
+import orjson
+
+from sow.authentication import tokens
+from sow.cli.files_of_users import config_options, file_named, refused
+from sow.cli.options import json_option
+from sow.config.findings import MistakeError
+from sow.config.units import duration_us
+
+
+@click.group()
+def token() -> None:
+    """Create, remove and list tokens."""
+
+
+@token.command("create")
+@click.argument("name")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Of this group; repeated.")
+@click.option(
+    "--expires",
+    default="",
+    metavar="WHEN",
+    help="Good for so long, such as 90d, or until a time such as 2027-01-31T00:00:00Z.",
+)
+@config_options("tokens_file", "Tokens")
+def create(name: str, groups: tuple[str, ...], expires: str, file: str) -> None:
+    """Make a token for NAME and write it to stdout, this once."""
+    with refused():
+        made = tokens.create(file, name, groups, expires and _time(expires))
+    click.echo(f"{file}: a token of {name} was added", err=True)
+    click.echo(made)
+
+
+@token.command("remove")
+@click.argument("name")
+@config_options("tokens_file", "Tokens")
+def remove(name: str, file: str) -> None:
+    """Take all tokens of NAME out of the file."""
+    found = tokens.remove(file, name)
+    if not found:
+        raise file_named(file, name)
+    click.echo(f"{file}: {found} of {name} removed", err=True)
+
+
+@token.command("list")
+@config_options("tokens_file", "Tokens")
+@json_option
+def list_tokens(file: str, as_json: bool) -> None:
+    """Name those who have tokens, with their groups and when these run out."""
+    lines = tokens.read_lines(file)
+    if as_json:
+        shown = [
+            {"name": one.name, "groups": one.groups, "expires": one.expires or None}
+            for one in lines
+        ]
+        click.echo(orjson.dumps(shown))
+        return
+    for one in lines:
+        parts = (one.name, ",".join(one.groups), one.expires)
+        click.echo(" ".join(part for part in parts if part))
+
+
+def _time(text: str) -> str:
+    """When a token runs out, as its line has it."""
+    if "T" in text:
+        tokens.time_us(text)
+        return text
+    try:
+        us = duration_us(text)
+    except MistakeError:
+        raise ValueError(
+            f"{text} is neither a duration such as 90d nor {tokens.TIME_SAID}"
+        ) from None
+    ends = datetime.now(UTC) + timedelta(microseconds=us)
+    return ends.strftime("%Y-%m-%dT%H:%M:%SZ")

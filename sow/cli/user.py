@@ -1,0 +1,69 @@
+"""`sow user`: names and passwords of those who log on, in the file that the configuration names.
+
+A running server takes what has changed with `sow reload`.
+"""
+
+import sys
+
+import click
+import orjson
+
+from sow.authentication import htpasswd
+from sow.cli.files_of_users import config_options, file_named, refused
+from sow.cli.options import json_option
+
+
+@click.group()
+def user() -> None:
+    """Add, remove and list users and their passwords."""
+
+
+@user.command("add")
+@click.argument("name")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Put into it alone; may be repeated.",
+)
+@config_options("users_file", "Users")
+def add(name: str, groups: tuple[str, ...], file: str) -> None:
+    """Give a user a password, which is asked for; one who is there gets another."""
+    with refused():
+        there = htpasswd.put(file, name, _password(name), list(groups) or None)
+    click.echo(f"{file}: {name} {'has another password' if there else 'was added'}", err=True)
+
+
+@user.command("remove")
+@click.argument("name")
+@config_options("users_file", "Users")
+def remove(name: str, file: str) -> None:
+    """Take a user out of the file and out of his groups."""
+    if not htpasswd.remove(file, name):
+        raise file_named(file, name)
+    click.echo(f"{file}: {name} was removed", err=True)
+
+
+@user.command("list")
+@config_options("users_file", "Users")
+@json_option
+def list_users(file: str, as_json: bool) -> None:
+    """Name the users and their groups."""
+    users = htpasswd.Users.read(file)
+    found = [{"name": name, "groups": sorted(users.groups(name))} for name in users.hashes]
+    if as_json:
+        click.echo(orjson.dumps(found))
+        return
+    for one in found:
+        click.echo(" ".join([str(one["name"]), ",".join(one["groups"])]).rstrip())
+
+
+def _password(name: str) -> str:
+    """What somebody types twice, or a program writes once."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    typed: str = click.prompt(
+        f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+    )
+    return typed
