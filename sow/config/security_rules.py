@@ -6,7 +6,7 @@ have no effect is an error.
 
 from sow.config.findings import FileLine, Findings, at
 from sow.config.structure import Section
-from sow.definitions import HOST_DEFAULT, OF_TOPICS
+from sow.definitions import HOST_DEFAULT, OF_TOPICS, VERBS
 from sow.hosts import is_loopback
 
 WAYS = {
@@ -95,7 +95,8 @@ def _allow(allow: Section, findings: Findings) -> None:
     named = "topic" in allow.values or "Topic" in allow.lines
     about_topics = [verb for verb in OF_TOPICS if verb in allow.values]
     others = [verb for verb in ("admin", "impersonate") if verb in allow.values]
-    if not about_topics and not others and not allow.refused:
+    says = any(verb.capitalize() in allow.lines for verb in VERBS)
+    if not says and not allow.refused:
         findings.error(
             allow.line, "Allow", "allows nothing", "add <Read/>, <Write/>, <Delete/> or <Admin/>"
         )

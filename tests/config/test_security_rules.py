@@ -1,0 +1,70 @@
+"""What must agree within `<Security>`: what would have no effect, or let nobody in, is an error."""
+
+import pytest
+
+TOKENS = "<Authentication><Tokens><File>tokens</File></Tokens></Authentication>"
+CERTIFICATES = "<Authentication><ClientCertificates/></Authentication>"
+TLS = "<TLS><Certificate>c.pem</Certificate><PrivateKey>k.pem</PrivateKey>{}</TLS>"
+CA = TLS.format("<ClientCA>ca.pem</ClientCA>")
+
+
+def role(*allows, name="all", members="<Member>*</Member>"):
+    return f"<Role><Name>{name}</Name>{members}{''.join(allows)}</Role>"
+
+
+def allow(*elements):
+    return f"<Allow>{''.join(elements)}</Allow>"
+
+
+ORDERS, READ, WRITE, ADMIN = "<Topic>orders</Topic>", "<Read/>", "<Write/>", "<Admin/>"
+READERS = role(allow(ORDERS, READ))
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        ("",),
+        (TLS.format(""),),
+        (TOKENS, READERS),
+        (TOKENS, READERS, role(allow(ADMIN), allow("<Impersonate/>"), name="more")),
+        (CA, CERTIFICATES, READERS),
+    ],
+)
+def test_what_agrees_is_taken(instance, elements):
+    assert instance(f"<Security>{''.join(elements)}</Security>").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("elements", "wrong", "instead"),
+    [
+        ((TOKENS,), "nobody may do anything: there is no Role", "add <Role>"),
+        ((READERS,), "nobody is asked who he is", "add <Authentication>"),
+        (("<Authentication></Authentication>", READERS), "no way to find out", "add one of Users"),
+        ((CERTIFICATES, READERS), "needs to know who signs them", "add <ClientCA> to TLS"),
+        ((CA, TOKENS, READERS), "no certificate is asked for", "add <ClientCertificates/>"),
+        ((TOKENS, READERS, READERS), "the name 'all' is already used", "give it another"),
+        ((TOKENS, role(allow(ORDERS))), "allows nothing", "add <Read/>"),
+        ((TOKENS, role(allow(READ, WRITE))), "of which topics it allows to read", "<Topic>.*"),
+        ((TOKENS, role(allow(ORDERS, ADMIN))), "which is about no topic", "write an Allow for"),
+        ((TOKENS, role(allow(ORDERS, "<Read>yes</Read>"))), "'yes'", "empty it"),
+        (
+            (TOKENS, role(allow(ADMIN), members="<Member>ann</Member>")),
+            "says neither who nor which group",
+            "write user:NAME",
+        ),
+    ],
+)
+def test_what_does_not_is_one_error_that_says_what_to_write(
+    instance, only, elements, wrong, instead
+):
+    text = only(instance(f"<Security>{''.join(elements)}</Security>"))
+    assert wrong in text
+    assert instead in text
+
+
+def test_passwords_in_clear_text_beyond_loopback_are_warned_of(instance):
+    beyond = "<Listen>0.0.0.0:8080</Listen>"
+    (found,) = instance(f"{beyond}<Security>{TOKENS}{READERS}</Security>").findings
+    assert (found.severity, found.element) == ("warning", "Authentication")
+    encrypted = f"{beyond}<Security>{TLS.format('')}{TOKENS}{READERS}</Security>"
+    assert instance(encrypted).findings == ()
