@@ -12,6 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from sow.errors import ClientError
+from sow.rights import EVERYTHING, Demand, Entitlements, Rights
+from sow.users import User
+
 Request = Literal["query", "stream"]
 """HTTP requests that take options as parameters: a query, and a stream of events."""
 
@@ -135,12 +139,14 @@ class CommandKind(NamedTuple):
     """What the protocol says of one command.
 
     `fields` are those of a line that it reads, besides `c`, `cid` and `a`. `action` is the
-    executor's method that carries it out, without its underscore. `is_delta`: its messages, or its
-    updates, are to be merged into records.
+    executor's method that carries it out, without its underscore. `demand` is what its sender has
+    to be, or may do with the topic that it names. `is_delta`: its messages, or its updates, are to
+    be merged into records.
     """
 
     name: str
     action: str
+    demand: Demand
     does: str
     fields: tuple[str, ...] = ()
     is_delta: bool = False
@@ -163,36 +169,60 @@ _KINDS = (
     CommandKind(
         "logon",
         "logon",
+        "nothing",
         "names the client, or takes up a session",
-        ("client", "session", "seen", "user", "password"),
+        ("client", "session", "seen", "user", "password", "token", "as"),
     ),
-    CommandKind("publish", "publish", "stores messages", _PUBLISH),
+    CommandKind("publish", "publish", "write", "stores messages", _PUBLISH),
     CommandKind(
-        "delta_publish", "publish", "merges messages into records", _PUBLISH, is_delta=True
+        "delta_publish", "publish", "write", "merges messages into records", _PUBLISH, is_delta=True
     ),
-    CommandKind("sow", "sow", "tells the records as they stand", _QUERY),
-    CommandKind("subscribe", "subscribe", "tells changes", _SUBSCRIBE),
+    CommandKind("sow", "sow", "read", "tells the records as they stand", _QUERY),
+    CommandKind("subscribe", "subscribe", "read", "tells changes", _SUBSCRIBE),
     CommandKind(
-        "sow_and_subscribe", "sow_and_subscribe", "tells the records, then their changes", _BOTH
+        "sow_and_subscribe",
+        "sow_and_subscribe",
+        "read",
+        "tells the records, then their changes",
+        _BOTH,
     ),
     CommandKind(
-        "delta_subscribe", "subscribe", "tells what changed of records", _SUBSCRIBE, is_delta=True
+        "delta_subscribe",
+        "subscribe",
+        "read",
+        "tells what changed of records",
+        _SUBSCRIBE,
+        is_delta=True,
     ),
     CommandKind(
         "sow_and_delta_subscribe",
         "sow_and_subscribe",
+        "read",
         "tells the records, then what changed of them",
         _BOTH,
         is_delta=True,
     ),
-    CommandKind("unsubscribe", "unsubscribe", "ends subscriptions", ("s",)),
+    CommandKind("unsubscribe", "unsubscribe", "logon", "ends subscriptions", ("s",)),
     CommandKind(
-        "sow_delete", "sow_delete", "removes records", ("t", "filter", "keys", "k", *_BODIES)
+        "sow_delete",
+        "sow_delete",
+        "delete",
+        "removes records",
+        ("t", "filter", "keys", "k", *_BODIES),
     ),
-    CommandKind("flush", "flush", "is acknowledged after everything before it"),
-    CommandKind("heartbeat", "heartbeat", "is answered with a heartbeat"),
+    CommandKind("flush", "flush", "logon", "is acknowledged after everything before it"),
+    CommandKind("heartbeat", "heartbeat", "logon", "is answered with a heartbeat"),
 )
 COMMANDS = {kind.name: kind for kind in _KINDS}
+
+
+class Identified(NamedTuple):
+    """Who shows some credentials, or why it is nobody; found out `under` the users and roles of
+    that time. `shown` is how to find it out again."""
+
+    user: User | ClientError
+    under: Entitlements
+    shown: object = None
 
 
 @dataclass(slots=True)
@@ -222,6 +252,27 @@ class Command:
     client: str | None = None
     session: str | None = None
     seen: int | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    acts_as: str | None = None
+    identified: Identified | None = None
+    """Of a logon: who that is, as was found out before it is carried out."""
+    rights: Rights = EVERYTHING
+    """Those of who sends it; whoever carries it out puts them here."""
+
+    def be_sent_by(self, rights: Rights) -> None:
+        """Whoever sends it has these rights."""
+        self.rights = rights
+
+    def be_identified(self, identified: Identified) -> None:
+        """It was found out who sends it."""
+        self.identified = identified
+
+    @property
+    def shows_credentials(self) -> bool:
+        """Whether it says who sends it, which takes a while to find out."""
+        return bool(self.user or self.password or self.token)
 
     @property
     def kind(self) -> CommandKind:

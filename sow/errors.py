@@ -141,10 +141,15 @@ class BadFilter(ClientError):
 
 
 class UnknownTopic(ClientError):
-    """No topic of that name is configured."""
+    """No topic of that name is configured. `wanted` is the name, where it is told which are near:
+    whoever may not see these is told of others (`sow.requests.telling`)."""
 
     reason = "invalid topic"
     status = 404
+
+    def __init__(self, detail: str, *, wanted: str = "") -> None:
+        super().__init__(detail)
+        self.wanted = wanted
 
 
 class UnknownRecord(ClientError):
@@ -155,9 +160,15 @@ class UnknownRecord(ClientError):
 
 
 class InvalidTopic(ClientError):
-    """The topic exists but cannot take this command, such as a publish to a conflated topic."""
+    """The topic exists but cannot take this command, such as a publish to a conflated topic. Where
+    the sentence names `others`, `alone` is what is told to whoever may not see these."""
 
     reason = "invalid topic"
+
+    def __init__(self, detail: str, *, others: tuple[str, ...] = (), alone: str = "") -> None:
+        super().__init__(detail)
+        self.others = others
+        self.alone = alone
 
 
 class NotAvailable(ClientError):

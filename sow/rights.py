@@ -7,12 +7,17 @@ roles everybody may do everything, and nothing is asked.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import re2
 
 from sow.definitions import OF_TOPICS, SYSTEM_PREFIX, Allow, Role, Security, Verb
-from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped
+from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
 from sow.users import User
+
+Demand = Verb | Literal["nothing", "logon", "see"]
+"""What a door demands of who comes: a verb that he may, that he has said who he is, that the topic
+is there for him, or nothing."""
 
 TOPICS_KEPT = 10_000
 """Topics of which what a user may do is kept: then each is asked of its roles once."""
@@ -23,6 +28,7 @@ class Allowed:
 
     def __init__(self, allow: Allow) -> None:
         self.verbs = frozenset(verb for verb in OF_TOPICS if verb in allow.verbs)
+        self.topic = allow.topic
         self._expression = re2.compile(allow.topic)
         # Whoever writes .* means topics of his own.
         self._takes_systems = allow.topic.lstrip("^(").startswith(SYSTEM_PREFIX)
@@ -35,18 +41,43 @@ class Allowed:
 
 
 class Rights:
-    """What `user` may do: `allowed`, with topics, and `others` beside (Admin, Impersonate)."""
+    """What `user` may do: `allowed`, with topics, and `others` beside (Admin, Impersonate).
+
+    `by` is who acts for him, if it is not he himself: whose credentials were checked.
+    """
 
     is_open = False
     """Everything, whoever he is."""
 
     def __init__(
-        self, user: User | None, allowed: Sequence[Allowed] = (), others: Iterable[Verb] = ()
+        self,
+        user: User | None,
+        allowed: Sequence[Allowed] = (),
+        others: Iterable[Verb] = (),
+        by: User | None = None,
     ) -> None:
         self.user = user
+        self.by = by
         self._allowed = allowed
         self._others = frozenset(others)
         self._verbs: dict[str, frozenset[Verb]] = {}
+
+    @property
+    def owner(self) -> tuple[str, ...]:
+        """Whose a session or a snapshot is that was made with these rights: nobody else may have
+        it. Nothing where nobody is asked."""
+        return tuple(one.name for one in (self.user, self.by) if one is not None)
+
+    @property
+    def expires_us(self) -> int | None:
+        """Until when they hold."""
+        said = self.by or self.user
+        return None if said is None else said.expires_us
+
+    @property
+    def reads(self) -> str:
+        """Equal for rights to read topics of the same names."""
+        return "\n".join(sorted({one.topic for one in self._allowed if "read" in one.verbs}))
 
     def of(self, topic: str) -> frozenset[Verb]:
         """What he may do with a topic of this name."""
@@ -66,20 +97,24 @@ class Rights:
         """Whether a topic of this name is there for him."""
         return bool(self.of(topic))
 
-    def check(self, verb: Verb, topic: str = "") -> None:
+    def check(self, demand: Demand, topic: str = "") -> None:
         """Raise Unauthenticated, NotEntitled, or UnknownTopic for one that is not there for him."""
-        if self.may(verb, topic):
+        if demand == "nothing":
             return
         if self.user is None:
             raise Unauthenticated("log on first, with a token, or a user and his password")
-        if verb not in OF_TOPICS:
+        if demand == "logon" or (demand != "see" and self.may(demand, topic)):
+            return
+        if demand == "see" and self.sees(topic):
+            return
+        if demand != "see" and demand not in OF_TOPICS:
             raise NotEntitled(
-                f"user {clipped(self.user.name)} has no role that allows <{verb.capitalize()}/>"
+                f"user {clipped(self.user.name)} has no role that allows <{demand.capitalize()}/>"
             )
         if not self.sees(topic):
-            raise UnknownTopic(f"no topic {clipped(topic)}")
+            raise UnknownTopic(f"no topic {shown(topic)}", wanted=topic)
         raise NotEntitled(
-            f"user {clipped(self.user.name)} has no role that allows to {verb} topic "
+            f"user {clipped(self.user.name)} has no role that allows to {demand} topic "
             f"{clipped(topic)}"
         )
 
@@ -89,16 +124,24 @@ class Open(Rights):
 
     is_open = True
 
-    def may(self, verb: Verb, topic: str = "") -> bool:  # noqa: ARG002
+    @property
+    def reads(self) -> str:
+        """Every topic."""
+        return ""
+
+    def may(self, _verb: Verb, _topic: str = "") -> bool:
         """He may."""
         return True
 
-    def sees(self, topic: str) -> bool:  # noqa: ARG002
+    def sees(self, _topic: str) -> bool:
         """It is."""
         return True
 
+    def check(self, _demand: Demand, _topic: str = "") -> None:
+        """Nothing speaks against it."""
 
-OPEN = Open(None)
+
+EVERYTHING = Open(None)
 
 
 class Entitlements:
@@ -109,10 +152,11 @@ class Entitlements:
         """Whether users have to say who they are."""
         self._roles = [(role, [*map(Allowed, role.allows)]) for role in security.roles]
 
-    def rights(self, user: User | None) -> Rights:
-        """The rights of a user; None: of somebody who has not said who he is."""
+    def rights(self, user: User | None, by: User | None = None) -> Rights:
+        """The rights of a user, for whom `by` may act; None: of somebody who has not said who he
+        is."""
         if not self.asks:
-            return OPEN
+            return EVERYTHING
         if user is None:
             return Rights(None)
         held = [(role, allowed) for role, allowed in self._roles if _has(user, role)]
@@ -120,6 +164,7 @@ class Entitlements:
             user,
             [one for _, allowed in held for one in allowed if one.verbs],
             [verb for role, _ in held for allow in role.allows for verb in allow.verbs],
+            by,
         )
 
 

@@ -45,6 +45,10 @@ LENGTHS = {
     "a": 100,
     "client": 255,
     "session": 255,
+    "user": 255,
+    "password": 1024,
+    "as": 255,
+    "token": 16 * 1024,
     "enc": 255,
     "t": 1024,
     "bm": 8 * 1024,
@@ -96,10 +100,12 @@ class LineFields(msgspec.Struct, forbid_unknown_fields=True):
     seen: int | None = None
     user: str | None = None
     password: str | None = None
+    token: str | None = None
+    acts_as: str | None = msgspec.field(default=None, name="as")
 
 
 HEADER = msgspec.json.Decoder(LineFields)
-HEADER_FIELDS = frozenset(LineFields.__struct_fields__)
+HEADER_FIELDS = frozenset(LineFields.__struct_encode_fields__)
 
 
 def read_frame(frame: bytes) -> Iterable[Command | Refused]:
@@ -187,7 +193,7 @@ def _header(line: bytes) -> LineFields:
 def _check_lengths(header: LineFields) -> None:
     """Refuse fields that are longer than anything that they could mean."""
     for name, limit in LENGTHS.items():
-        value = getattr(header, name)
+        value = getattr(header, "acts_as" if name == "as" else name)
         length = sum(len(text) + 1 for text in value) if isinstance(value, list) else 0
         if isinstance(value, str):
             length = len(value)
@@ -215,8 +221,6 @@ def _following(header: LineFields, lines: FrameLines) -> list[bytes]:
 
 
 def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
-    if header.user is not None or header.password is not None:
-        raise NotAvailable("logging on with credentials is not available yet")
     options = read_options(header.opts) if header.opts else Options()
     if header.select is not None:
         options.select = read_list(header.select)
@@ -249,6 +253,10 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
         client=header.client,
         session=header.session,
         seen=header.seen,
+        user=header.user,
+        password=header.password,
+        token=header.token,
+        acts_as=header.acts_as,
     )
 
 

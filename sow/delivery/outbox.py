@@ -237,6 +237,16 @@ class Outbox(Queue):
             entry.membership.restart()
         return before - self.line_count
 
+    def take_back_all(self, name: str) -> None:
+        """Drop what waits of a strand, which the session may have left."""
+        waiting = (entry for entry in self.entries if isinstance(entry, Foldable))
+        self.drop({entry.membership for entry in waiting if entry.membership.name == name})
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
+        return any(not isinstance(entry, Foldable) for entry in self.entries)
+
     def check(self) -> None:
         """Assert what everything above relies on."""
         super().check()

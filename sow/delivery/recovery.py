@@ -33,6 +33,11 @@ class Recovery:
         self._frames.clear()
         self._message_count = self._bytes = self.sent = 0
 
+    def forget(self) -> None:
+        """Nothing that was sent is to be sent again."""
+        self._frames.clear()
+        self._message_count = self._bytes = 0
+
     def add(self, pulled: Pulled, now_us: int) -> None:
         """A frame was handed to the socket."""
         self.sent += pulled.message_count

@@ -11,7 +11,7 @@ its time is over (`sow.requests.open_sessions`). No I/O here: an edge calls `pul
 can take more, and `apply_back_pressure` after it has.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from weakref import ref
 
@@ -23,6 +23,7 @@ from sow.delivery.recovery import Recovery
 from sow.encodings import Encoding, Frames
 from sow.errors import described
 from sow.replies import Reply
+from sow.rights import EVERYTHING, Rights
 
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4
@@ -33,6 +34,8 @@ AGAIN_FRACTION = 0.1
 by so much: what has just been folded will not fold again."""
 SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
+AUTHORIZATION = "AUTHORIZATION"
+BARRED = "its user is known no longer; log on again"
 GONE = "the client has gone"
 FAILED = "the server failed on what waits for this session; its log says why"
 
@@ -83,6 +86,10 @@ class Session:
         self.outbox = Outbox(settings, released)
         self.recovery = Recovery(settings)
         self.ended: str | None = None
+        self.rights: Rights = EVERYTHING
+        """What its client may do: `entitle` says so before anything is carried out for it."""
+        self.shown: object = None
+        """What its client has shown to be who it is, for whoever finds out again."""
         self.fault = ""
         """The bug because of which it was ended, for the log."""
         self.successor: Session | None = None
@@ -103,6 +110,11 @@ class Session:
     def log_on(self, client: str | None) -> None:
         """Its client has said what it calls itself."""
         self.client = client
+
+    def entitle(self, rights: Rights, shown: object = None) -> None:
+        """From now on its client may do this."""
+        self.rights = rights
+        self.shown = shown
 
     def belong_to(self, owner: Owner) -> None:
         """From now on `owner` writes what the session says, as long as there is such a socket."""
@@ -185,6 +197,11 @@ class Session:
             except Exception as error:
                 self.fail(error, now_us)
 
+    def take_back_all(self, name: str) -> None:
+        """Let nothing leave that was told under this name and has not left, nor again what has."""
+        self.outbox.take_back_all(name)
+        self.recovery.forget()
+
     def leave(self, name: str) -> None:
         """The session has left the strand of a name: nothing is folded into what that said."""
         self.outbox.leave(name)
@@ -205,6 +222,24 @@ class Session:
             line = self.encoding.reply(replies.close(reason))
             # Group 0: there is nothing this line would have to wait for.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
+
+    @property
+    def is_barred(self) -> bool:
+        """It was given up because its user is known no longer."""
+        return self.ended == BARRED
+
+    def bar(self, names: Iterable[str], now_us: int) -> None:
+        """Its user is known no longer: drop what waits and what could be asked for again, and say
+        that its subscriptions, of these names, have ended."""
+        if self.ended is None:
+            self.ended = BARRED
+            self._on_end(self)
+            self._lines.clear()
+            self.outbox.clear()
+            self.recovery.restart()
+            said = [replies.unsubscribed(name, AUTHORIZATION, None) for name in names]
+            lines = [*map(self.encoding.reply, said), self.encoding.reply(replies.close(BARRED))]
+            self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
 
     def fail(self, error: Exception, now_us: int) -> None:
         """What waits cannot be written, which is nobody else's business: give the session up."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
+from sow.commands import Command
 from sow.definitions import (
     Configuration,
     ConflatedTopic,
@@ -46,7 +47,7 @@ from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.records import Records
 from sow.topic.views.view import MaterializedView
-from sow.topic_patterns import topic_search
+from sow.topic_patterns import is_pattern, topic_search
 
 NAME_LENGTH_MAX = 255
 """Characters of a name, as in config.xml: what a client can make up is bounded like what an
@@ -131,7 +132,18 @@ class Catalog:
                 "regular expression of names"
             )
         some = [topic.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
-        raise UnknownTopic(f"no topic {shown(name)}{did_you_mean(clipped(name), some)}")
+        raise UnknownTopic(
+            f"no topic {shown(name)}{did_you_mean(clipped(name), some)}", wanted=name
+        )
+
+    def is_pattern(self, command: Command) -> bool:
+        """Whether a command names topics by a pattern. A name that is one as well is a topic's only
+        to those who see that topic."""
+        name = command.topic
+        named = command.options.non_regex_topic or (
+            name in self.topics and command.rights.sees(name)
+        )
+        return not named and is_pattern(name)
 
     def account(self, definition: Topic) -> SourceTopic:
         """One of the server's own topics, which is in every configuration that a server runs."""
@@ -490,17 +502,23 @@ def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
     if isinstance(topic, CopyTopic):
         raise InvalidTopic(
             f"{topic.name} is a conflated topic, a copy of {topic.underlying}; {deed} "
-            f"{topic.underlying}"
+            f"{topic.underlying}",
+            others=(topic.underlying,),
+            alone=f"{topic.name} is a conflated topic, a copy of another; you cannot {deed} it",
         )
     if isinstance(topic, ViewTopic):
         made_of = " and ".join(topic.underlyings)
         raise InvalidTopic(
-            f"{topic.name} is a view, made of {made_of}; {deed} {' or '.join(topic.underlyings)}"
+            f"{topic.name} is a view, made of {made_of}; {deed} {' or '.join(topic.underlyings)}",
+            others=tuple(topic.underlyings),
+            alone=f"{topic.name} is a view, made of others; you cannot {deed} it",
         )
     view = topic.definition.view
     if view is not None and deed != "write to":
         raise InvalidTopic(
-            f"{topic.name} is a view, made of {view.underlying} by Spark; {deed} {view.underlying}"
+            f"{topic.name} is a view, made of {view.underlying} by Spark; {deed} {view.underlying}",
+            others=(view.underlying,),
+            alone=f"{topic.name} is a view, made of others by Spark; you cannot {deed} it",
         )
     return topic
 

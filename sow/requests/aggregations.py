@@ -32,7 +32,6 @@ from sow.query import Query
 from sow.requests.held_rows import HeldRows
 from sow.steps import Steps
 from sow.topic.views.groups import RowGroups
-from sow.topic_patterns import is_pattern
 
 TEXT_BYTES_MAX = 64 * 1024
 """Of a projection and its grouping together, as AMPS has it."""
@@ -166,11 +165,7 @@ class Aggregations:
 
     def _topic(self, command: Command) -> LiveTopic:
         name = command.topic
-        if (
-            name not in self._engine.topics
-            and not command.options.non_regex_topic
-            and is_pattern(name)
-        ):
+        if self._engine.catalog.is_pattern(command):
             raise ClientError(
                 f"{shown(name)} is a pattern, and an aggregation is of one topic; name it",
                 reason="invalid topic",

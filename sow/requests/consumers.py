@@ -41,6 +41,8 @@ class Consumer(NamedTuple):
     name: str
     bookmark: int
     moved_us: int
+    owner: str = ""
+    """The user who has named it, where users are asked who they are."""
 
 
 class Overtaken(ClientError):
@@ -63,13 +65,30 @@ class Consumers:
             (orjson.loads(table.bodies[slot] or b""), int(table.ts_us[slot]))
             for slot in table.slots.values()
         ]
-        return sorted(Consumer(one["name"], int(one["bookmark"]), ts) for one, ts in found)
+        return sorted(
+            Consumer(one["name"], int(one["bookmark"]), ts, one.get("user", ""))
+            for one, ts in found
+        )
+
+    def owner(self, name: str) -> str | None:
+        """Whose a consumer is; None if there is none of that name."""
+        table = self._engine.catalog.account(CONSUMERS).records.table
+        slot = table.slots.get(name)
+        return None if slot is None else orjson.loads(table.bodies[slot] or b"").get("user", "")
 
     def positions(self) -> dict[str, int]:
         """The bookmark that each consumer has read up to."""
         return {one.name: one.bookmark for one in self.all()}
 
-    def move(self, name: str, bookmark: int, now_us: int, oldest: int = 0, reader: str = "") -> int:
+    def move(
+        self,
+        name: str,
+        bookmark: int,
+        now_us: int,
+        oldest: int = 0,
+        reader: str = "",
+        owner: str = "",
+    ) -> int:
         """Note how far a consumer has come; one that is new is kept for from here on.
 
         `reader` tells apart those who share the name: where they are at different places, the
@@ -108,7 +127,8 @@ class Consumers:
         held = {} if slot is None else orjson.loads(table.bodies[slot] or b"").get("readers", {})
         readers = self._readers(held, reader, bookmark, now_us)
         bookmark = min([bookmark, *(position for position, _ in readers.values())])
-        body = orjson.dumps({"name": name, "bookmark": str(bookmark), "readers": readers})
+        noted = {"name": name, "bookmark": str(bookmark), "readers": readers}
+        body = orjson.dumps(noted | {"user": owner} if owner else noted)
         renewed = slot is None or now_us - int(table.ts_us[slot]) >= RENEWED_US
         if slot is not None and table.bodies[slot] == body and not renewed:
             return bookmark
@@ -138,7 +158,12 @@ class Consumers:
         self._engine.disk.check_removal([name])
         topic = self._engine.catalog.account(CONSUMERS)
         if not self._engine.remove(topic, [name], "delete", now_us):
-            raise UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")
+            raise no_consumer(name)
+
+
+def no_consumer(name: str) -> UnknownRecord:
+    """There is none of that name, at least for who asks."""
+    return UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")
 
 
 class ConsumerPatience:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from sow.delivery.feeds import Feed
-from sow.delivery.sessions import BACK_PRESSURE, Session
+from sow.delivery.sessions import AUTHORIZATION, BACK_PRESSURE, Session
 from sow.delivery.strands import Strand
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
@@ -139,6 +139,15 @@ class Ending:
         if subscription is not None:
             self.end(subscription)
             session.say_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
+
+    def bar(self, session: Session, name: str) -> None:
+        """The session may not have what a subscription tells any more: end it, and let nothing of
+        it leave that has not left."""
+        subscription = self._register.of(session)[name]
+        self.end(subscription)
+        session.take_back_all(name)
+        session.say_unsubscribed(name, AUTHORIZATION, self._engine.now_us)
+        self._engine.touch(session)
 
     def fail(self, strand: Strand, error: Exception) -> None:
         """A strand says no more, since it failed on what there is to say: whoever hears it is told,

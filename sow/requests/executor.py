@@ -19,15 +19,18 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
-from sow.errors import BadMessage, ClientError, SowError, described
+from sow.errors import BadMessage, ClientError, SowError, Unauthenticated, described
 from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
 from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.subscriptions import Subscriptions
+from sow.requests.telling import told
+from sow.rights import Entitlements, Rights
 from sow.steps import Steps, at_once
 from sow.store.protocols import Journal
+from sow.users import User
 from sow.wire import Refused
 
 NAMED_AT_ONCE = 500
@@ -44,6 +47,7 @@ class Executor:
         self, engine: Engine, journal: Journal, new_name: Callable[[], str], boot: str = ""
     ) -> None:
         self.engine = engine
+        self.entitlements = Entitlements(engine.configuration.security)
         self._failures: list[Callable[[str], None]] = []
         self.subscriptions = Subscriptions(engine, journal, self._fail)
         self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot, self._fail)
@@ -79,6 +83,45 @@ class Executor:
         end_topic = self.subscriptions.end_topic
         change = Reconfiguration(self.engine, configuration, end_topic, give_up)
         return change.apply(now_us)
+
+    def go_on_under(self, entitlements: Entitlements) -> None:
+        """Other roles hold from now on; live sessions have their old rights until `entitle`."""
+        self.entitlements = entitlements
+
+    def entitle(self, session: Session, found: User | None) -> Steps[None]:
+        """Give a live session the rights that its user has now: whom its client was `found` to be
+        once more, or None, where it is known no longer.
+
+        What it follows and may not read any more has ended then; of what it may read, other records
+        may be told from then on.
+        """
+        had = session.rights
+        rights = self._rights_now(had, found)
+        if rights is None or (rights.reads != had.reads and session.outbox.has_answers):
+            # What waits might be rows that it may not have.
+            self.sessions.bar(session)
+            return
+        self.sessions.entitle(session, rights, session.shown)
+        yield from self.subscriptions.reguard(session)
+
+    def _rights_now(self, had: Rights, found: User | None) -> Rights | None:
+        """What somebody may do now; None: he is known no longer."""
+        if not self.entitlements.asks or (had.user is None and not had.is_open):
+            return self.rights(None)
+        if found is None or had.user is None:
+            return None
+        if had.by is None:
+            return self.rights(found)
+        may = self.rights(found).may("impersonate")
+        return self.rights(found, had.user.name) if may else None
+
+    def rights(self, user: User | None, acts_as: str | None = None) -> Rights:
+        """The rights of a user, or of the one for whom he acts; raises NotEntitled."""
+        rights = self.entitlements.rights(user)
+        if user is None or acts_as is None or rights.is_open:
+            return rights
+        rights.check("impersonate")
+        return self.entitlements.rights(User(acts_as), user)
 
     # Commands.
 
@@ -124,7 +167,8 @@ class Executor:
         they are to be carried out in steps."""
         engine = self.engine
         if (
-            len(publishes.bodies) > TOGETHER_MAX
+            not session.rights.may("write", publishes.topic)
+            or len(publishes.bodies) > TOGETHER_MAX
             or engine.publications.has_left
             or engine.undivided.concerns((publishes.topic,))
         ):
@@ -152,9 +196,13 @@ class Executor:
         try:
             if isinstance(command, Refused):
                 session.say(replies.failure(command.cid, command.error))
-            elif (steps := ACTIONS[command.name](self, session, command, now_us)) is not None:
-                yield from steps
+            else:
+                self._check(session, command)
+                steps = ACTIONS[command.name](self, session, command, now_us)
+                if steps is not None:
+                    yield from steps
         except SowError as error:
+            error = told(error, session.rights, self.engine.topics)
             session.say(replies.failure(command.cid, error))
         except Exception as error:
             self._fail(f"session {session.id}: {described(error)}")
@@ -162,14 +210,49 @@ class Executor:
         finally:
             self.engine.touch(session)
 
-    def _logon(self, session: Session, command: Command, _now_us: int) -> None:
+    def _check(self, session: Session, command: Command) -> None:
+        """Raise what speaks against a command of this session."""
+        rights = session.rights
+        command.be_sent_by(rights)
+        if rights.is_open:
+            return
+        demand = command.kind.demand
+        if demand == "read" and self.engine.catalog.is_pattern(command):
+            # Of its topics those are meant that may be read.
+            demand = "logon"
+        rights.check(demand, command.topic)
+
+    def _identify(self, session: Session, command: Command) -> None:
+        """Give a session the rights of who logs on; raises Unauthenticated, NotEntitled."""
+        before = session.rights
+        if before.is_open:
+            return
+        user, shown = before.by or before.user, session.shown
+        if command.identified is not None:
+            found, under, shown = command.identified
+            if isinstance(found, ClientError):
+                raise found
+            if under is not self.entitlements:
+                raise Unauthenticated("users have been read again in this moment; log on once more")
+            user = found
+        if user is None:
+            before.check("logon")
+        rights = self.rights(user, command.acts_as)
+        if session.named and rights.owner != before.owner:
+            raise ClientError(
+                "this connection has been logged on by another user; open another connection"
+            )
+        self.sessions.entitle(session, rights, shown)
+
+    def _logon(self, session: Session, command: Command, _now_us: int) -> Steps[None] | None:
+        self._identify(session, command)
         session.log_on(command.client)
         if command.session is not None:
-            self._resume(session, command)
-            return
+            return self._resume(session, command)
         if command.seen is not None:
             raise ClientError("seen says how far a session was read; give the session as well")
         self._name(session, command, {})
+        return None
 
     def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
         """Acknowledge a logon; lines are counted after the last of its acks."""
@@ -181,7 +264,7 @@ class Executor:
             else:
                 session.say(said)
 
-    def _resume(self, session: Session, command: Command) -> None:
+    def _resume(self, session: Session, command: Command) -> Steps[None] | None:
         """Take up a session whose socket has gone, in place of the one that logs on."""
         name = command.session or ""
         old = self.sessions.named(name)
@@ -189,10 +272,14 @@ class Executor:
             raise ClientError("this connection has a session already; open another to resume one")
         if old is None or old is session or old.encoding is not session.encoding:
             self._refuse_resume(session, command, self.sessions.why_gone(name))
-            return
+            return None
+        if old.rights.owner != session.rights.owner:
+            # To nobody else it is there.
+            self._refuse_resume(session, command, self.sessions.why_gone(""))
+            return None
         if old.ended is not None:
             self._refuse_resume(session, command, f"closed for {old.ended}")
-            return
+            return None
         sent = old.recovery.sent
         if command.seen is not None and not 0 <= command.seen <= sent:
             raise ClientError(
@@ -203,14 +290,18 @@ class Executor:
         if not old.take_back(command.seen, skip_lines):
             self.sessions.close(old, NOT_RECOVERED)
             self._refuse_resume(session, command, NOT_RECOVERED)
-            return
+            return None
         old.resume(command.client)
         self.sessions.come_back(old)
+        had, rights = old.rights, session.rights
+        self.sessions.entitle(old, rights, session.shown)
         ack = replies.ack(command.cid, "processed", **_identity(old), resumed=True)
         old.say_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)
         self.engine.touch(old)
+        # Another token may say other things of the same user.
+        return None if had.user == rights.user else self.subscriptions.reguard(old)
 
     def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
         self._name(session, command, {"resumed": False, "reason": reason})

@@ -68,8 +68,9 @@ class Following:
         else:
             strand, feeds = equal.strand, equal.feeds
         subscription = Subscription(
-            command.topic, strand, feeds, session, key, condition, complete, pattern
-        )
+            command.topic, strand, feeds, session, key, condition, complete, pattern,
+            reads=session.rights.reads,
+        )  # fmt: skip
         if name or scope:
             subscription.confine(scope or strand.name)
         self._register.add(subscription)
@@ -99,7 +100,8 @@ class Following:
             return scope, self._register.of(next(iter(feed.members)))[feed.name]
         if key.accounts or key.auto:
             return f"session {session.id}", None
-        scope = f"pattern {command.topic}"
+        # Who may read other topics follows others by the same pattern.
+        scope = f"pattern {command.topic}\n{session.rights.reads}"
         for other in self._register.alike(key._replace(scope=scope)):
             if other.name not in taken and other.can_be_joined():
                 return scope, other

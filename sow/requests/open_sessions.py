@@ -14,6 +14,7 @@ from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.requests.subscriptions import Subscriptions
+from sow.rights import EVERYTHING, Rights
 
 CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
 OPERATOR = "closed by an operator"
@@ -34,6 +35,21 @@ class AwaitedSession:
     def due_us(self) -> int | None:
         """When the session's time is over."""
         return self.until_us
+
+
+class Entitled:
+    """A session of a user who is known for a while."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def due_us(self) -> int | None:
+        """When its rights end."""
+        return self.session.rights.expires_us
+
+
+NOBODY = Rights(None)
+"""The rights of a client that has not said who it is, and has to."""
 
 
 class OpenSessions:
@@ -61,6 +77,7 @@ class OpenSessions:
         self._by_id: dict[str, Session] = {}
         self._by_name: dict[str, Session] = {}
         self._awaited: dict[Session, AwaitedSession] = {}
+        self._entitled: dict[Session, Entitled] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
         self._notices: list[Callable[[str], None]] = []
@@ -86,8 +103,15 @@ class OpenSessions:
         """Messages that were dropped with subscriptions that sessions gave up, ever."""
         return self._dropped_before + sum(session.dropped for session in self)
 
-    def open(self, encoding: Encoding, now_us: int) -> Session:
-        """A new session."""
+    def open(
+        self,
+        encoding: Encoding,
+        now_us: int,
+        rights: Rights | None = None,
+        shown: object = None,
+    ) -> Session:
+        """A new session, of a client that has these rights, since it has `shown` who it is; None:
+        it has not."""
         engine = self._engine
         session = Session(
             f"s{self._boot}{next(self._numbers)}",
@@ -100,7 +124,41 @@ class OpenSessions:
             on_end=self._ended,
         )
         self._by_id[session.id] = self._by_name[session.name] = session
+        if rights is None:
+            asks = engine.configuration.security.authentication is not None
+            rights = NOBODY if asks else EVERYTHING
+        self.entitle(session, rights, shown)
         return session
+
+    def entitle(self, session: Session, rights: Rights, shown: object = None) -> None:
+        """From now on its client has these rights, and when they expire it is barred; `shown` is
+        by what it was found out who it is."""
+        session.entitle(rights, shown)
+        waiting = self._entitled.get(session)
+        if rights.expires_us is not None and waiting is None:
+            waiting = self._entitled[session] = Entitled(session)
+            self._engine.timers.add(waiting, lambda _waiting, now_us: self._look(session, now_us))
+            self._engine.tell_of_work()
+        elif waiting is not None:
+            self._engine.timers.note(waiting)
+
+    def _look(self, session: Session, now_us: int) -> None:
+        expires_us = session.rights.expires_us
+        if expires_us is not None and expires_us <= now_us:
+            self.bar(session)
+
+    def bar(self, session: Session) -> None:
+        """The user of a session is known no longer: it ends, and nothing that waits is told."""
+        self._stop_waiting(session)
+        session.bar([*self._subscriptions.of(session)], self._engine.now_us)
+        self._engine.touch(session)
+        if not session.connected:
+            self.close(session, f"closed for {session.ended}")
+
+    def _stop_waiting(self, session: Session) -> None:
+        waiting = self._entitled.pop(session, None)
+        if waiting is not None:
+            self._engine.timers.remove(waiting)
 
     def find(self, called: str) -> Session | None:
         """The session that goes by an id, or by the name that only its owner knows."""
@@ -117,6 +175,7 @@ class OpenSessions:
     def forget(self, session: Session) -> bool:
         """The session can be found no more; False if it could not before."""
         self._by_name.pop(session.name, None)
+        self._stop_waiting(session)
         return self._by_id.pop(session.id, None) is not None
 
     def _give_up(self, session: Session, name: str) -> None:
@@ -164,6 +223,7 @@ class OpenSessions:
 
     def close(self, session: Session, why: str = "disconnected") -> None:
         """A session is gone for good; its subscriptions end with it."""
+        self._stop_waiting(session)
         self._subscriptions.end_all(session)
         if self.forget(session):
             self.closed[_because(session, why)] += 1

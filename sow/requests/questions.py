@@ -34,7 +34,7 @@ from sow.steps import Steps
 from sow.store.protocols import Journal
 from sow.topic.rendering import Shape
 from sow.topic.watched_fields import check_watched
-from sow.topic_patterns import is_pattern, topic_search
+from sow.topic_patterns import topic_search
 
 MATCHED_AT_ONCE = 500
 """Topics whose names are compared with a pattern in one step: some two microseconds each."""
@@ -132,9 +132,7 @@ class Questions:
 
     def is_pattern(self, command: Command) -> bool:
         """Whether a command names topics by a pattern."""
-        name = command.topic
-        named = name in self._engine.topics or command.options.non_regex_topic
-        return not named and is_pattern(name)
+        return self._engine.catalog.is_pattern(command)
 
     def asked(self, command: Command) -> Steps[TopicsAsked]:
         """The topics that a command names, one or those of a pattern, of which some are looked at
@@ -159,7 +157,9 @@ class Questions:
         self._check_watch(command)
         catalog = self._engine.catalog
         found = yield from self.found(partial(self.is_asked_for, search=search, command=command))
-        if not found and (command.name == "sow" or not catalog.patterns):
+        # Whether there are patterns is not for everybody to know.
+        some_may_come = bool(catalog.patterns) or not command.rights.is_open
+        if not found and (command.name == "sow" or not some_may_come):
             raise UnknownTopic(f"no topic matches the pattern {shown(command.topic)}")
         return TopicsAsked(found, search)
 
@@ -196,6 +196,8 @@ class Questions:
     def is_asked_for(self, topic: LiveTopic, search: Search, command: Command) -> bool:
         """Whether a command's pattern names a topic; raises what speaks against it."""
         if not topic.is_listed or not search(topic.name):
+            return False
+        if not command.rights.may("read", topic.name):
             return False
         reason = self._engine.catalog.why_stopped(topic)
         if reason:

@@ -20,6 +20,7 @@ from sow.expressions.patterns import Search
 from sow.paths import Path
 from sow.requests.aggregations import Share
 from sow.requests.replay import Replay
+from sow.rights import Rights
 from sow.store.columns import NO_SLOTS, Slots
 from sow.topic.records import Records
 
@@ -44,6 +45,8 @@ class Subscription:
     replay: Replay | None = None
     share: Share | None = None
     """In the view that was made for it, if it is about groups of records."""
+    reads: str = ""
+    """Of what its session might read when it began (`Rights.reads`)."""
     _answered: dict[str, Slots] = field(default_factory=dict)
     """Records that its session was told of by an answer, of topics that have no feed yet."""
 
@@ -142,6 +145,13 @@ class Subscription:
         """What searching for the patterns of its filter may cost."""
         return 0 if self.condition is None else self.condition.search_cost
 
+    def is_readable(self, rights: Rights) -> bool:
+        """Whether these rights are to read what it follows; of a pattern, the same topics as when
+        it began."""
+        if self.pattern is not None:
+            return rights.reads == self.reads
+        return rights.may("read", str(self.topic))
+
     def follows(self, topic: Records) -> bool:
         """Whether a topic is the one, or one of those, that it is about."""
         return topic.name == self.topic if self.pattern is None else self.wants(topic)
@@ -149,15 +159,16 @@ class Subscription:
     def wants(self, topic: Records) -> bool:
         """Whether a topic is one of the pattern's.
 
-        Of messages without fields none passes a filter over fields, and of those that are sent
-        whole nothing can be selected.
+        Nothing is that the session may not read. Of messages without fields none passes a filter
+        over fields, and of those that are sent whole nothing can be selected.
         """
         assert self.pattern is not None
         kind = topic.message_type
         reads = self.condition is not None and bool(self.condition.paths)
         selects = self.key.shape.select is not None
         suits = (kind.structured or not reads) and (kind.partial or not selects)
-        return suits and bool(self.pattern(topic.name))
+        may = self.session.rights.may("read", topic.name)
+        return suits and may and bool(self.pattern(topic.name))
 
 
 @dataclass(slots=True)

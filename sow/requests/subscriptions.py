@@ -29,7 +29,7 @@ from sow.requests.aggregations import (
     about_rows,
     is_aggregated,
 )
-from sow.requests.ending import Ending
+from sow.requests.ending import ENDED_AT_ONCE, Ending
 from sow.requests.following import Following
 from sow.requests.from_bookmark import FromBookmark
 from sow.requests.questions import Questions, acknowledge, counts_of, feed_key, sow_keys
@@ -234,6 +234,18 @@ class Subscriptions:
                 reason="subscription does not exist",
             )
         return found
+
+    # Rights.
+
+    def reguard(self, session: Session) -> Steps[None]:
+        """The rights of a session are others now: what it follows and may not read any more ends,
+        with what waits of it, and is not sent again to who comes back."""
+        rights = session.rights
+        for at, subscription in enumerate(list(self.of(session).values())):
+            if at % ENDED_AT_ONCE == ENDED_AT_ONCE - 1:
+                yield
+            if subscription.name in self.of(session) and not subscription.is_readable(rights):
+                self._ending.bar(session, subscription.name)
 
     # Ending.
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from aiohttp import web
 
+from sow.authentication import Authenticator
+from sow.authentication.authenticator import Logons
 from sow.clock import Clock, SystemClock
-from sow.definitions import Configuration, Topic, authority, with_system_topics
+from sow.definitions import Authentication, Configuration, Topic, authority, with_system_topics
 from sow.engine.engine import Engine
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
@@ -21,6 +23,7 @@ from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
+from sow.server.doorman import DOORMAN, Doorman, Who, fetch
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
 from sow.server.garbage import Garbage
@@ -110,6 +113,8 @@ class Server:
         self._watch: StepWatch
         self._replay: ReplayWatch
         self._entrance: Entrance[Doors]
+        self._doorman: Doorman
+        self._logons = Logons()
         self._status: StatusDoor
         self._doors: Doors
         self._runner: web.AppRunner
@@ -198,8 +203,12 @@ class Server:
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
-        self._doors = open_doors(self.driver, self.executor, self.reload, staging, opening.log_id)
+        self._doors = open_doors(
+            self.driver, self.executor, self.reload, staging, opening.log_id, self._doorman
+        )
         self._replay.end()
+        self._doorman.follow(lambda: self.engine.topics)
+        self.executor.go_on_under(self._doorman.entitlements)
         self._status.follow(self.driver, self.executor)
         self._entrance.open(self._doors)
         self.checkpointer.start()
@@ -266,6 +275,8 @@ class Server:
             ],
         )
         app[REQUESTS] = self._requests
+        self._doorman = Doorman(self.configuration.security, self._authenticator)
+        app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)
         for route in routes(self._status, self._entrance):
             app.router.add_route(route.method, route.path, route.handle)
@@ -299,6 +310,12 @@ class Server:
         bound = sockets[0].getsockname()
         self._listening = Listening(sockets, self._connections, lambda: self._encryption)
         return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
+
+    def _authenticator(self, by: Authentication) -> Authenticator:
+        """Who finds out who users are; raises ConfigError."""
+        return Authenticator(
+            by, now_us=self._clock.now_us, fetch=fetch, told=log.warning, logons=self._logons
+        )
 
     @staticmethod
     def _context(configuration: Configuration) -> ssl.SSLContext | None:
@@ -343,6 +360,7 @@ class Server:
                     "by http:// or by https://: restart the server"
                 )
             encryption = self._context(configuration)
+            who = self._doorman.read(configuration.security)
             give_up = self._give_up if allow_loss else None
             steps = self.executor.reconfiguration(configuration, self.driver.now_us(), give_up)
             try:
@@ -350,7 +368,18 @@ class Server:
             finally:
                 self.configuration = self.engine.configuration
             self._encryption = encryption
+            await self._entitle(who)
             return changes
+
+    async def _entitle(self, who: Who) -> None:
+        """Let other users and roles hold: for whoever comes from now on, then for each session."""
+        self._doorman.go_on_under(who)
+        self.executor.go_on_under(who.entitlements)
+        for session in self.executor.sessions:
+            found = await self._doorman.find_again(session)
+            steps = self.executor.entitle(session, found)
+            await self.driver.turns.take("a reload", steps)
+        self.driver.wake()
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> Steps[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""

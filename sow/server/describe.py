@@ -7,10 +7,12 @@ from sow.definitions import ConflatedTopic, Topic, View
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
+from sow.rights import EVERYTHING, Rights
 
 
-def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
-    """A topic's definition and how it stands."""
+def describe_topic(topic: LiveTopic, now_us: int, rights: Rights = EVERYTHING) -> dict[str, Any]:
+    """A topic's definition and how it stands, for who has these rights: of topics that are not
+    there for him he is not told the names, nor what is made of them."""
     records, definition = topic.records, topic.definition
     described: dict[str, Any] = {
         "name": topic.name,
@@ -23,7 +25,7 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
         "bytes": records.table.bytes,
         "subscriptions": topic.router.subscription_count,
     }
-    if topic.pattern is not None:
+    if topic.pattern is not None and rights.sees(topic.pattern):
         described["of_pattern"] = topic.pattern
     if isinstance(topic, CopyTopic):
         copied, conflation = topic.definition, topic.copy.conflation
@@ -42,16 +44,34 @@ def describe_topic(topic: LiveTopic, now_us: int) -> dict[str, Any]:
             "conflation_ratio": round(conflation.ratio, 3),
             "stopped": topic.stopped or None,
         }
+        if not rights.sees(topic.underlying):
+            described |= {"underlying": None, "filter": None, "stopped": _whether(topic.stopped)}
     if isinstance(topic, ViewTopic):
-        described |= _of_view(topic.definition) | _of_rows(topic)
+        described |= _of_view(topic.definition, rights) | _of_rows(topic)
+        if not all(map(rights.sees, topic.underlyings)):
+            described["stopped"] = _whether(topic.view.stopped)
     elif isinstance(topic, SourceTopic) and topic.definition.view is not None:
-        described |= {"kind": ViewTopic.kind} | _of_view(topic.definition.view)
+        described |= {"kind": ViewTopic.kind} | _of_view(topic.definition.view, rights)
         # Rows that were written up to there are not this view's, and Spark has to begin anew.
         described["filled_bookmark"] = str(records.since_seq)
     return described
 
 
-def _of_view(definition: View) -> dict[str, Any]:
+def _whether(stopped: str) -> str | None:
+    """That something stopped, without the sentence, which is about other topics."""
+    return "stopped" if stopped else None
+
+
+def _of_view(definition: View, rights: Rights) -> dict[str, Any]:
+    if not all(map(rights.sees, definition.underlyings)):
+        return {
+            "underlying": None,
+            "underlyings": [*filter(rights.sees, definition.underlyings)],
+            "projection": [],
+            "grouping": [],
+            "filter": None,
+            "engine": definition.engine,
+        }
     return {
         "underlying": definition.underlyings[0] if len(definition.underlyings) == 1 else None,
         "underlyings": list(definition.underlyings),
@@ -81,23 +101,28 @@ def _indexes(hashed: Sequence[Sequence[str]], keys: Sequence[object]) -> list[li
     return ([key] if key else []) + [list(fields) for fields in hashed if list(fields) != key]
 
 
-def describe_pattern(pattern: PatternTopic) -> dict[str, Any]:
-    """A definition that stands for many topics."""
+def describe_pattern(pattern: PatternTopic, rights: Rights = EVERYTHING) -> dict[str, Any]:
+    """A definition that stands for many topics, of which those count that are there for who has
+    these rights."""
     definition = pattern.definition
+    members = [*pattern.members.values()]
+    if not rights.is_open:
+        members = [topic for topic in members if rights.sees(topic.name)]
     described: dict[str, Any] = {
         "name": definition.name,
         "kind": "pattern",
         "message_type": definition.message_type,
         "indexes": _indexes(definition.hash_indexes, getattr(definition, "keys", ())),
-        "topics": len(pattern.members),
-        "records": sum([len(topic.records.table.slots) for topic in pattern.members.values()]),
+        "topics": len(members),
+        "records": sum([len(topic.records.table.slots) for topic in members]),
     }
     if isinstance(definition, ConflatedTopic):
+        is_seen = rights.sees(definition.underlying)
         return described | {
-            "underlying": definition.underlying,
+            "underlying": definition.underlying if is_seen else None,
             "pattern": definition.topic_format,
             "interval_ms": definition.interval_us / 1000,
-            "filter": definition.filter,
+            "filter": definition.filter if is_seen else None,
         }
     assert isinstance(definition, Topic)
     return described | {"keys": list(definition.keys), "pattern": definition.pattern}

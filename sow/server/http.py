@@ -29,11 +29,13 @@ from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
 from sow.requests.open_sessions import OPERATOR
+from sow.rights import Rights
 from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
 from sow.server.csv_answers import CsvTable
 from sow.server.describe import describe_pattern, describe_session, describe_topic
+from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
@@ -83,15 +85,16 @@ class HttpDoor:
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """All topics, in the order of the configuration; each as it is when it is written."""
-        catalog, now_us = self._engine.catalog, self._driver.now_us
+        catalog, now_us, rights = self._engine.catalog, self._driver.now_us, rights_of(request)
 
         def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
             if isinstance(one, PatternTopic):
-                return describe_pattern(one)
-            return describe_topic(one, now_us())
+                return describe_pattern(one, rights)
+            return describe_topic(one, now_us(), rights)
 
+        listed = [*catalog.listed(), *catalog.patterns.values()]
         return await self._describe_all(
-            request, [*catalog.listed(), *catalog.patterns.values()], describe
+            request, [one for one in listed if rights.sees(one.name)], describe
         )
 
     async def _describe_all(
@@ -111,13 +114,14 @@ class HttpDoor:
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic, or one pattern of topics; with `expected` one that a pattern would make."""
+        rights = rights_of(request)
         name, catalog = request.match_info["topic"], self._engine.catalog
         pattern = catalog.patterns.get(name)
         if pattern is not None and name not in self._engine.topics:
-            return json_response(describe_pattern(pattern))
+            return json_response(describe_pattern(pattern, rights))
         is_expected = read_flag(asked_of(request), "expected")
         topic = catalog.expected(name) if is_expected else catalog.topic(name)
-        return json_response(describe_topic(topic, self._driver.now_us()))
+        return json_response(describe_topic(topic, self._driver.now_us(), rights))
 
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])
@@ -137,6 +141,7 @@ class HttpDoor:
             filter=asked.get("filter"),
             options=options,
             key=asked.get("keys"),
+            rights=rights_of(request),
         )
         aggregations, turns = self._executor.subscriptions.aggregations, self._driver.turns
         with self._unread.answer(client_key(request)) as unread:
@@ -398,7 +403,8 @@ class HttpDoor:
 
     async def sessions(self, request: web.Request) -> web.StreamResponse:
         """Who is connected, and what waits for them; each as it is when it is written."""
-        sessions = list(self._executor.sessions)
+        rights = rights_of(request)
+        sessions = [one for one in self._executor.sessions if is_of(one, rights)]
         return await self._describe_all(request, sessions, self._described)
 
     def _described(self, session: Session) -> dict[str, Any]:
@@ -418,12 +424,14 @@ class HttpDoor:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
         condition, conflated = self._driver.filter(asked["filter"]), await _conflated(request)
         check_fields_alone(condition, "a filter over sessions")
-        changing = self._changing(condition, conflated)
+        changing = self._changing(condition, conflated, rights_of(request))
         return json_response({"changed": await self._driver.turns.take("sessions", changing)})
 
-    def _changing(self, condition: Filter, conflated: bool) -> Steps[list[str]]:
+    def _changing(self, condition: Filter, conflated: bool, rights: Rights) -> Steps[list[str]]:
         changed = []
         for session in self._executor.sessions:
+            if not is_of(session, rights):
+                continue
             described = self._described(session)
             values = [value_at(described, path) for path in condition.paths]
             if condition.holds(values):
@@ -442,7 +450,7 @@ class HttpDoor:
     def _session(self, request: web.Request) -> Any:
         session_id = request.match_info["id"]
         session = self._executor.sessions.find(session_id)
-        if session is None:
+        if session is None or not is_of(session, rights_of(request)):
             raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
         return session
 
@@ -459,6 +467,12 @@ class HttpDoor:
             return json_response({"changes": changes})
         except ConfigError as error:
             raise ClientError(str(error), reason=error.reason) from None
+
+
+def is_of(session: Session, rights: Rights) -> bool:
+    """Whether a session is there for who has these rights: his own, or, for who administers the
+    server, anybody's."""
+    return rights.may("admin") or session.rights.owner == rights.owner
 
 
 async def _conflated(request: web.Request) -> bool:

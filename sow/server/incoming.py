@@ -6,11 +6,13 @@ queue is full of answers has to read some before more is carried out for it.
 """
 
 import asyncio
+from typing import NamedTuple
 
 from sow.commands import Command
 from sow.publishes import Read
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
+from sow.server.doorman import Doorman
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
 from sow.server.long_filters import compile_beside, long_among
@@ -24,6 +26,13 @@ FULL_PAUSE_S = 0.02
 the time in which it could notice, long beside the cost of a look."""
 
 
+class Callers(NamedTuple):
+    """Who finds out who logs on, from an address."""
+
+    doorman: Doorman
+    address: str
+
+
 class Incoming:
     """What one client has sent and is not carried out yet.
 
@@ -34,12 +43,18 @@ class Incoming:
     name = "commands of a WebSocket"
 
     def __init__(
-        self, driver: Driver, executor: Executor, connection: Connection, messages: MessageWatch
+        self,
+        driver: Driver,
+        executor: Executor,
+        connection: Connection,
+        messages: MessageWatch,
+        callers: "Callers | None" = None,
     ) -> None:
         self._driver = driver
         self._executor = executor
         self._connection = connection
         self._messages = messages
+        self._callers = callers
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox()
         self._steps: Steps[None] | None = None
@@ -120,8 +135,9 @@ class Incoming:
                 session, now_us = self._connection.session, self._driver.now_us
                 if not self._executor.publish_at_once(session, commands, now_us()):
                     self._steps = self._executor.carry_out(session, commands, now_us)
-                    if filters := self._long_filters(commands):
-                        self._compiling = self._loop.create_task(self._compile(filters))
+                    filters, logons = self._long_filters(commands), self._asking(commands)
+                    if filters or logons:
+                        self._compiling = self._loop.create_task(self._prepare(filters, logons))
                         return True
             for _ in self._steps or ():
                 if self._loop.time() >= until_s:
@@ -137,10 +153,23 @@ class Incoming:
         filters = (command.filter for command in commands if isinstance(command, Command))
         return long_among(self._executor.engine.filters, filters)
 
-    async def _compile(self, texts: list[str]) -> None:
-        """Make filters in a thread; then go on with who asks for them."""
+    def _asking(self, commands: list[Read]) -> list[Command]:
+        """Logons of which it is not known who sends them. Each is carried out in its turn, by what
+        is found out now; others do not wait."""
+        callers = self._callers
+        if callers is None:
+            return []
+        return [
+            one for one in commands if isinstance(one, Command) and callers.doorman.asks_for(one)
+        ]
+
+    async def _prepare(self, texts: list[str], logons: list[Command]) -> None:
+        """Make filters in a thread, and find out who logs on; then go on with who asks for it."""
         try:
             await compile_beside(self._executor.engine.filters, texts)
+            for command in logons:
+                assert self._callers is not None
+                await self._callers.doorman.identify(command, self._callers.address)
         finally:
             self._compiling = None
             self._line_up()

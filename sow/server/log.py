@@ -17,15 +17,17 @@ from aiohttp import web
 from sow.encodings import timestamp
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
-from sow.errors import ClientError, InvalidTopic, StoreError, clipped
+from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, clipped
 from sow.expressions import Filter
 from sow.history.bookmarks import parse_start
 from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
 from sow.lists import comma_list
 from sow.media_types import ARROW, CSV, JSON, NDJSON
 from sow.messages.csv_rows import fixed_pieces
-from sow.requests.consumers import Consumers
+from sow.requests.consumers import Consumers, no_consumer
+from sow.rights import Rights
 from sow.server.arrow import ArrowStream, of_log, warm_up
+from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_seconds
@@ -76,7 +78,8 @@ class LogDoor:
         # Whoever reads JSON and says so reads its lines.
         kind = form_of(request, asked, (NDJSON, ARROW, CSV, JSON))
         kind = NDJSON if kind == JSON else kind
-        topics = await self._driver.turns.take(READING, self._topics(asked.get("topics")))
+        named = self._topics(asked.get("topics"), rights_of(request))
+        topics = await self._driver.turns.take(READING, named)
         condition = self._condition(asked, topics)
         part = await self._asked_for(asked, topics)
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
@@ -93,7 +96,7 @@ class LogDoor:
         """What such a range holds, without its rows; `newest` is the end of the whole log, `log`
         what tells it from every other."""
         asked = asked_of(request)
-        named = self._topics(asked.get("topics"), must_be_logged=True)
+        named = self._topics(asked.get("topics"), rights_of(request), must_be_logged=True)
         topics = await self._driver.turns.take(READING, named)
         condition = self._condition(asked, topics)
         # What comes later is younger than this; what is older is in the log when it is read.
@@ -159,31 +162,41 @@ class LogDoor:
                 return part
             await asyncio.wait([stored], timeout=left_s)
 
-    def _topics(self, names: str | None, must_be_logged: bool = False) -> Steps[Topics]:
-        """The topics of these names, or all that are logged; some of them in each step, as a
-        pattern may have very many."""
+    def _topics(
+        self, names: str | None, rights: Rights, must_be_logged: bool = False
+    ) -> Steps[Topics]:
+        """The topics of these names, or all that are logged and may be read; some of them in each
+        step, as a pattern may have very many."""
         if names is None:
             found = list(self._engine.topics.values())
         else:
             # A comma in a name is written %2C, once more than the query string does by itself.
-            found = [topic for name in comma_list(names) for topic in self._named(unquote(name))]
+            found = [
+                topic for name in comma_list(names) for topic in self._named(unquote(name), rights)
+            ]
         logged: Topics = {}
         for at, topic in enumerate(found, 1):
             if at % LOOKED_AT_ONCE == 0:
                 yield
+            if not rights.may("read", topic.name):
+                continue
             if topic.is_logged:
                 logged[topic.name] = topic.records
             elif must_be_logged and names is not None:
-                instead = ""
+                others: tuple[str, ...] = ()
                 if isinstance(topic, CopyTopic):
-                    instead = f"; read the log of {topic.underlying}"
+                    others = (topic.underlying,)
                 elif isinstance(topic, ViewTopic):
-                    instead = f"; read the log of {' or '.join(topic.underlyings)}"
-                raise InvalidTopic(f"topic {topic.name} has no log{instead}")
+                    others = tuple(topic.underlyings)
+                alone = f"topic {topic.name} has no log"
+                instead = f"; read the log of {' or '.join(others)}" if others else ""
+                raise InvalidTopic(alone + instead, others=others, alone=alone)
         return logged
 
-    def _named(self, name: str) -> list[LiveTopic]:
-        """A topic, those of a pattern, or one that a pattern would make: it has no rows yet."""
+    def _named(self, name: str, rights: Rights) -> list[LiveTopic]:
+        """A topic, those of a pattern, or one that a pattern would make: it has no rows yet. Raises
+        UnknownTopic, NotEntitled."""
+        rights.check("read", name)
         catalog = self._engine.catalog
         if name in catalog.patterns and name not in self._engine.topics:
             return catalog.members(name)
@@ -209,7 +222,7 @@ class LogDoor:
 
     # Consumers.
 
-    async def consumers(self, _request: web.Request) -> web.Response:
+    async def consumers(self, request: web.Request) -> web.Response:
         """Who has read how far, and how much is behind that."""
         newest, now_us = self._engine.seq, self._driver.now_us()
         return json_response(
@@ -221,6 +234,7 @@ class LogDoor:
                     "idle_s": (now_us - one.moved_us) // 1_000_000,
                 }
                 for one in self._consumers.all()
+                if owns(rights_of(request), one.owner)
             ]
         )
 
@@ -237,16 +251,30 @@ class LogDoor:
         name = request.match_info["name"]
         oldest = self._driver.journal.first_seq - 1
         now_us = self._driver.now_us()
-        bookmark = self._consumers.move(name, bookmark, now_us, oldest, position.reader)
+        rights = rights_of(request)
+        owner = self._consumers.owner(name)
+        if owner is not None and not owns(rights, owner):
+            raise NotEntitled(f"consumer {clipped(name)} is another user's; take another name")
+        bookmark = self._consumers.move(
+            name, bookmark, now_us, oldest, position.reader, owner or " as ".join(rights.owner)
+        )
         await self._driver.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
 
     async def remove_consumer(self, request: web.Request) -> web.Response:
         """Keep nothing for a consumer any more."""
         name = request.match_info["name"]
+        if not owns(rights_of(request), self._consumers.owner(name) or ""):
+            raise no_consumer(name)
         self._consumers.remove(name, self._driver.now_us())
         await self._driver.durable()
         return json_response({"removed": name})
+
+
+def owns(rights: Rights, owner: str) -> bool:
+    """Whether a consumer is there for who has these rights: his own, or, for who administers the
+    server, anybody's."""
+    return rights.may("admin") or owner == " as ".join(rights.owner)
 
 
 def _bookmark(name: str, text: str) -> int:

@@ -4,16 +4,22 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from sow.errors import Busy, ClientError, SowError, TooLarge
+from sow.clock import SECOND_US
+from sow.errors import Busy, ClientError, SowError, TooLarge, TooManyLogons
 from sow.media_types import PROBLEM
 
 log = logging.getLogger("sow")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+CHALLENGES = [
+    (hdrs.WWW_AUTHENTICATE, 'Bearer realm="sow"'),
+    (hdrs.WWW_AUTHENTICATE, 'Basic realm="sow", charset="UTF-8"'),
+]
+"""How to say who one is (RFC 6750 §3, RFC 7617 §2.1)."""
 HTTP_REASONS = {
     404: "no such address; GET /openapi.json lists all",
     405: "this address does not take that method",
@@ -33,6 +39,10 @@ def problem(error: SowError, status: int | None = None) -> web.Response:
         **error.fields(),
     }
     response = web.Response(status=status, body=orjson.dumps(document), content_type=PROBLEM)
+    if status == 401:
+        response.headers.extend(CHALLENGES)
+    if isinstance(error, TooManyLogons):
+        response.headers["Retry-After"] = str(-(-error.wait_us // SECOND_US))
     if isinstance(error, Busy):
         response.headers["Retry-After"] = str(error.retry_after_s)
     return response

@@ -12,11 +12,14 @@ from aiohttp import web
 
 from sow import __version__
 from sow.commands import COMMANDS, OPTIONS, Option
+from sow.definitions import OF_TOPICS
 from sow.engine.filters import Filters
-from sow.errors import NotAvailable
+from sow.errors import NotAvailable, SowError
 from sow.expressions import described_functions
 from sow.media_types import JSON
 from sow.requests.executor import Executor
+from sow.rights import Demand, Rights
+from sow.server.doorman import DOORMAN, Doorman
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
 from sow.server.http import (
@@ -43,10 +46,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Route(NamedTuple):
-    """One address: `parameters` are the names the query string may hold, now or `later`."""
+    """One address: `parameters` are the names the query string may hold, now or `later`.
+
+    `demand` is what whoever asks has to be, or may do: with the topic that the path or the
+    parameter `topic` names, where there is one. Where the body names it, the handler looks.
+    """
 
     method: str
     path: str
+    demand: Demand
     handler: Handler
     summary: str
     parameters: tuple[str, ...] = ()
@@ -54,8 +62,26 @@ class Route(NamedTuple):
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Let a request in, and answer it."""
-        admit(request, self.parameters, self.later)
-        return await self.handler(request)
+        doorman = request.app[DOORMAN]
+        rights = await doorman.admit(request, self.demand)
+        try:
+            if not rights.is_open:
+                self._check(request, rights)
+            admit(request, self.parameters, self.later)
+            return await self.handler(request)
+        except SowError as error:
+            raise doorman.told(error, rights) from None
+
+    def _check(self, request: web.Request, rights: Rights) -> None:
+        """Raise what speaks against a request of who has these rights."""
+        named = request.match_info.get("topic")
+        if named is None and "topic" in self.parameters:
+            # One that is given twice is refused soon.
+            named = request.query.get("topic")
+        if named is not None:
+            rights.check(self.demand, named)
+        elif self.demand not in OF_TOPICS:
+            rights.check(self.demand)
 
 
 class Doors(NamedTuple):
@@ -76,6 +102,7 @@ def open_doors(
     reload: Callable[[bool], Awaitable[list[str]]],
     staging: Staging,
     log_id: str,
+    doorman: Doorman,
 ) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
     past = PastStates(driver, executor.engine)
@@ -84,7 +111,7 @@ def open_doors(
         LogDoor(driver, executor.engine, log_id),
         SnapshotDoor(driver, executor.engine, past),
         WritesDoor(driver, executor.engine, staging),
-        WebSocketDoor(driver, executor),
+        WebSocketDoor(driver, executor, doorman),
         EventDoor(driver, executor),
         executor.engine.filters,
     )
@@ -116,10 +143,11 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
     records = topic + "/records"
     batch = "/v1/writes/{writer}/{epoch}"
     table = [
-        Route("GET", "/v1/topics", through(lambda doors: doors.http.topics), "All topics"),
+        Route("GET", "/v1/topics", "logon", through(lambda doors: doors.http.topics), "All topics"),
         Route(
             "GET",
             topic,
+            "see",
             through(lambda doors: doors.http.topic),
             "One topic: definition, counts, conflation",
             ("expected",),
@@ -127,6 +155,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             records,
+            "read",
             through(lambda doors: doors.http.query),
             "Query records",
             QUERY_PARAMETERS,
@@ -134,6 +163,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "POST",
             records,
+            "write",
             through(lambda doors: doors.http.publish),
             "Publish",
             PUBLISH_PARAMETERS,
@@ -141,6 +171,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "PATCH",
             records,
+            "write",
             through(lambda doors: doors.http.delta_publish),
             "Delta publish",
             PUBLISH_PARAMETERS,
@@ -148,6 +179,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "DELETE",
             records,
+            "delete",
             through(lambda doors: doors.http.delete),
             "Delete records",
             DELETE_PARAMETERS,
@@ -155,12 +187,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             records + "/{key}",
+            "read",
             through(lambda doors: doors.http.record),
             "One record by SowKey",
         ),
         Route(
             "GET",
             topic + "/stream",
+            "read",
             through(lambda doors: doors.events.handle),
             "Server-sent events: query and subscribe",
             STREAM_PARAMETERS,
@@ -168,6 +202,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             "/v1/log",
+            "logon",
             through(lambda doors: doors.log.handle),
             "A range of the transaction log",
             LOG_PARAMETERS,
@@ -175,6 +210,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             "/v1/log/extent",
+            "logon",
             through(lambda doors: doors.log.extent),
             "What a range of the log holds",
             EXTENT_PARAMETERS,
@@ -182,24 +218,28 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             "/v1/log/consumers",
+            "logon",
             through(lambda doors: doors.log.consumers),
             "Who has read the log how far",
         ),
         Route(
             "PUT",
             "/v1/log/consumers/{name}",
+            "logon",
             through(lambda doors: doors.log.move_consumer),
             "Note a consumer's position",
         ),
         Route(
             "DELETE",
             "/v1/log/consumers/{name}",
+            "logon",
             through(lambda doors: doors.log.remove_consumer),
             "Forget a consumer",
         ),
         Route(
             "POST",
             "/v1/snapshots",
+            "read",
             through(lambda doors: doors.snapshots.take),
             "Take a snapshot of a topic",
             TAKE_PARAMETERS,
@@ -207,6 +247,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             "/v1/snapshots/{id}",
+            "logon",
             through(lambda doors: doors.snapshots.read),
             "A part of it",
             READ_PARAMETERS,
@@ -214,12 +255,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "DELETE",
             "/v1/snapshots/{id}",
+            "logon",
             through(lambda doors: doors.snapshots.release),
             "Let a snapshot go",
         ),
         Route(
             "POST",
             batch,
+            "write",
             through(lambda doors: doors.writes.stage),
             "Stage rows of a batch",
             STAGE_PARAMETERS,
@@ -227,12 +270,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "POST",
             batch + "/commit",
+            "write",
             through(lambda doors: doors.writes.commit),
             "Apply a staged batch, once",
         ),
         Route(
             "DELETE",
             batch,
+            "write",
             through(lambda doors: doors.writes.abort),
             "Forget a staged batch",
             ABORT_PARAMETERS,
@@ -240,12 +285,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET",
             "/v1/sessions",
+            "logon",
             through(lambda doors: doors.http.sessions),
             "Sessions and their queues",
         ),
         Route(
             "POST",
             "/v1/sessions",
+            "logon",
             through(lambda doors: doors.http.change_sessions),
             "Conflate or not",
             SESSIONS_PARAMETERS,
@@ -253,35 +300,41 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "POST",
             "/v1/sessions/{id}",
+            "logon",
             through(lambda doors: doors.http.change_session),
             "Switch a session's conflation",
         ),
         Route(
             "DELETE",
             "/v1/sessions/{id}",
+            "logon",
             through(lambda doors: doors.http.end_session),
             "Close a session",
         ),
         Route(
             "GET",
             "/v1/config",
+            "admin",
             through(lambda doors: doors.http.config),
             "The configuration as understood",
         ),
         Route(
             "POST",
             "/v1/config/reload",
+            "admin",
             through(lambda doors: doors.http.reload),
             "Read config.xml again",
             ("allow_loss",),
         ),
-        Route("GET", WEBSOCKET, through(lambda doors: doors.websocket.handle), "WebSocket"),
-        Route("GET", "/", console, "The console (not available yet)"),
-        Route("GET", "/v1/functions", functions, "The functions of filters and fields"),
-        Route("GET", "/openapi.json", openapi, "This list, as OpenAPI"),
-        Route("GET", "/metrics", status.metrics, "Prometheus metrics"),
-        Route("GET", "/healthz", status.alive, "The process is alive"),
-        Route("GET", "/readyz", status.ready, "Messages are taken"),
+        Route(
+            "GET", WEBSOCKET, "nothing", through(lambda doors: doors.websocket.handle), "WebSocket"
+        ),
+        Route("GET", "/", "nothing", console, "The console (not available yet)"),
+        Route("GET", "/v1/functions", "logon", functions, "The functions of filters and fields"),
+        Route("GET", "/openapi.json", "nothing", openapi, "This list, as OpenAPI"),
+        Route("GET", "/metrics", "admin", status.metrics, "Prometheus metrics"),
+        Route("GET", "/healthz", "nothing", status.alive, "The process is alive"),
+        Route("GET", "/readyz", "nothing", status.ready, "Messages are taken"),
     ]
     return table
 

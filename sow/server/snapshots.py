@@ -24,6 +24,7 @@ from sow.media_types import ARROW
 from sow.query import Query
 from sow.requests.asking import ask
 from sow.server.arrow import of_snapshot, streamed, warm_up
+from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_count
@@ -71,7 +72,7 @@ class SnapshotDoor:
         self._taken.make_room(client, len(snapshot), self._driver.now_us())
         split = await self._in_turns(split_by_key(snapshot, parts))
         name, now_us = secrets.token_urlsafe(12), self._driver.now_us()
-        taken = Taken(name, client, topic, split, bookmark, now_us)
+        taken = Taken(name, client, topic, split, bookmark, now_us, rights_of(request).owner)
         await self._in_turns(taken.measure())
         self._taken.add(taken)
         await self._bound()
@@ -128,7 +129,11 @@ class SnapshotDoor:
         return json_response({"released": name})
 
     def _named(self, request: web.Request) -> Taken:
-        return self._taken.use(request.match_info["id"], self._driver.now_us())
+        """A snapshot of who asks for it, of a topic that he may still read."""
+        name, rights = request.match_info["id"], rights_of(request)
+        taken = self._taken.use(name, self._driver.now_us(), rights.owner)
+        rights.check("read", taken.topic.name)
+        return taken
 
     # Room.
 

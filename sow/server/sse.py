@@ -17,6 +17,7 @@ from sow.media_types import EVENT_STREAM
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.connections import watched
+from sow.server.doorman import rights_of, shown_of
 from sow.server.driver import Driver
 from sow.server.parameters import asked_of, read_flag, read_options
 
@@ -42,7 +43,9 @@ class EventDoor:
             )
         command = self._command(request)
         driver, executor = self._driver, self._executor
-        session = executor.sessions.open(EVENTS, driver.now_us())
+        session = executor.sessions.open(
+            EVENTS, driver.now_us(), rights_of(request), shown_of(request)
+        )
         ended = asyncio.Event()
         try:
             await self._check(command)
@@ -90,6 +93,7 @@ class EventDoor:
             bookmark=bookmark,
             order_by=asked.get("order_by"),
             options=options,
+            rights=rights_of(request),
         )
 
     def _resumable(self, request: web.Request, last: str) -> str | None:

@@ -50,6 +50,8 @@ class Taken:
     parts: list[Snapshot]
     bookmark: int
     used_us: int
+    owner: tuple[str, ...] = ()
+    """Whose it is (`Rights.owner`)."""
     size_bytes: int = 0
     largest_bytes: int = 0
     held_bytes: int = 0
@@ -121,10 +123,10 @@ class TakenSnapshots:
         """Keep a snapshot for whoever has its name."""
         self._by_name[taken.name] = taken
 
-    def use(self, name: str, now_us: int) -> Taken:
-        """The snapshot of a name, which is asked for now; raises UnknownRecord."""
+    def use(self, name: str, now_us: int, owner: tuple[str, ...] = ()) -> Taken:
+        """The snapshot of a name, which its owner asks for now; raises UnknownRecord."""
         taken = self._by_name.get(name)
-        if taken is None:
+        if taken is None or taken.owner != owner:
             raise UnknownRecord(
                 f"no snapshot {shown(name)}: it was released, not used for "
                 f"{SNAPSHOT_KEPT_US // 1_000_000} s, let go since its records have changed "

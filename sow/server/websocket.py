@@ -13,10 +13,13 @@ from sow.delivery.sessions import Session
 from sow.encodings import LINES
 from sow.errors import ClientError, StoreError
 from sow.requests.executor import Executor
+from sow.rights import Rights
 from sow.server.connection import Connection
 from sow.server.connections import watched
+from sow.server.doorman import Doorman
 from sow.server.driver import Driver
-from sow.server.incoming import Incoming
+from sow.server.gate import client_address
+from sow.server.incoming import Callers, Incoming
 from sow.server.pings import Pings
 
 PINGS_AT_ONCE = 50
@@ -24,8 +27,9 @@ PINGS_AT_ONCE = 50
 FINISHED_LOOK_S = 0.02
 """How often it is looked whether all that a client waits for is answered, when it sends no more."""
 BINARY, TEXT = WSMsgType.BINARY, WSMsgType.TEXT
-GIVEN_UP, STOPPING = 1008, 1001
-"""Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away."""
+GIVEN_UP, STOPPING, BARRED = 1008, 1001, 4401
+"""Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away. The
+last is ours (§7.4.2), after HTTP's 401: log on again."""
 
 
 class WebSocketClient:
@@ -35,7 +39,15 @@ class WebSocketClient:
     durable. Raises ClientError if it asks for no WebSocket, ConnectionResetError if it has gone.
     """
 
-    def __init__(self, driver: Driver, executor: Executor, request: web.Request) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        executor: Executor,
+        request: web.Request,
+        doorman: Doorman,
+        rights: Rights,
+        shown: object,
+    ) -> None:
         limits = executor.engine.configuration.limits
         # aiohttp refuses what is as long as its limit; ours is what may be.
         self.socket = web.WebSocketResponse(
@@ -54,12 +66,18 @@ class WebSocketClient:
         self._has_left = self._sends_no_more = False
         self._answered = 0
         self._pings: Pings | None = None
-        session = executor.sessions.open(LINES, driver.now_us())
+        session = executor.sessions.open(LINES, driver.now_us(), rights, shown)
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
         self._messages = below.follow_messages(
             request, self._is_following, self._give_up, self._begin_to_finish
         )
-        self._incoming = Incoming(driver, executor, self._connection, self._messages)
+        self._incoming = Incoming(
+            driver,
+            executor,
+            self._connection,
+            self._messages,
+            Callers(doorman, client_address(request)),
+        )
 
     # What happens to it.
 
@@ -74,8 +92,11 @@ class WebSocketClient:
         """Its last line is written: close the socket, which waits for the client to agree."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(
-                self.socket.close(code=GIVEN_UP, message=b"")
+                self.socket.close(code=self._why(), message=b"")
             )
+
+    def _why(self) -> int:
+        return BARRED if self._connection.session.is_barred else GIVEN_UP
 
     def _begin_to_finish(self) -> None:
         """The client sends no more, perhaps since before its handshake is answered."""
@@ -195,15 +216,19 @@ class WebSocketClient:
 class WebSocketDoor:
     """`GET /v1/ws`."""
 
-    def __init__(self, driver: Driver, executor: Executor) -> None:
+    def __init__(self, driver: Driver, executor: Executor, doorman: Doorman) -> None:
         self._driver = driver
         self._executor = executor
+        self._doorman = doorman
         self._clients: set[WebSocketClient] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One client, from its first frame to its last; raises ClientError if it asks for no
         WebSocket."""
-        client = WebSocketClient(self._driver, self._executor, request)
+        rights, shown = await self._doorman.who_comes(request)
+        client = WebSocketClient(
+            self._driver, self._executor, request, self._doorman, rights, shown
+        )
         self._clients.add(client)
         try:
             await client.serve()

@@ -20,9 +20,11 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.media_types import ARROW
-from sow.requests.staged_rows import CommitStep
+from sow.requests.staged_rows import DELETIONS, CommitStep
 from sow.requests.staged_writes import Rejected, StagedWrites
+from sow.rights import Rights
 from sow.server.arrow import read_rows, without_rows
+from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import asked_of, read_count
@@ -211,19 +213,25 @@ class WritesDoor:
                 f'"rows":10}}]}}: {clipped(str(error))}'
             ) from None
         _check_parts(commit)
+        rights = rights_of(request)
+        rights.check("write", commit.topic)
+        if commit.mode == "replace":
+            rights.check("delete", commit.topic)
         batch = StagedBatch(*_writer_and_epoch(request), commit.topic)
         async with self._committing:
             bookmark = self._writes.applied(*batch, commit.rerun == "skip")
             is_duplicate = bookmark is not None
             if bookmark is None:
-                bookmark = await self._apply(batch, commit)
+                bookmark = await self._apply(batch, commit, rights)
             await self._driver.durable()
         await self._drop(*batch)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
-    async def _apply(self, batch: StagedBatch, commit: Commit) -> str:
+    async def _apply(self, batch: StagedBatch, commit: Commit, rights: Rights) -> str:
         topic = self._writes.topic(batch.topic)
         steps = await self._all_staged(topic, batch, commit.parts)
+        if any(step.operation in DELETIONS for step in steps):
+            rights.check("delete", commit.topic)
         replaces = commit.mode == "replace"
         if replaces:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
@@ -279,7 +287,10 @@ class WritesDoor:
     async def abort(self, request: web.Request) -> web.Response:
         """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""
         writer, epoch = _writer_and_epoch(request)
-        await self._drop(writer, epoch, asked_of(request).get("topic"))
+        topic = asked_of(request).get("topic")
+        if topic is None and not rights_of(request).is_open:
+            raise ClientError("give the topic whose rows are to be forgotten: topic=orders")
+        await self._drop(writer, epoch, topic)
         return json_response({"aborted": epoch})
 
     async def _drop(self, writer: str, epoch: int, topic: str | None) -> None:

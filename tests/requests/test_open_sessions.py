@@ -2,9 +2,12 @@
 
 import pytest
 
-from sow.definitions import SessionSettings
+from sow.definitions import Allow, Authentication, Role, Security, SessionSettings
+from sow.delivery.sessions import AUTHORIZATION, BARRED
 from sow.encodings import LINES
 from sow.requests.open_sessions import FORGOTTEN_MAX, NOT_RECOVERED, OPERATOR
+from sow.rights import Entitlements
+from sow.users import User
 from tests.core.harness import ORDERS, SECOND, World
 
 
@@ -97,3 +100,59 @@ def test_who_comes_back_is_waited_for_no_more(world, sessions):
     sessions.come_back(client.session)
     world.advance(3600 * SECOND)
     assert list(sessions) == [client.session]
+
+
+def known_until(world, client, expires_us):
+    user = User("ann", expires_us=expires_us)
+    roles = (Role("all", ("*",), (Allow("orders", read=True),)),)
+    entitlements = Entitlements(Security(authentication=Authentication(), roles=roles))
+    world.executor.go_on_under(entitlements)
+    world.executor.sessions.entitle(client.session, entitlements.rights(user))
+
+
+def test_when_its_users_credentials_expire_a_session_ends_and_tells_nothing_more():
+    world = World(ORDERS)
+    client, sessions = world.client(), world.executor.sessions
+    known_until(world, client, world.now + 5 * SECOND)
+    client.say(c="logon", cid="1")
+    name = client.say(c="subscribe", t="orders", cid="2")[-1]["s"]
+    world.advance(5 * SECOND - 1)
+    world.publish("orders", {"id": 1})
+    assert client.session.ended is None
+    world.advance(1)
+    assert client.session.is_barred
+    lines = client.lines()
+    assert [(one["c"], one.get("s"), one.get("reason")) for one in lines] == [
+        ("unsubscribed", name, AUTHORIZATION),
+        ("close", None, BARRED),
+    ], "what waited was not told"
+    sessions.close(client.session)
+    assert list(sessions) == []
+    assert world.engine.timers.due_us() is None
+
+
+def test_a_session_without_a_socket_ends_with_its_users_credentials():
+    world = World(ORDERS)
+    client, sessions = world.client(), world.executor.sessions
+    known_until(world, client, world.now + SECOND)
+    client.say(c="logon", cid="1")
+    client.say(c="subscribe", t="orders")
+    assert sessions.drop(client.session, world.now)
+    world.publish("orders", {"id": 1})
+    world.advance(SECOND)
+    assert list(sessions) == []
+    assert sessions.why_gone(client.session.name) == f"closed for {BARRED}"
+
+
+def test_credentials_that_are_shown_anew_hold_longer_or_shorter():
+    world = World(ORDERS)
+    client = world.client()
+    for lasts_us in (5 * SECOND, 9 * SECOND, 3 * SECOND):
+        known_until(world, client, world.now + lasts_us)
+    world.advance(3 * SECOND - 1)
+    assert client.session.ended is None
+    known_until(world, client, world.now + 9 * SECOND)
+    world.advance(8 * SECOND)
+    assert client.session.ended is None
+    world.advance(SECOND)
+    assert client.session.is_barred

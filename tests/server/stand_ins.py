@@ -18,11 +18,12 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.clock import VirtualClock
-from sow.definitions import Configuration, Limits, Topic, with_system_topics
+from sow.definitions import Configuration, Limits, Security, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
 from sow.server.connections import Connections
 from sow.server.crowd import Crowd
+from sow.server.doorman import DOORMAN, Doorman
 from sow.server.driver import Driver
 from sow.server.intake import Intake
 from sow.server.problems import report
@@ -173,11 +174,12 @@ class World:
 class Served:
     """Routes of a world behind aiohttp, asked by text over sockets that are none."""
 
-    def __init__(self, world, *routes, limits=None):
+    def __init__(self, world, *routes, limits=None, doorman=None):
         self.world, limits = world, limits or Limits()
         self.requests = Requests(lambda: limits)
         self.app = web.Application(middlewares=[report, self.requests.hold])
         self.app[REQUESTS] = self.requests
+        self.app[DOORMAN] = doorman or open_doorman()
         for route in routes:
             self.app.router.add_route(route.method, route.path, route.handle)
         crowd = Crowd(lambda: Configuration("test", ()), 1000)
@@ -231,6 +233,14 @@ def read_answer(written):
     return Answer(read.status, read.headers, read.read())
 
 
+def open_doorman():
+    """One who asks nobody who he is."""
+    return Doorman(Security(), NotImplemented)
+
+
 def request_of(method="GET", path="/", headers=(), app=None, **more):
     """A request as aiohttp would hand it to a handler."""
-    return make_mocked_request(method, path, headers=headers, app=app or web.Application(), **more)
+    if app is None:
+        app = web.Application()
+        app[DOORMAN] = open_doorman()
+    return make_mocked_request(method, path, headers=headers, app=app, **more)

@@ -35,18 +35,18 @@ class Place(Served):
         door = HttpDoor(world.driver, world.executor, self.reload, past)
         super().__init__(
             world,
-            Route("GET", "/v1/topics", door.topics, ""),
-            Route("GET", "/v1/topics/{topic}", door.topic, "", ("expected",)),
-            Route("GET", RECORDS, door.query, "", QUERY_PARAMETERS),
-            Route("POST", RECORDS, door.publish, "", PUBLISH_PARAMETERS),
-            Route("PATCH", RECORDS, door.delta_publish, "", PUBLISH_PARAMETERS),
-            Route("DELETE", RECORDS, door.delete, "", DELETE_PARAMETERS),
-            Route("GET", RECORDS + "/{key}", door.record, ""),
-            Route("GET", "/v1/sessions", door.sessions, ""),
-            Route("POST", "/v1/sessions", door.change_sessions, "", SESSIONS_PARAMETERS),
-            Route("DELETE", "/v1/sessions/{id}", door.end_session, ""),
-            Route("GET", "/v1/config", door.config, ""),
-            Route("POST", "/v1/config/reload", door.reload, "", ("allow_loss",)),
+            Route("GET", "/v1/topics", "logon", door.topics, ""),
+            Route("GET", "/v1/topics/{topic}", "logon", door.topic, "", ("expected",)),
+            Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS),
+            Route("POST", RECORDS, "logon", door.publish, "", PUBLISH_PARAMETERS),
+            Route("PATCH", RECORDS, "logon", door.delta_publish, "", PUBLISH_PARAMETERS),
+            Route("DELETE", RECORDS, "logon", door.delete, "", DELETE_PARAMETERS),
+            Route("GET", RECORDS + "/{key}", "logon", door.record, ""),
+            Route("GET", "/v1/sessions", "logon", door.sessions, ""),
+            Route("POST", "/v1/sessions", "logon", door.change_sessions, "", SESSIONS_PARAMETERS),
+            Route("DELETE", "/v1/sessions/{id}", "logon", door.end_session, ""),
+            Route("GET", "/v1/config", "logon", door.config, ""),
+            Route("POST", "/v1/config/reload", "logon", door.reload, "", ("allow_loss",)),
         )
 
     async def reload(self, allow_loss):

@@ -9,6 +9,7 @@ import pyarrow.ipc
 import pytest
 
 from sow.media_types import ARROW
+from sow.rights import EVERYTHING
 from sow.server import log
 from sow.server.log import LOG_PARAMETERS, LogDoor
 from sow.server.routes import Route
@@ -25,11 +26,11 @@ class Place(Served):
         door = LogDoor(world.driver, world.engine, "log-1")
         super().__init__(
             world,
-            Route("GET", "/v1/log", door.handle, "", LOG_PARAMETERS),
-            Route("GET", "/v1/log/extent", door.extent, "", LOG_PARAMETERS),
-            Route("GET", "/v1/log/consumers", door.consumers, ""),
-            Route("PUT", "/v1/log/consumers/{name}", door.move_consumer, ""),
-            Route("DELETE", "/v1/log/consumers/{name}", door.remove_consumer, ""),
+            Route("GET", "/v1/log", "logon", door.handle, "", LOG_PARAMETERS),
+            Route("GET", "/v1/log/extent", "logon", door.extent, "", LOG_PARAMETERS),
+            Route("GET", "/v1/log/consumers", "logon", door.consumers, ""),
+            Route("PUT", "/v1/log/consumers/{name}", "logon", door.move_consumer, ""),
+            Route("DELETE", "/v1/log/consumers/{name}", "logon", door.remove_consumer, ""),
         )
 
     async def fill(self):
@@ -63,11 +64,11 @@ async def test_rows_come_in_order_with_what_was_done_and_to_what():
 async def test_topics_are_looked_at_some_in_each_step(monkeypatch):
     world = World(ORDERS, FILLS, PASSING)
     door = LogDoor(world.driver, world.engine, "log-1")
-    assert list(door._topics(None)) == []
+    assert list(door._topics(None, EVERYTHING)) == []
     monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
-    assert len(list(door._topics(None))) == len(world.engine.topics)
-    assert set(at_once(door._topics(None))) == {"orders", "fills"}
-    assert set(at_once(door._topics("fills,passing"))) == {"fills"}
+    assert len(list(door._topics(None, EVERYTHING))) == len(world.engine.topics)
+    assert set(at_once(door._topics(None, EVERYTHING))) == {"orders", "fills"}
+    assert set(at_once(door._topics("fills,passing", EVERYTHING))) == {"fills"}
 
 
 @stepped

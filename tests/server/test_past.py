@@ -36,7 +36,7 @@ class Place(Served):
         world = World(ORDERS, COPY)
         self.past = PastStates(world.driver, world.engine)
         door = HttpDoor(world.driver, world.executor, None, self.past)
-        super().__init__(world, Route("GET", RECORDS, door.query, "", QUERY_PARAMETERS))
+        super().__init__(world, Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS))
 
     async def publish(self, *documents):
         self.world.publish(*(json.dumps(document).encode() for document in documents))

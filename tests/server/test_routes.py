@@ -4,9 +4,10 @@ import pytest
 
 from sow.budget import Budget
 from sow.commands import COMMANDS
-from sow.definitions import Configuration
+from sow.definitions import Configuration, Security
 from sow.engine.progress import Progress
 from sow.server.crowd import Crowd
+from sow.server.doorman import Doorman
 from sow.server.entrance import Entrance
 from sow.server.replay_watch import ReplayWatch
 from sow.server.routes import WEBSOCKET, Route, description, open_doors, routes
@@ -17,7 +18,12 @@ from tests.server.stand_ins import Served, World, stepped
 
 def table_of(world, directory):
     doors = open_doors(
-        world.driver, world.executor, lambda _loss: [], Staging(directory, 0), "log-1"
+        world.driver,
+        world.executor,
+        lambda _loss: [],
+        Staging(directory, 0),
+        "log-1",
+        Doorman(Security(), NotImplemented),
     )
     crowd = Crowd(lambda: Configuration("test", ()), 100)
     status = StatusDoor(ReplayWatch(Progress()), crowd, Budget(lambda: 1))
@@ -62,7 +68,7 @@ async def test_a_parameter_that_is_not_in_the_table_reaches_no_handler():
     async def handler(_request):
         raise AssertionError("reached")
 
-    async with Served(World(), Route("GET", "/x", handler, "", ("a",), ("b",))) as place:
+    async with Served(World(), Route("GET", "/x", "logon", handler, "", ("a",), ("b",))) as place:
         assert (await place.get("/x?c=1")).status == 400
         assert "not available yet" in (await place.get("/x?b=1")).json["detail"]
 

@@ -38,9 +38,9 @@ class Place(Served):
         self.door = SnapshotDoor(world.driver, world.engine, past)
         super().__init__(
             world,
-            Route("POST", "/v1/snapshots", self.door.take, "", TAKE_PARAMETERS),
-            Route("GET", "/v1/snapshots/{id}", self.door.read, "", READ_PARAMETERS),
-            Route("DELETE", "/v1/snapshots/{id}", self.door.release, ""),
+            Route("POST", "/v1/snapshots", "logon", self.door.take, "", TAKE_PARAMETERS),
+            Route("GET", "/v1/snapshots/{id}", "logon", self.door.read, "", READ_PARAMETERS),
+            Route("DELETE", "/v1/snapshots/{id}", "logon", self.door.release, ""),
         )
 
     async def publish(self, *numbers, text="", topic="orders"):

@@ -17,7 +17,9 @@ class Place(Served):
     def __init__(self):
         world = World(ORDERS, PASSING)
         self.door = EventDoor(world.driver, world.executor)
-        super().__init__(world, Route("GET", STREAM, self.door.handle, "", STREAM_PARAMETERS))
+        super().__init__(
+            world, Route("GET", STREAM, "logon", self.door.handle, "", STREAM_PARAMETERS)
+        )
 
     async def open(self, query="", topic="orders", **headers):
         return await self.begin("GET", f"/v1/topics/{topic}/stream{query}", headers=headers)

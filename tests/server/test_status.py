@@ -23,7 +23,9 @@ class Place(Served):
             "/readyz": self.status.ready,
             "/metrics": self.status.metrics,
         }
-        super().__init__(world, *(Route("GET", path, h, "") for path, h in handlers.items()))
+        super().__init__(
+            world, *(Route("GET", path, "logon", h, "") for path, h in handlers.items())
+        )
 
     def follow(self):
         self.replay.end()

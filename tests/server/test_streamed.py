@@ -17,7 +17,7 @@ class Place(Served):
 
     def __init__(self):
         world, self.made = World(), 0
-        super().__init__(world, Route("GET", "/pieces/{count}", self.answer, ""))
+        super().__init__(world, Route("GET", "/pieces/{count}", "logon", self.answer, ""))
 
     def pieces(self, count):
         for _ in range(count):

@@ -15,7 +15,7 @@ from sow.server.crowd import Crowd
 from sow.server.intake import Intake
 from sow.server.speaking import Speaking
 from sow.server.websocket import GIVEN_UP, STOPPING, WebSocketDoor
-from tests.server.stand_ins import Socket, World, request_of, stepped, turns
+from tests.server.stand_ins import Socket, World, open_doorman, request_of, stepped, turns
 from tests.server.test_speaking import ASKED
 from tests.server.test_websocket_frames import frame
 
@@ -27,7 +27,7 @@ class Place:
 
     def __init__(self):
         self.world = World()
-        self.door = WebSocketDoor(self.world.driver, self.world.executor)
+        self.door = WebSocketDoor(self.world.driver, self.world.executor, open_doorman())
         crowd = Crowd(lambda: Configuration("test", ()), 100)
         server, loop = (
             web.Server(self.handle, handler_cancellation=True),

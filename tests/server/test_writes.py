@@ -39,9 +39,9 @@ class Place(Served):
         door = WritesDoor(world.driver, world.engine, staging)
         super().__init__(
             world,
-            Route("POST", BATCH, door.stage, "", STAGE_PARAMETERS),
-            Route("POST", BATCH + "/commit", door.commit, ""),
-            Route("DELETE", BATCH, door.abort, "", ABORT_PARAMETERS),
+            Route("POST", BATCH, "logon", door.stage, "", STAGE_PARAMETERS),
+            Route("POST", BATCH + "/commit", "logon", door.commit, ""),
+            Route("DELETE", BATCH, "logon", door.abort, "", ABORT_PARAMETERS),
         )
 
     async def stage(self, *rows, at="w/1", query="", content=None, content_type=ARROW):

@@ -1,0 +1,178 @@
+"""The doorman: who asks, and whether he may.
+
+Every address says what it demands (`sow.server.routes`), and no request reaches its handler before
+the doorman has found it met: who it is by what the request shows, what he may do by the roles.
+Handlers find these rights with the request. A WebSocket may say who it is later, in a logon. With
+the users or roles read again, the users of live sessions are found out anew.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from aiohttp import ClientError as CallFailed
+from aiohttp import ClientSession, ClientTimeout, hdrs, web
+
+from sow.authentication import Credentials
+from sow.commands import Command, Identified
+from sow.definitions import Authentication, Security
+from sow.delivery.sessions import Session
+from sow.errors import ClientError, SowError
+from sow.requests.telling import told
+from sow.rights import EVERYTHING, Demand, Entitlements, Rights
+from sow.server.gate import client_address
+from sow.users import User
+
+RIGHTS = web.RequestKey("rights", Rights)
+SHOWN = web.RequestKey("shown", object)
+FETCHED_BYTES_MAX = 1024 * 1024
+"""Of a set of keys: a thousand of them."""
+FETCHED_S_MAX = 5.0
+"""How long an issuer may take to answer: whoever logs on waits for it."""
+
+
+class Identifies(Protocol):
+    """An authenticator."""
+
+    async def identify(self, shown: Credentials, address: str = "") -> User:
+        """Who that is; raises Unauthenticated, or that it has to wait."""
+        ...
+
+
+class Shown(NamedTuple):
+    """What somebody at an address has shown."""
+
+    credentials: Credentials
+    address: str
+
+
+class Who(NamedTuple):
+    """The users and roles of one reading of the configuration."""
+
+    authenticator: Identifies | None
+    entitlements: Entitlements
+
+
+class Doorman:
+    """The doorman of one server. `make` makes an authenticator, and raises ConfigError."""
+
+    def __init__(self, security: Security, make: Callable[[Authentication], Identifies]) -> None:
+        self._make = make
+        self._names: Callable[[], Iterable[str]] = tuple
+        self._who = self.read(security)
+
+    def read(self, security: Security) -> Who:
+        """Read the users and the roles of a configuration; raises ConfigError."""
+        by = security.authentication
+        return Who(None if by is None else self._make(by), Entitlements(security))
+
+    def follow(self, names: Callable[[], Iterable[str]]) -> None:
+        """`names` are the topics that there are, for those who mistype one."""
+        self._names = names
+
+    def go_on_under(self, who: Who) -> None:
+        """These users and roles hold from now on."""
+        self._who = who
+
+    @property
+    def entitlements(self) -> Entitlements:
+        """The roles as they hold now."""
+        return self._who.entitlements
+
+    # Requests.
+
+    async def admit(self, request: web.Request, demand: Demand) -> Rights:
+        """Let a request in if it comes from whom its address is for, as far as no topic matters;
+        raises Unauthenticated, NotEntitled."""
+        if demand == "nothing":
+            return EVERYTHING
+        rights, shown = await self.who_comes(request)
+        if rights.user is None:
+            rights.check("logon")
+        request[RIGHTS], request[SHOWN] = rights, shown
+        return rights
+
+    async def who_comes(self, request: web.Request) -> tuple[Rights, Shown | None]:
+        """The rights of whoever sends a request, and what he has shown; one that shows nothing
+        comes from nobody."""
+        authenticator, entitlements = self._who
+        if authenticator is None:
+            return EVERYTHING, None
+        transport = request.transport
+        certificate = transport and transport.get_extra_info("peercert")
+        header = request.headers.getall(hdrs.AUTHORIZATION, ())
+        if len(header) > 1:
+            raise ClientError("the header Authorization stands there twice")
+        credentials = Credentials.of_header(header[0] if header else "", certificate or None)
+        if not credentials:
+            return entitlements.rights(None), None
+        shown = Shown(credentials, client_address(request))
+        user = await authenticator.identify(*shown)
+        if self._who.entitlements is not entitlements:
+            # Read again meanwhile.
+            return await self.who_comes(request)
+        return entitlements.rights(user), shown
+
+    def told(self, error: SowError, rights: Rights) -> SowError:
+        """An error as whoever has these rights is told of it."""
+        return told(error, rights, self._names())
+
+    # Logons.
+
+    def asks_for(self, command: Command) -> bool:
+        """Whether it has to be found out who sends a command, before it is carried out."""
+        return command.shows_credentials and self._who.authenticator is not None
+
+    async def identify(self, command: Command, address: str) -> None:
+        """Note in a logon who sends it."""
+        authenticator, entitlements = self._who
+        assert authenticator is not None
+        credentials = Credentials(command.user or "", command.password or "", command.token or "")
+        shown = Shown(credentials, address)
+        try:
+            found: User | ClientError = await authenticator.identify(*shown)
+        except ClientError as error:
+            found = error.with_traceback(None)
+        command.be_identified(Identified(found, entitlements, shown))
+
+    async def find_again(self, session: Session) -> User | None:
+        """Whom the client of a session is found to be now; None: nobody."""
+        authenticator, shown = self._who.authenticator, session.shown
+        if authenticator is None or not isinstance(shown, Shown):
+            return None
+        try:
+            return await authenticator.identify(*shown)
+        except ClientError:
+            return None
+
+
+DOORMAN = web.AppKey("doorman", Doorman)
+
+
+def rights_of(request: web.Request) -> Rights:
+    """What whoever sends a request may do; only addresses that ask who it is can say."""
+    return request[RIGHTS]
+
+
+def shown_of(request: web.Request) -> object:
+    """By what it was found out who sends it."""
+    return request[SHOWN]
+
+
+async def fetch(address: str) -> bytes:
+    """What an address answers: the keys of who gives tokens out. Raises OSError, TimeoutError."""
+    timeout = ClientTimeout(total=FETCHED_S_MAX)
+    try:
+        async with (
+            ClientSession(timeout=timeout) as calls,
+            calls.get(address, allow_redirects=False) as answer,
+        ):
+            body = await answer.content.read(FETCHED_BYTES_MAX + 1)
+            while len(body) <= FETCHED_BYTES_MAX and not answer.content.at_eof():
+                body += await answer.content.read(FETCHED_BYTES_MAX + 1 - len(body))
+            if answer.status != 200:
+                raise OSError(f"it answers {answer.status}")
+    except CallFailed as error:
+        raise OSError(str(error)) from None
+    if len(body) > FETCHED_BYTES_MAX:
+        raise OSError(f"they are over {FETCHED_BYTES_MAX} bytes")
+    return body

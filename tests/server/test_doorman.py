@@ -1,0 +1,121 @@
+"""Who comes is found out once for each request, by the users of the moment."""
+
+import asyncio
+
+import pytest
+
+from sow.commands import Command
+from sow.definitions import Allow, Authentication, Role, Security
+from sow.errors import ClientError, ConfigError, NotEntitled, Unauthenticated
+from sow.rights import EVERYTHING
+from sow.server.doorman import Doorman, Shown, rights_of, shown_of
+from sow.users import User
+from tests.server.stand_ins import request_of, run
+
+ROLES = (Role("desk", ("*",), (Allow("orders", read=True),)),)
+SECURITY = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES)
+
+
+class Tokens:
+    """Finds users by tokens that are their names."""
+
+    def __init__(self, *names, before=lambda: None):
+        self.names, self.before, self.asked = names, before, []
+
+    async def identify(self, shown, address=""):
+        self.asked.append((shown.token, address))
+        self.before()
+        await asyncio.sleep(0)
+        if shown.token not in self.names:
+            raise Unauthenticated("not good")
+        return User(shown.token)
+
+
+def asking(token=None, app=None):
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return request_of(headers=headers, app=app)
+
+
+def doorman(*names):
+    return Doorman(SECURITY, lambda _by: Tokens(*names))
+
+
+def test_where_nobody_is_asked_nothing_is_looked_at():
+    here, request = Doorman(Security(), NotImplemented), asking("anything")
+    assert run(here.admit(request, "admin")) is EVERYTHING
+    assert rights_of(request) is EVERYTHING
+    assert not here.asks_for(Command("logon", token="x"))
+
+
+def test_who_is_found_out_stands_with_the_request():
+    here, request = doorman("ann"), asking("ann")
+    assert run(here.admit(request, "read")).user == User("ann")
+    assert rights_of(request).user == User("ann")
+    assert shown_of(request).credentials.token == "ann"
+    for refused in (asking(), asking("ben")):
+        with pytest.raises(Unauthenticated):
+            run(here.admit(refused, "read"))
+
+
+def test_an_address_that_demands_nothing_knows_no_rights():
+    request = asking("ann")
+    run(doorman("ann").admit(request, "nothing"))
+    with pytest.raises(KeyError):
+        rights_of(request)
+
+
+def test_who_was_found_out_while_users_were_read_again_is_found_out_again():
+    here = doorman()
+    first, second = Tokens("ann"), Tokens()
+    first.before = lambda: here.go_on_under(here.read(SECURITY)._replace(authenticator=second))
+    here.go_on_under(here.read(SECURITY)._replace(authenticator=first))
+    with pytest.raises(Unauthenticated):
+        run(here.admit(asking("ann"), "read"))
+    assert (len(first.asked), len(second.asked)) == (1, 1)
+
+
+def test_a_logon_is_noted_for_when_its_turn_comes_and_holds_for_the_users_of_its_time():
+    here = doorman("ann")
+    for token, found in (("ann", User), ("ben", ClientError)):
+        command = Command("logon", token=token)
+        assert here.asks_for(command)
+        run(here.identify(command, "192.0.2.7"))
+        assert isinstance(command.identified.user, found)
+        assert command.identified.under is here.entitlements
+        assert "token=" not in repr(command)
+
+
+def test_the_user_of_a_live_session_is_found_again_or_is_nobody():
+    here = doorman("ann")
+    request = asking("ann")
+    run(here.admit(request, "read"))
+
+    class Session:
+        shown = shown_of(request)
+
+    assert run(here.find_again(Session)) == User("ann")
+    here.go_on_under(here.read(SECURITY)._replace(authenticator=Tokens()))
+    assert run(here.find_again(Session)) is None
+    Session.shown = None
+    assert run(here.find_again(Session)) is None
+    assert isinstance(shown_of(request), Shown)
+
+
+def test_users_that_cannot_be_read_change_nothing():
+    def refuse(_by):
+        raise ConfigError("no such file")
+
+    with pytest.raises(ConfigError):
+        Doorman(SECURITY, refuse)
+
+
+def test_two_headers_are_refused():
+    request = request_of(headers=[("Authorization", "Bearer ann"), ("Authorization", "Bearer b")])
+    with pytest.raises(ClientError):
+        run(doorman("ann").admit(request, "read"))
+
+
+def test_what_is_demanded_beside_topics_is_looked_at_by_the_route():
+    here = doorman("ann")
+    with pytest.raises(NotEntitled):
+        run(here.admit(asking("ann"), "read")).check("admin")

@@ -1,0 +1,93 @@
+"""What a user may do, by his roles."""
+
+import pytest
+
+from sow.definitions import Allow, Authentication, Role, Security
+from sow.errors import NotEntitled, Unauthenticated, UnknownTopic
+from sow.rights import EVERYTHING, TOPICS_KEPT, Entitlements, Rights
+from sow.users import User
+
+DESK = Role("desk", ("group:desk",), (Allow("orders.*", read=True), Allow("orders", write=True)))
+OPS = Role("ops", ("user:olga",), (Allow(admin=True), Allow("/sow/.*", read=True)))
+ALL = Role("all", ("*",), (Allow(".*", delete=True),))
+AGENTS = Role("agents", ("user:agent",), (Allow(impersonate=True),))
+ANN, OLGA = User("ann", frozenset({"desk"})), User("olga")
+
+
+def rights(user, *roles):
+    return Entitlements(Security(authentication=Authentication(), roles=roles)).rights(user)
+
+
+def test_where_nobody_is_asked_everybody_may_everything():
+    found = Entitlements(Security()).rights(None)
+    assert found is EVERYTHING
+    found.check("admin")
+    assert found.may("delete", "orders")
+    assert found.sees("/sow/commits")
+    assert (found.reads, found.owner, found.expires_us) == ("", (), None)
+
+
+def test_a_verb_is_allowed_for_topics_whose_whole_name_matches():
+    found = rights(ANN, DESK)
+    assert found.may("read", "orders")
+    assert found.may("read", "orders-C")
+    assert found.may("write", "orders")
+    assert not found.may("write", "orders-C")
+    assert not found.may("read", "my-orders")
+    assert not found.may("read", "orders\n")
+
+
+def test_allows_of_several_roles_are_united_and_everybody_is_a_member_of_the_star():
+    found = rights(ANN, DESK, ALL)
+    assert found.of("orders") == {"read", "write", "delete"}
+    assert found.of("other") == {"delete"}
+    assert rights(OLGA, DESK, ALL).of("orders") == {"delete"}
+
+
+def test_the_servers_own_topics_are_meant_by_who_says_so():
+    assert not rights(ANN, ALL).sees("/sow/commits")
+    assert rights(OLGA, OPS).may("read", "/sow/commits")
+
+
+def test_what_is_refused_depends_on_the_name_and_never_on_what_there_is():
+    found = rights(ANN, DESK)
+    for refused, demand, topic in (
+        (NotEntitled, "write", "orders-C"),
+        (NotEntitled, "admin", ""),
+        (UnknownTopic, "read", "secret"),
+        (UnknownTopic, "see", "secret"),
+    ):
+        with pytest.raises(refused):
+            found.check(demand, topic)
+    found.check("see", "orders-C")
+    found.check("logon")
+    found.check("nothing")
+
+
+@pytest.mark.parametrize("demand", ["logon", "see", "read", "write", "delete", "admin"])
+def test_who_has_not_said_who_he_is_may_nothing(demand):
+    with pytest.raises(Unauthenticated):
+        Rights(None).check(demand, "orders")
+    Rights(None).check("nothing", "orders")
+
+
+def test_who_acts_for_another_has_his_rights_and_owns_what_is_theirs_together():
+    agent = User("agent", expires_us=7)
+    given = Entitlements(Security(authentication=Authentication(), roles=(DESK, AGENTS)))
+    found = given.rights(ANN, agent)
+    assert found.may("read", "orders")
+    assert not found.may("impersonate")
+    assert found.owner == ("ann", "agent") != given.rights(ANN).owner
+    assert found.expires_us == 7
+
+
+def test_rights_to_read_the_same_are_equal_by_what_they_read():
+    other = User("ben", frozenset({"desk"}))
+    assert rights(ANN, DESK).reads == rights(other, DESK, ALL).reads != rights(OLGA, OPS).reads
+
+
+def test_of_very_many_names_not_all_are_kept():
+    found = rights(ANN, DESK)
+    for at in range(TOPICS_KEPT + 2):
+        assert found.may("read", f"orders{at}")
+    assert len(found._verbs) <= TOPICS_KEPT
