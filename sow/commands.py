@@ -223,6 +223,7 @@ class Identified(NamedTuple):
     user: User | ClientError
     under: Entitlements
     shown: object = None
+    address: str = ""
 
 
 @dataclass(slots=True)

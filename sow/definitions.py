@@ -463,7 +463,15 @@ KNOWN_COLUMNS = Topic(
 """What the fields of topics have held, of those that were asked for in columns: a type never
 narrows, and so has to be remembered beyond the records that made it so."""
 
-SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS)
+AUDIT = Topic(
+    name="/sow/audit",
+    message_type="json",
+    keys=("/place",),
+    file_name="sow-audit.sow",
+)
+"""Who logged on, was refused, administered, deleted by filter (`sow.requests.audit`)."""
+
+SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS, AUDIT)
 
 
 def stored(definition: Definition) -> Definition:

@@ -19,10 +19,11 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
-from sow.errors import BadMessage, ClientError, SowError, Unauthenticated, described
+from sow.errors import BadMessage, ClientError, NotEntitled, SowError, Unauthenticated, described
 from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
+from sow.requests.audit import Audit
 from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.subscriptions import Subscriptions
@@ -48,6 +49,7 @@ class Executor:
     ) -> None:
         self.engine = engine
         self.entitlements = Entitlements(engine.configuration.security)
+        self.audit = Audit(engine)
         self._failures: list[Callable[[str], None]] = []
         self.subscriptions = Subscriptions(engine, journal, self._fail)
         self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot, self._fail)
@@ -202,6 +204,8 @@ class Executor:
                 if steps is not None:
                     yield from steps
         except SowError as error:
+            if isinstance(error, NotEntitled | Unauthenticated):
+                self._note_refused(session, command, error)
             error = told(error, session.rights, self.engine.topics)
             session.say(replies.failure(command.cid, error))
         except Exception as error:
@@ -222,6 +226,19 @@ class Executor:
             demand = "logon"
         rights.check(demand, command.topic)
 
+    def _note_refused(self, session: Session, command: Command | Refused, error: SowError) -> None:
+        if isinstance(command, Command):
+            self.audit.note(
+                "refused",
+                session.rights,
+                command.name,
+                topic=command.topic,
+                tried=command.user,
+                acts_as=command.acts_as,
+                address=command.identified and command.identified.address,
+                reason=error.detail,
+            )
+
     def _identify(self, session: Session, command: Command) -> None:
         """Give a session the rights of who logs on; raises Unauthenticated, NotEntitled."""
         before = session.rights
@@ -229,7 +246,7 @@ class Executor:
             return
         user, shown = before.by or before.user, session.shown
         if command.identified is not None:
-            found, under, shown = command.identified
+            found, under, shown, _ = command.identified
             if isinstance(found, ClientError):
                 raise found
             if under is not self.entitlements:
@@ -237,12 +254,15 @@ class Executor:
             user = found
         if user is None:
             before.check("logon")
-        rights = self.rights(user, command.acts_as)
+        again = command.identified is None and command.acts_as is None
+        rights = before if again else self.rights(user, command.acts_as)
         if session.named and rights.owner != before.owner:
             raise ClientError(
                 "this connection has been logged on by another user; open another connection"
             )
         self.sessions.entitle(session, rights, shown)
+        address = command.identified and command.identified.address
+        self.audit.note("logon", rights, "logon", address=address)
 
     def _logon(self, session: Session, command: Command, _now_us: int) -> Steps[None] | None:
         self._identify(session, command)
@@ -346,6 +366,17 @@ class Executor:
             identities=(yield from _identities(topic, bodies)) if bodies else None,
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
+        self.note_delete(session.rights, topic, command.filter, deleted)
+
+    def note_delete(
+        self, rights: Rights, topic: LiveTopic, filter_text: str | None, deleted: int
+    ) -> None:
+        """Somebody has deleted so many records that a filter has found."""
+        if filter_text is not None:
+            self.audit.note(
+                "delete", rights, "sow_delete", topic=topic.name, filter=filter_text,
+                deleted=deleted,
+            )  # fmt: skip
 
     @staticmethod
     def _bodies(

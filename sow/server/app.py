@@ -207,7 +207,7 @@ class Server:
             self.driver, self.executor, self.reload, staging, opening.log_id, self._doorman
         )
         self._replay.end()
-        self._doorman.follow(lambda: self.engine.topics)
+        self._doorman.follow(lambda: self.engine.topics, self.executor.audit)
         self.executor.go_on_under(self._doorman.entitlements)
         self._status.follow(self.driver, self.executor)
         self._entrance.open(self._doors)

@@ -16,7 +16,8 @@ from sow.authentication import Credentials
 from sow.commands import Command, Identified
 from sow.definitions import Authentication, Security
 from sow.delivery.sessions import Session
-from sow.errors import ClientError, SowError
+from sow.errors import ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
+from sow.requests.audit import Audit
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
 from sow.server.gate import client_address
@@ -24,6 +25,9 @@ from sow.users import User
 
 RIGHTS = web.RequestKey("rights", Rights)
 SHOWN = web.RequestKey("shown", object)
+REFUSALS = (NotEntitled, Unauthenticated, TooManyLogons)
+SEEN_MAX = 10_000
+"""Users at addresses of which it was noted that they come."""
 FETCHED_BYTES_MAX = 1024 * 1024
 """Of a set of keys: a thousand of them."""
 FETCHED_S_MAX = 5.0
@@ -58,6 +62,8 @@ class Doorman:
     def __init__(self, security: Security, make: Callable[[Authentication], Identifies]) -> None:
         self._make = make
         self._names: Callable[[], Iterable[str]] = tuple
+        self._audit: Audit | None = None
+        self._seen: dict[tuple[str, ...], None] = {}
         self._who = self.read(security)
 
     def read(self, security: Security) -> Who:
@@ -65,9 +71,11 @@ class Doorman:
         by = security.authentication
         return Who(None if by is None else self._make(by), Entitlements(security))
 
-    def follow(self, names: Callable[[], Iterable[str]]) -> None:
-        """`names` are the topics that there are, for those who mistype one."""
+    def follow(self, names: Callable[[], Iterable[str]], audit: Audit) -> None:
+        """`names` are the topics that there are, for those who mistype one; deeds are noted in
+        `audit`."""
         self._names = names
+        self._audit = audit
 
     def go_on_under(self, who: Who) -> None:
         """These users and roles hold from now on."""
@@ -110,7 +118,38 @@ class Doorman:
         if self._who.entitlements is not entitlements:
             # Read again meanwhile.
             return await self.who_comes(request)
-        return entitlements.rights(user), shown
+        rights = entitlements.rights(user)
+        self._note_logon(rights, shown.address)
+        return rights, shown
+
+    def _note_logon(self, rights: Rights, address: str) -> None:
+        """Somebody comes from an address: note it the first time, or anew where many have since."""
+        who = (*rights.owner, address)
+        if self._audit is None or who in self._seen:
+            return
+        self._seen[who] = None
+        if len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._audit.note("logon", rights, "HTTP", address=address)
+
+    def note_refused(self, request: web.Request, rights: Rights, error: SowError) -> None:
+        """A request was refused for who sends it."""
+        if self._audit is not None and isinstance(error, REFUSALS):
+            what = f"{request.method} {request.path}"
+            address = client_address(request)
+            rights = self.nobody if rights.is_open else rights
+            self._audit.note("refused", rights, what, address=address, reason=error.detail)
+
+    def note_admin(self, request: web.Request, rights: Rights) -> None:
+        """Somebody administers the server."""
+        if self._audit is not None:
+            what = f"{request.method} {request.path}"
+            self._audit.note("admin", rights, what, address=client_address(request))
+
+    @property
+    def nobody(self) -> Rights:
+        """The rights of who has not said who he is."""
+        return self.entitlements.rights(None)
 
     def told(self, error: SowError, rights: Rights) -> SowError:
         """An error as whoever has these rights is told of it."""

@@ -380,6 +380,7 @@ class HttpDoor:
                 identities=identities,
             ),
         )
+        self._executor.note_delete(rights_of(request), topic, asked.get("filter"), deleted)
         await self._driver.durable()
         return json_response({"deleted": deleted})
 
@@ -452,6 +453,9 @@ class HttpDoor:
         session = self._executor.sessions.find(session_id)
         if session is None or not is_of(session, rights_of(request)):
             raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
+        rights = rights_of(request)
+        if session.rights.owner != rights.owner:
+            self._executor.audit.note("admin", rights, f"{request.method} {request.path}")
         return session
 
     async def config(self, _request: web.Request) -> web.Response:

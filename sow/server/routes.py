@@ -63,13 +63,17 @@ class Route(NamedTuple):
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Let a request in, and answer it."""
         doorman = request.app[DOORMAN]
-        rights = await doorman.admit(request, self.demand)
+        rights = doorman.nobody
         try:
+            rights = await doorman.admit(request, self.demand)
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.parameters, self.later)
+            if self.demand == "admin" and self.method != "GET":
+                doorman.note_admin(request, rights)
             return await self.handler(request)
         except SowError as error:
+            doorman.note_refused(request, rights, error)
             raise doorman.told(error, rights) from None
 
     def _check(self, request: web.Request, rights: Rights) -> None:

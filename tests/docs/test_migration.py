@@ -115,7 +115,7 @@ def test_commands_are_those_of_the_table():
     assert agrees(said(commands), COMMANDS, ()) == set()
     fields = {name for here in said(headers).values() for name in names_in(here)}
     assert fields <= wire.HEADER_FIELDS
-    # A name of a session, and how bodies of bytes are written, are of this protocol alone.
+    # A session's name, tokens, whom one acts for, and bodies of bytes are of this protocol alone.
     assert wire.HEADER_FIELDS - fields == {
         "n",
         "enc",
@@ -124,6 +124,8 @@ def test_commands_are_those_of_the_table():
         "select",
         "projection",
         "grouping",
+        "token",
+        "as",
     }
     assert agrees(said(acks), ACKS, ACKS_LATER) == set()
 

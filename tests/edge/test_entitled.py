@@ -43,6 +43,7 @@ ROLES = """
   <Allow><Topic>orders</Topic><Read/></Allow></Role>
 <Role><Name>agents</Name><Member>user:agent</Member><Allow><Impersonate/></Allow></Role>
 """
+AUDITOR = "<Allow><Topic>/sow/audit</Topic><Read/></Allow>"
 ANN = {"Authorization": "Bearer ann-token"}
 """A user of the desk: she may read and write orders and a few others, and nothing else is there."""
 ADMIN = {"Authorization": "Bearer admin-token"}
@@ -512,6 +513,44 @@ def test_a_file_that_cannot_be_read_changes_nothing(own):
     answer = own.reload()
     assert answer.status == 400
     assert own.ask("GET", "/v1/topics", ANN).status == 200
+
+
+def test_deeds_are_noted_and_no_secret_with_them(own):
+    own.next = secured(own.place, ROLES.replace("<Allow><Admin/>", AUDITOR + "<Allow><Admin/>"))
+    assert own.reload().status == 200
+    own.ask("GET", "/v1/config", ANN)
+    own.ask("GET", "/v1/topics", {"Authorization": "Bearer planted-secret"})
+    own.ask("DELETE", records("orders", filter="/id = 1"), ANN)
+    with own.socket() as ws:
+        ws.ask({"c": "logon", "user": "mallory", "password": "planted-secret"})
+        ws.ask({"c": "logon", "token": "agent-token", "as": "reader"})
+        ws.ask({"c": "sow_delete", "t": "orders", "filter": "1=1"})
+        session = ws.ask({"c": "logon"})[-1]["id"]
+        own.ask("DELETE", f"/v1/sessions/{session}", ADMIN)
+    answer = own.ask("GET", records("/sow/audit"), ADMIN)
+    noted = [(one["deed"], one["user"], one["by"], one["what"]) for one in answer.json]
+    wanted = [
+        ("logon", "admin", None, "HTTP"),
+        ("admin", "admin", None, "POST /v1/config/reload"),
+        ("logon", "ann", None, "HTTP"),
+        ("refused", "ann", None, "GET /v1/config"),
+        ("refused", None, None, "GET /v1/topics"),
+        ("delete", "ann", None, "sow_delete"),
+        ("refused", None, None, "logon"),
+        ("logon", "reader", "agent", "logon"),
+        ("refused", "reader", "agent", "sow_delete"),
+        ("admin", "admin", None, f"DELETE /v1/sessions/{session}"),
+    ]
+    assert [one for one in dict.fromkeys(noted) if one in wanted] == wanted
+    assert all(one["address"] for one in answer.json if one["deed"] == "logon" and not one["by"])
+    assert b"planted-secret" not in answer.body
+    for who in (ANN, READER):
+        assert own.ask("GET", records("/sow/audit"), who).status == 404
+    own.stop()
+    own.start()
+    own.ask("GET", "/v1/config", ANN)
+    numbers = [one["number"] for one in own.ask("GET", records("/sow/audit"), ADMIN).json]
+    assert numbers == list(range(1, len(numbers) + 1)), "after a start it goes on"
 
 
 def test_an_address_that_asks_nobody_is_found(server):

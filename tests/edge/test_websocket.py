@@ -283,7 +283,6 @@ def test_a_large_snapshot_streams_and_the_subscription_follows(server, ws):
     [
         {"c": "subscribe", "t": "orders", "opts": "pause"},
         {"c": "subscribe", "t": "orders", "opts": "rate=1000"},
-        {"c": "logon", "user": "u", "password": "p"},
         {"c": "sow", "t": "orders", "a": "stats"},
     ],
 )

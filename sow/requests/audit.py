@@ -1,0 +1,88 @@
+"""The audit log: who logged on, was refused, administered, deleted by filter, and for whom.
+
+It is a topic of the server's own, `/sow/audit`, to be queried and followed like any by whoever has
+a role for it. It holds the latest records and no more, each in the place of one that came long
+before. What somebody can have written as often as he likes, by being refused, is bounded: beyond
+that it is counted, and the next record tells how many were left out. Where nobody is asked who he
+is, nothing is noted.
+"""
+
+from typing import Literal
+
+import orjson
+
+from sow.definitions import AUDIT
+from sow.encodings import timestamp
+from sow.engine.engine import Engine
+from sow.errors import SowError, clipped
+from sow.rights import Rights
+
+Deed = Literal["logon", "refused", "admin", "delete"]
+KEPT_MAX = 100_000
+"""Records: some 30 MB, and weeks of what people do."""
+REFUSED_AT_ONCE = 100
+REFUSED_PER_S = 10
+"""Refusals that are noted: more than anybody reads, and nothing beside what a disk takes."""
+
+
+class Audit:
+    """Notes deeds in the topic of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._number: int | None = None
+        self._room = float(REFUSED_AT_ONCE)
+        self._since_us = 0
+        self._left_out = 0
+
+    def note(self, deed: Deed, rights: Rights, what: str, **more: object) -> None:
+        """Note what somebody with these rights has done, or tried to; a record that the disk does
+        not take is left out."""
+        engine = self._engine
+        topic = engine.topics.get(AUDIT.name)
+        if rights.is_open or topic is None:
+            return
+        if deed == "refused" and not self._has_room():
+            self._left_out += 1
+            return
+        account = engine.catalog.account(AUDIT)
+        number = self._next()
+        record = {
+            "place": str(number % KEPT_MAX),
+            "number": number,
+            "at": timestamp(engine.now_us),
+            "deed": deed,
+            "user": rights.user and clipped(rights.user.name),
+            "by": rights.by and clipped(rights.by.name),
+            "what": what,
+            **{name: clipped(v) if isinstance(v, str) else v for name, v in more.items() if v},
+        }
+        if self._left_out:
+            record["left_out"] = self._left_out
+        try:
+            engine.disk.check_removal([str(number)])
+            engine.put(account, account.records.read([orjson.dumps(record)]), engine.now_us)
+        except SowError:
+            self._left_out += 1
+            return
+        self._number, self._left_out = number, 0
+        engine.tell_of_work()
+
+    def _next(self) -> int:
+        """The number of the next record; after a start, what follows the newest that there is."""
+        if self._number is None:
+            table = self._engine.catalog.account(AUDIT).records.table
+            bodies = (table.bodies[slot] or b"{}" for slot in table.slots.values())
+            return 1 + max((orjson.loads(body)["number"] for body in bodies), default=0)
+        return self._number + 1
+
+    def _has_room(self) -> bool:
+        """Whether one more refusal is noted."""
+        now_us = self._engine.now_us
+        passed_s = max(0, now_us - self._since_us) / 1_000_000
+        self._since_us = now_us
+        self._room = min(REFUSED_AT_ONCE, self._room + passed_s * REFUSED_PER_S)
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
