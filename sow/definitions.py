@@ -297,6 +297,8 @@ class Limits:
     connections_per_address_max: int | None = None
     header_timeout_us: int = 10_000_000
     idle_timeout_us: int = 60_000_000
+    logons_per_second_max: int = 20
+    publishes_per_second_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

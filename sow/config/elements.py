@@ -325,6 +325,22 @@ LIMITS = Element(
             "How long a connection is kept that asks for nothing. Subscriptions and heartbeats "
             "keep a WebSocket; a body or frame under way may pause as long.",
         ),
+        _limit(
+            "LogonsPerSecond",
+            kinds.count(),
+            "20",
+            "logons_per_second_max",
+            "Attempts of one address to be somebody, a second; failures slow down further ones. "
+            "Who is known already is not counted.",
+        ),
+        _limit(
+            "PublishesPerSecond",
+            kinds.COUNT_IF_ANY,
+            "unlimited",
+            "publishes_per_second_max",
+            "Messages that a user may publish a second; where nobody is asked who he is, all "
+            "together. Beyond it publishes are refused as `busy`.",
+        ),
     ),
 )
 

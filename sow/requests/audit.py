@@ -21,8 +21,9 @@ Deed = Literal["logon", "refused", "admin", "delete"]
 KEPT_MAX = 100_000
 """Records: some 30 MB, and weeks of what people do."""
 REFUSED_AT_ONCE = 100
+"""Refusals that are noted at once: a program that errs shows all of what it tries."""
 REFUSED_PER_S = 10
-"""Refusals that are noted: more than anybody reads, and nothing beside what a disk takes."""
+"""And then, on and on: more than anybody reads, and nothing beside what a disk takes."""
 
 
 class Audit:

@@ -26,6 +26,7 @@ from sow.query import Query
 from sow.requests.audit import Audit
 from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
+from sow.requests.rates import Rates
 from sow.requests.subscriptions import Subscriptions
 from sow.requests.telling import told
 from sow.rights import Entitlements, Rights
@@ -50,6 +51,7 @@ class Executor:
         self.engine = engine
         self.entitlements = Entitlements(engine.configuration.security)
         self.audit = Audit(engine)
+        self.rates = Rates(lambda: engine.configuration.limits)
         self._failures: list[Callable[[str], None]] = []
         self.subscriptions = Subscriptions(engine, journal, self._fail)
         self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot, self._fail)
@@ -177,6 +179,7 @@ class Executor:
             return False
         try:
             topic = engine.publishable(publishes.topic)
+            self.rates.take(session.rights, len(publishes.bodies), now_us)
             bodies = self._bodies(topic, publishes, publishes.bodies)
             last = engine.publish_slice(topic, bodies, now_us)
         except SowError:
@@ -339,6 +342,7 @@ class Executor:
         topic = engine.publishable(command.topic)
         if not command.bodies:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
+        self.rates.take(session.rights, len(command.bodies), now_us)
         if command.key is None:
             read = yield from reading(
                 command.bodies, lambda part: engine.read(topic, self._bodies(topic, command, part))

@@ -80,7 +80,8 @@ class Server:
 
     `data_directory` is made if it is not there; one server has it at a time. `clock` tells the
     time, by default the machine's. `reread` reads the configuration again, for `reload`; it raises
-    ConfigError. `names` gives what the machine is called. With `allow_loss` records that have no
+    ConfigError. `names` gives what the machine is called, `logons` how often somebody may try to be
+    somebody, by default as Limits say. With `allow_loss` records that have no
     place in the configuration are given up (`sow.server.opening`).
     """
 
@@ -92,6 +93,7 @@ class Server:
         reread: Callable[[], Configuration] | None = None,
         names: Callable[[], Iterable[str]] = machine_names,
         allow_loss: bool = False,
+        logons: Logons | None = None,
     ) -> None:
         self._reread = reread
         self._encryption: ssl.SSLContext | None = None
@@ -114,7 +116,7 @@ class Server:
         self._replay: ReplayWatch
         self._entrance: Entrance[Doors]
         self._doorman: Doorman
-        self._logons = Logons()
+        self._logons = logons or Logons(configuration.limits.logons_per_second_max)
         self._status: StatusDoor
         self._doors: Doors
         self._runner: web.AppRunner

@@ -344,6 +344,7 @@ class HttpDoor:
             "reading messages",
             take_messages(topic.records, request, body, reading.take, self._engine.frame_bytes_max),
         )
+        self._executor.rates.take(rights_of(request), count, self._driver.now_us())
         bookmark = await turns.take(
             "a publish",
             self._engine.publications.carry_out(

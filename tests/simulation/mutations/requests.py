@@ -51,4 +51,34 @@ REQUESTS = (
         "        held = strand.held_by(session)",
         "        held = EMPTY_PAGE",
     ),
+    Mutation(
+        "a session is taken up by whoever knows its name",
+        "sow/requests/executor.py",
+        "if old.rights.owner != session.rights.owner:",
+        "if False:",
+    ),
+    Mutation(
+        "a pattern means topics that may not be read when they come",
+        "sow/requests/subscription.py",
+        'may = self.session.rights.may("read", topic.name)',
+        "may = True",
+    ),
+    Mutation(
+        "publishes that are carried out together are not asked for",
+        "sow/requests/executor.py",
+        'not session.rights.may("write", publishes.topic)',
+        "False",
+    ),
+    Mutation(
+        "a command asks for no topic",
+        "sow/requests/executor.py",
+        "        rights.check(demand, command.topic)",
+        "        rights.check('logon', command.topic)",
+    ),
+    Mutation(
+        "an address asks for no topic",
+        "sow/server/routes.py",
+        "                self._check(request, rights)",
+        "                pass",
+    ),
 )
