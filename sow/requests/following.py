@@ -16,7 +16,7 @@ from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.errors import ClientError, TooLarge
 from sow.requests.ending import Ending
-from sow.requests.questions import Questions, TopicsAsked, feed_key
+from sow.requests.questions import Questions, TopicsAsked, check_still, feed_key
 from sow.requests.subscription import Register, Subscription
 
 PATTERNS_MAX = 1_000
@@ -58,6 +58,7 @@ class Following:
         """
         if not name:
             self.check_room(session, command)
+        check_still(session, command)
         pattern = asked.pattern
         condition = self._questions.condition(command)
         key = feed_key(command, session.encoding, complete, self._questions.is_steady(command))

@@ -18,7 +18,7 @@ from sow.delivery.sessions import Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import ClientError, Stopped, UnknownTopic, shown
+from sow.errors import Busy, ClientError, Stopped, UnknownTopic, shown
 from sow.expressions import Filter, check_deterministic, parse_order_by
 from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
@@ -34,7 +34,7 @@ from sow.steps import Steps
 from sow.store.protocols import Journal
 from sow.topic.rendering import Shape
 from sow.topic.watched_fields import check_watched
-from sow.topic_patterns import topic_search
+from sow.topic_patterns import is_pattern, topic_search
 
 MATCHED_AT_ONCE = 500
 """Topics whose names are compared with a pattern in one step: some two microseconds each."""
@@ -249,6 +249,7 @@ class Questions:
                 self._take_again(session, command, query, asked, taken, topic)
         if asked.pattern is None:
             self._engine.topic(command.topic)
+        check_still(session, command)
         return asked, taken
 
     def _take_again(
@@ -302,6 +303,17 @@ class Questions:
             held = self.unread.hold(session.id, taken.weight, frames)
             session.stream(held, engine.group, engine.now_us)
         session.say(replies.group_end(name, engine.seq))
+
+
+def check_still(session: Session, command: Command) -> None:
+    """Raise what speaks against a command that took a while, if its session's rights are not those
+    any more with which it began."""
+    before, now = command.rights, session.rights
+    if before is now or before.reads == now.reads:
+        return
+    if is_pattern(command.topic) and not command.options.non_regex_topic:
+        raise Busy("what this session may read has changed meanwhile; send this again")
+    now.check("read", str(command.topic))
 
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:

@@ -16,7 +16,7 @@ from sow.authentication import Credentials
 from sow.commands import Command, Identified
 from sow.definitions import Authentication, Security
 from sow.delivery.sessions import Session
-from sow.errors import ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
+from sow.errors import Busy, ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
 from sow.requests.audit import Audit
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
@@ -25,6 +25,7 @@ from sow.users import User
 
 RIGHTS = web.RequestKey("rights", Rights)
 SHOWN = web.RequestKey("shown", object)
+UNDER = web.RequestKey("under", Entitlements)
 REFUSALS = (NotEntitled, Unauthenticated, TooManyLogons)
 SEEN_MAX = 10_000
 """Users at addresses of which it was noted that they come."""
@@ -97,6 +98,7 @@ class Doorman:
         if rights.user is None:
             rights.check("logon")
         request[RIGHTS], request[SHOWN] = rights, shown
+        request[UNDER] = self._who.entitlements
         return rights
 
     async def who_comes(self, request: web.Request) -> tuple[Rights, Shown | None]:
@@ -190,6 +192,13 @@ DOORMAN = web.AppKey("doorman", Doorman)
 def rights_of(request: web.Request) -> Rights:
     """What whoever sends a request may do; only addresses that ask who it is can say."""
     return request[RIGHTS]
+
+
+def check_current(request: web.Request, entitlements: Entitlements) -> None:
+    """Raise Busy if the rights of a request are of roles that do not hold any more: a session that
+    began with them would keep them."""
+    if request[UNDER] is not entitlements:
+        raise Busy("users and roles have been read again in this moment; send this again")
 
 
 def shown_of(request: web.Request) -> object:

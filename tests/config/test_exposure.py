@@ -3,13 +3,14 @@
 import pytest
 
 from sow.config import exposed
+from sow.definitions import Security
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LocalHost"])
 def test_loopback_is_no_exposure(instance, host):
     loaded = instance(f"<Listen>{host}:8080</Listen>")
     assert loaded.checked == loaded
-    assert (loaded.exposure, exposed(host.strip("[]"))) == (None, None)
+    assert (loaded.exposure, exposed(host.strip("[]"), Security())) == (None, None)
 
 
 def test_a_port_alone_means_loopback(instance):

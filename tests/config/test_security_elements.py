@@ -60,12 +60,6 @@ def test_what_would_never_match_is_an_error_that_says_what_to_write(
     assert instead in text
 
 
-@pytest.mark.parametrize("name", ["Authentication", "Role"])
-def test_what_is_to_come_is_refused_by_name(instance, only, name):
-    text = only(instance(security(f"<{name}><File>users</File></{name}>")))
-    assert f"{name} is not available yet" in text
-
-
 def test_the_files_of_tls_stand_beside_the_configuration():
     xml = security("<TLS><Certificate>a.pem</Certificate><PrivateKey>/b.pem</PrivateKey></TLS>")
     loaded = loads(f"<SOWConfig><Name>x</Name>{xml}</SOWConfig>", "conf/config.xml")
@@ -73,12 +67,9 @@ def test_the_files_of_tls_stand_beside_the_configuration():
     assert loaded.configuration.url == "https://127.0.0.1:8080"
 
 
-def test_tls_needs_both_files_and_knows_no_client_yet(instance, only):
+def test_tls_needs_both_files(instance, only):
     lone = "<TLS><Certificate>a.pem</Certificate></TLS>"
     assert "has no PrivateKey" in only(instance(security(lone)))
-    both = "<Certificate>a.pem</Certificate><PrivateKey>b.pem</PrivateKey>"
-    asking = f"<TLS>{both}<ClientCA>ca.pem</ClientCA></TLS>"
-    assert "ClientCA is not available yet" in only(instance(security(asking)))
 
 
 @pytest.mark.parametrize("name", ["Authentication", "Entitlement"])

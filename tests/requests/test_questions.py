@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from sow.commands import Command, Options
-from sow.definitions import Topic
+from sow.definitions import Allow, Authentication, Role, Security, Topic
 from sow.encodings import LINES
-from sow.errors import ClientError, UnknownTopic
+from sow.errors import Busy, ClientError, UnknownTopic
 from sow.requests.questions import Questions, feed_key, shape_of, sow_keys
 from sow.requests.subscription import Register
+from sow.rights import Entitlements
 from sow.steps import at_once
+from sow.users import User
 from tests.core.harness import ORDERS, SLOW, World
 
 
@@ -186,3 +188,27 @@ def test_patterns_together_may_have_so_many_fields_read(desks, monkeypatch):
     (ack,) = client.say(c="subscribe", t="^/none/", cid="1", filter="/c = 1 AND /d = 1")
     assert ack["status"] == "success"
     desks.check()
+
+
+def rights_to(topics):
+    roles = (Role("some", ("*",), (Allow(topics, read=True),)),)
+    security = Security(authentication=Authentication(), roles=roles)
+    return Entitlements(security).rights(User("ann"))
+
+
+@pytest.mark.parametrize("name", ["sow", "subscribe", "sow_and_subscribe"])
+@pytest.mark.parametrize("topic", ["orders", "^o"])
+def test_rights_that_are_lost_while_it_is_looked_end_a_command(name, topic):
+    world = World(ORDERS)
+    client = world.client()
+    world.publish("orders", {"id": "unseen"})
+    client.session.entitle(rights_to("orders"))
+    command = Command(name, cid="1", topic=topic, rights=client.session.rights)
+    subscriptions = world.executor.subscriptions
+    method = subscriptions.snapshot if name == "sow" else getattr(subscriptions, name)
+    steps = method(client.session, command)
+    client.session.entitle(rights_to("others"))
+    with pytest.raises((UnknownTopic, Busy)):
+        at_once(steps)
+    assert "unseen" not in str(client.lines())
+    assert not client.subscriptions

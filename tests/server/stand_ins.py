@@ -180,6 +180,7 @@ class Served:
         self.app = web.Application(middlewares=[report, self.requests.hold])
         self.app[REQUESTS] = self.requests
         self.app[DOORMAN] = doorman or open_doorman()
+        world.executor.go_on_under(self.app[DOORMAN].entitlements)
         for route in routes:
             self.app.router.add_route(route.method, route.path, route.handle)
         crowd = Crowd(lambda: Configuration("test", ()), 1000)
