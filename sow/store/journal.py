@@ -238,7 +238,8 @@ class LmdbJournal:
             return None
         for block in blocks:
             self._unseal(block, ACCOUNT)
-        kept = [replace(e, account=True) for block in blocks for e in decode_entries(block)]
+        # Those that came before the first change bear the number 0.
+        kept = [replace(e, account=True) for block in blocks for e in decode_entries(block, -1)]
         return sorted(kept, key=lambda entry: (entry.seq, entry.ts_us))
 
     def _groups(self, after_seq: int) -> Iterator[tuple[BlockHeader, bytes]]:

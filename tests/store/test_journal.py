@@ -137,6 +137,7 @@ def test_accounts_take_no_numbers_and_only_their_last_state_is_kept(make):
     journal = make()
     assert journal.accounts() is None
     journal.append([account(0, "first", "é" * 1000)])
+    assert kept(journal) == dict.fromkeys(("first", "é" * 1000), (b"x", 0, 7)), "before any change"
     assert (journal.last_seq, journal.first_seq) == (0, 1)
     fill(journal, 1)
     journal.append([account(10, "first", body=b"new"), *group(11, 10), account(20, "last")])
