@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Reason = Literal["match", "deleted", "expired"]
+Reason = Literal["match", "deleted", "expired", "entitlement"]
 
 
 @dataclass(slots=True)

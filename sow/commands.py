@@ -233,6 +233,8 @@ class Command:
     `framed` says which: bodies that followed the header line byte for byte (True), or `d`
     (False). `enc` is ``base64`` where the client says that they are written so, which framed bodies
     are only then. `acks` are the acknowledgements asked for, `expires_s` a lifetime in seconds.
+    `rights` are what its user may do (`sow.rights`); whoever carries
+    it out puts them here.
     """
 
     name: str

@@ -345,7 +345,8 @@ OF_TOPICS: tuple[Verb, ...] = ("read", "write", "delete")
 @dataclass(frozen=True, slots=True)
 class Allow:
     """`<Allow>`: what a role may do, and with which topics: those whose whole name `topic`, a
-    regular expression, matches."""
+    regular expression, matches. `filter` says which records may be seen, `select` which fields,
+    `check` which records may be written; None: all."""
 
     topic: str = ""
     read: bool = False
@@ -353,6 +354,9 @@ class Allow:
     delete: bool = False
     admin: bool = False
     impersonate: bool = False
+    filter: str | None = None
+    select: tuple[str, ...] | None = None
+    check: str | None = None
 
     @property
     def verbs(self) -> tuple[Verb, ...]:

@@ -6,13 +6,16 @@ him: it is refused as one that is not there, and no list, count or suggestion kn
 roles everybody may do everything, and nothing is asked.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import re2
 
 from sow.definitions import OF_TOPICS, SYSTEM_PREFIX, Allow, Role, Security, Verb
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
+from sow.expressions import Node
+from sow.guards import BLIND, Guard, bind, guard_of, read_condition
 from sow.users import User
 
 Demand = Verb | Literal["nothing", "logon", "see"]
@@ -32,12 +35,55 @@ class Allowed:
         self._expression = re2.compile(allow.topic)
         # Whoever writes .* means topics of his own.
         self._takes_systems = allow.topic.lstrip("^(").startswith(SYSTEM_PREFIX)
+        self._rows = None if allow.filter is None else read_condition(allow.filter)
+        self._check = None if allow.check is None else read_condition(allow.check)
+        self._select = allow.select
 
     def concerns(self, topic: str) -> bool:
         """Whether it is about a topic of this name."""
         if topic.startswith(SYSTEM_PREFIX) and not self._takes_systems:
             return False
         return self._expression.fullmatch(topic) is not None
+
+    def given(self, claims: Mapping[str, str]) -> "Given | None":
+        """What it gives to a user of whom this is known; None where something is not, so that
+        nothing can be compared with it."""
+        bound = [None if one is None else bind(one, claims) for one in (self._rows, self._check)]
+        if any(
+            read is not None and found is None
+            for read, found in zip((self._rows, self._check), bound, strict=True)
+        ):
+            return None
+        return Given(self, bound[0], self._select, bound[1])
+
+    def __str__(self) -> str:
+        return f"{self.topic} {','.join(sorted(self.verbs))}"
+
+
+class Given(NamedTuple):
+    """What one `<Allow>` gives to one user: `rows` and the fields of `select` to see, `check` to
+    write; None: all."""
+
+    allowed: Allowed
+    rows: Node | None
+    select: tuple[str, ...] | None
+    check: Node | None
+
+    @property
+    def text(self) -> str:
+        """The same for users to whom it gives the same."""
+        return f"{self.allowed}\n{self.rows}\n{self.select}\n{self.check}"
+
+
+class SharedGuards:
+    """Guards that users have: who has an equal one has the same, with what was compiled of it."""
+
+    def __init__(self) -> None:
+        self._guards: WeakValueDictionary[str, Guard] = WeakValueDictionary()
+
+    def one(self, guard: Guard) -> Guard:
+        """The guard that is kept of all that are equal."""
+        return self._guards.setdefault(guard.text, guard)
 
 
 class Rights:
@@ -52,15 +98,20 @@ class Rights:
     def __init__(
         self,
         user: User | None,
-        allowed: Sequence[Allowed] = (),
+        given: Sequence[Given] = (),
         others: Iterable[Verb] = (),
         by: User | None = None,
+        shared: SharedGuards | None = None,
     ) -> None:
         self.user = user
         self.by = by
-        self._allowed = allowed
+        self._given = given
         self._others = frozenset(others)
+        self._shared = SharedGuards() if shared is None else shared
         self._verbs: dict[str, frozenset[Verb]] = {}
+        self._guards: dict[tuple[str, Verb], Guard | None] = {}
+        self.text = "\n\n".join(dict.fromkeys(sorted(one.text for one in given)))
+        """Equal for users who may do the same with topics."""
 
     @property
     def owner(self) -> tuple[str, ...]:
@@ -77,7 +128,8 @@ class Rights:
     @property
     def reads(self) -> str:
         """Equal for rights to read topics of the same names."""
-        return "\n".join(sorted({one.topic for one in self._allowed if "read" in one.verbs}))
+        read = (one.allowed for one in self._given if "read" in one.allowed.verbs)
+        return "\n".join(sorted({one.topic for one in read}))
 
     def of(self, topic: str) -> frozenset[Verb]:
         """What he may do with a topic of this name."""
@@ -85,7 +137,7 @@ class Rights:
         if found is None:
             if len(self._verbs) >= TOPICS_KEPT:
                 self._verbs.clear()
-            verbs = [one.verbs for one in self._allowed if one.concerns(topic)]
+            verbs = [one.allowed.verbs for one in self._given if one.allowed.concerns(topic)]
             found = self._verbs[topic] = frozenset[Verb]().union(*verbs)
         return found
 
@@ -96,6 +148,33 @@ class Rights:
     def sees(self, topic: str) -> bool:
         """Whether a topic of this name is there for him."""
         return bool(self.of(topic))
+
+    def guard(self, topic: str) -> Guard | None:
+        """What he may see of a topic; None: all of it."""
+        return self._guard(topic, "read")
+
+    def write_guard(self, topic: str, verb: Verb) -> Guard | None:
+        """The records of a topic that he may write or delete; None: all."""
+        return self._guard(topic, verb)
+
+    def _guard(self, topic: str, verb: Verb) -> Guard | None:
+        place = topic, verb
+        if place not in self._guards:
+            if len(self._guards) >= TOPICS_KEPT:
+                self._guards.clear()
+            given = [
+                one
+                for one in self._given
+                if verb in one.allowed.verbs and one.allowed.concerns(topic)
+            ]
+            if verb == "read":
+                found = guard_of([one.rows for one in given], [one.select for one in given])
+            else:
+                found = guard_of([one.check for one in given], [None for _ in given])
+            if found is not None and found is not BLIND:
+                found = self._shared.one(found)
+            self._guards[place] = found
+        return self._guards[place]
 
     def check(self, demand: Demand, topic: str = "") -> None:
         """Raise Unauthenticated, NotEntitled, or UnknownTopic for one that is not there for him."""
@@ -140,6 +219,9 @@ class Open(Rights):
     def check(self, _demand: Demand, _topic: str = "") -> None:
         """Nothing speaks against it."""
 
+    def _guard(self, _topic: str, _verb: Verb) -> None:
+        return None
+
 
 EVERYTHING = Open(None)
 
@@ -151,6 +233,7 @@ class Entitlements:
         self.asks = security.authentication is not None
         """Whether users have to say who they are."""
         self._roles = [(role, [*map(Allowed, role.allows)]) for role in security.roles]
+        self._shared = SharedGuards()
 
     def rights(self, user: User | None, by: User | None = None) -> Rights:
         """The rights of a user, for whom `by` may act; None: of somebody who has not said who he
@@ -160,11 +243,14 @@ class Entitlements:
         if user is None:
             return Rights(None)
         held = [(role, allowed) for role, allowed in self._roles if _has(user, role)]
+        claims = {**user.claims, "name": user.name}
+        given = [one.given(claims) for _, allowed in held for one in allowed if one.verbs]
         return Rights(
             user,
-            [one for _, allowed in held for one in allowed if one.verbs],
+            [one for one in given if one is not None],
             [verb for role, _ in held for allow in role.allows for verb in allow.verbs],
             by,
+            self._shared,
         )
 
 

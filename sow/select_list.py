@@ -9,7 +9,7 @@ A select list is applied to parsed documents. It knows nothing of keys: a subscr
 apart by their SowKey.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +29,18 @@ class SelectList:
         self._shown = shown
         # Where a container holds both shown and hidden fields it has to be looked into.
         self._opened = {steps[:size] for steps in shown for size in range(len(steps))}
+
+    def shows(self, steps: Steps) -> bool:
+        """Whether the field of these names is visible where it is no object."""
+        for size in range(len(steps), -1, -1):
+            if steps[:size] in self._shown:
+                return self._shown[steps[:size]]
+        return True
+
+    @property
+    def places(self) -> frozenset[Steps]:
+        """The fields that it names, and the whole."""
+        return frozenset(((), *self._shown))
 
     def may_show(self, name: str) -> bool:
         """Whether anything of the outermost field `name` is visible in some document."""
@@ -67,6 +79,25 @@ class SelectList:
 def parse_select(paths: Sequence[str]) -> SelectList:
     """A select list from its members, such as ``("-/", "+/id", "+/px")``; raises ClientError."""
     return _parsed(tuple(paths))
+
+
+def united(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The list that shows what any of the lists shows."""
+    return _joined([parse_select(one) for one in lists], any)
+
+
+def common(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The list that shows what all of the lists show."""
+    return _joined([parse_select(one) for one in lists], all)
+
+
+def _joined(
+    lists: Sequence[SelectList], decides: Callable[[Iterable[bool]], bool]
+) -> tuple[str, ...]:
+    # At each place that any of them names, and so below it, each has one opinion.
+    places = sorted({place for one in lists for place in one.places})
+    found = [(place, decides(one.shows(place) for one in lists)) for place in places]
+    return tuple(["+-"[not shown] + "/" + "/".join(place) for place, shown in found])
 
 
 @lru_cache(maxsize=256)

@@ -14,8 +14,10 @@ from sow.config import units
 from sow.config.findings import MistakeError, halves
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
+from sow.guards import USER_PREFIX, read_condition
 from sow.messages.value_types import value_type
 from sow.paths import parse_path
+from sow.select_list import parse_select
 from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
@@ -33,12 +35,14 @@ PORT_MAX = 65535
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of value: its name in the reference, its reader, which raises MistakeError, and the
-    words that it takes, if it takes no others."""
+    words that it takes, if it takes no others. References ``${…}`` that begin with `parameters` are
+    its own, and no variables of the file."""
 
     name: str
     read: Callable[[str], object]
     words: tuple[str, ...] = ()
     may_be_empty: bool = False
+    parameters: str = ""
 
 
 def _text(text: str) -> str:
@@ -112,6 +116,25 @@ def _filter(text: str) -> str:
     except ClientError as error:
         raise mistake(error) from None
     return text
+
+
+def _entitlement(text: str) -> str:
+    try:
+        read_condition(text)
+    except ClientError as error:
+        raise mistake(error) from None
+    return text
+
+
+def _select(text: str) -> tuple[str, ...]:
+    members = tuple(member.strip() for member in text.split(","))
+    try:
+        if not all(members):
+            raise ClientError("a member is empty; write paths between commas, such as -/client")
+        parse_select(members)
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+    return members
 
 
 def _fields_filter(text: str) -> str:
@@ -336,6 +359,8 @@ VALUE_TYPE = Kind(
 )
 FIELD_NAME = Kind("name", _field_name)
 FILTER = Kind("filter", _filter)
+ENTITLEMENT = Kind("filter with `${user.…}`", _entitlement, parameters=USER_PREFIX)
+SELECT = Kind("select list", _select)
 FIELDS_FILTER = Kind("filter", _fields_filter)
 """One that knows nothing of a row but its fields."""
 FILE = Kind("file", _file)

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 from itertools import chain
 
 from sow.config import kinds
-from sow.config.element import Element, later
+from sow.config.element import Element
 from sow.config.findings import MistakeError
 from sow.config.kinds import Kind
 from sow.definitions import Allow, Authentication, Jwt, Role, Security, Tls
@@ -250,7 +250,28 @@ ROLE = Element(
                 _verb("Delete", "Delete records."),
                 _verb("Admin", "The configuration, sessions of others, metrics."),
                 _verb("Impersonate", "Act for another user."),
-                *later("Filter", "Select", "Check"),
+                Element(
+                    name="Filter",
+                    kind=kinds.ENTITLEMENT,
+                    fields=("filter",),
+                    about="Which records may be seen, with Read. `${user.desk}` is what is known "
+                    "of the user under that name, `${user.name}` his name; where it is not known, "
+                    "nothing is allowed. Without it: all.",
+                ),
+                Element(
+                    name="Select",
+                    kind=kinds.SELECT,
+                    fields=("select",),
+                    about="Which fields may be seen, with Read, as in a select list: `-/client` "
+                    "hides one. What is hidden is NULL in the user's own filters.",
+                ),
+                Element(
+                    name="Check",
+                    kind=kinds.ENTITLEMENT,
+                    fields=("check",),
+                    about="Which records may be written or deleted: what was there before and what "
+                    "is to be there both have to pass. Without it: all.",
+                ),
             ),
         ),
     ),

@@ -4,7 +4,10 @@ A file that only seems to ask for passwords is worse than one that asks nobody, 
 have no effect is an error.
 """
 
+from collections.abc import Iterable
+
 from sow.config.findings import FileLine, Findings, at
+from sow.config.guard_rules import check_guards
 from sow.config.structure import Section
 from sow.definitions import HOST_DEFAULT, OF_TOPICS, VERBS
 from sow.hosts import is_loopback
@@ -15,6 +18,10 @@ WAYS = {
     "jwt": "JWT",
     "client_certificates": "ClientCertificates",
 }
+
+
+NEEDS = {"Filter": ("read",), "Select": ("read",), "Check": ("write", "delete")}
+"""Elements of an Allow, and the verbs of which one has to stand there for them to mean anything."""
 
 
 def check_security(root: Section, findings: Findings) -> None:
@@ -41,6 +48,7 @@ def check_security(root: Section, findings: Findings) -> None:
             "add <Authentication> to Security",
         )
     _unique(roles, findings)
+    check_guards(root, roles, findings)
     for role in roles:
         for allow in role.sections("allows"):
             _allow(allow, findings)
@@ -114,3 +122,16 @@ def _allow(allow: Section, findings: Findings) -> None:
             f"stands beside {others[0].capitalize()}, which is about no topic",
             "write an Allow for each",
         )
+    for element, verbs in NEEDS.items():
+        field = element.lower()
+        if field in allow.values and not any(verb in allow.values for verb in verbs):
+            findings.error(
+                allow.line_of(element),
+                element,
+                f"stands in an Allow without {' or '.join(_tags(verbs))}, and so says nothing",
+                f"add {' or '.join(_tags(verbs))}, or remove it",
+            )
+
+
+def _tags(verbs: Iterable[str]) -> list[str]:
+    return [f"<{verb.capitalize()}/>" for verb in verbs]

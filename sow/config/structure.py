@@ -190,7 +190,7 @@ class _SectionReader:
             return
         text, line = node.text.strip(), node.line
         try:
-            text = self._variables.expand(text).strip()
+            text = self._variables.expand(text, element.kind.parameters).strip()
             if not text and not element.kind.may_be_empty:
                 raise MistakeError("is empty", f"write a value ({element.kind.name}), or remove it")
             section.put(element, element.kind.read(text))

@@ -28,9 +28,15 @@ class Variables:
         }
         self._values = ChainMap({}, dict(variables), dict(environment), built_in)
 
-    def expand(self, text: str) -> str:
-        """`text` with every variable replaced, once; raises MistakeError."""
-        return REFERENCE.sub(lambda found: self._value(found[1]), text)
+    def expand(self, text: str, but: str = "") -> str:
+        """`text` with every variable replaced, once; raises MistakeError. Those whose names begin
+        with `but` stay: somebody else knows what they are."""
+
+        def value(found: re.Match[str]) -> str:
+            stays = but and found[1].startswith(but)
+            return found[0] if stays else self._value(found[1])
+
+        return REFERENCE.sub(value, text)
 
     def _value(self, name: str) -> str:
         if not NAME.fullmatch(name):

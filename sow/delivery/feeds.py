@@ -148,7 +148,8 @@ class Feed:
         if left:
             reason = changes.reason or "match"
             parting = batch.parting(at) if reason == "match" else None
-            return Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting, old=old)
+            update = Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting, old=old)
+            return update if self.key.guard is None else self.lines.as_seen(update)
         assert changes.news is not None
         delta = batch.delta(self.shape, at) if was and self.key.delta else None
         new = changes.news[at]

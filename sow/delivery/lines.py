@@ -15,6 +15,7 @@ from sow.changes import Reason
 from sow.definitions import Policy
 from sow.delta import difference
 from sow.encodings import Encoding
+from sow.guards import Guard
 from sow.paths import Path, parse_path, value_at
 from sow.topic.batch import Batch
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
@@ -51,7 +52,7 @@ class FeedKey(NamedTuple):
 
     `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
     is how long updates are conflated, `auto` for as long as the client takes. `window` is what it
-    keeps to of what passes the filter, if not all.
+    keeps to of what passes the filter, if not all. `guard` is what its user may see.
     """
 
     filter: str | None = None
@@ -66,6 +67,7 @@ class FeedKey(NamedTuple):
     encoding: str = "lines"
     scope: str = ""
     window: WindowKey | None = None
+    guard: Guard | None = None
 
 
 class Lines:
@@ -85,6 +87,20 @@ class Lines:
         """What the subscription has updates matched by; nothing where it is the record."""
         self._publish_head = topic.renderer.head("p", name)
         self._oof_heads: dict[Reason, bytes] = {}
+
+    def may_tell(self, body: bytes) -> bool:
+        """Whether its user may see a record in this state."""
+        guard = self.key.guard
+        if guard is None or guard.rows is None:
+            return True
+        columns = self.topic.decoder(guard.rows.paths).columns([body])
+        return guard.rows.matches(columns, 1)[0]
+
+    def as_seen(self, update: Update) -> Update:
+        """The same where of a record that its user may not see now nothing new is told."""
+        if update.reason == "match" and not self.may_tell(update.parting or b""):
+            return update._replace(reason="entitlement", parting=None)
+        return update
 
     # Folding.
 
@@ -121,6 +137,8 @@ class Lines:
         kind: Kind = "p"
         head = self._publish_head
         if update.new is None:
+            if update.reason == "entitlement":
+                return [self._oof_line(update)]
             kind, head = "oof", self._oof_head(update)
         elif update.delta is not None:
             kind = "delta"
@@ -140,9 +158,9 @@ class Lines:
         lines = self.topic.renderer.lines("p", self.shape, columns, self._publish_head)
         return self.encoding.records("p", lines, columns.seqs)
 
-    def left(self, columns: LineColumns) -> list[bytes]:
+    def left(self, columns: LineColumns, reason: Reason = "match") -> list[bytes]:
         """The lines of records that are there and out of focus."""
-        head = self._oof_head_of("match")
+        head = self._oof_head_of(reason)
         lines = self.topic.renderer.lines("oof", self.shape, columns, head)
         return self.encoding.records("oof", lines, columns.seqs)
 
@@ -193,7 +211,11 @@ class Lines:
         return delta if len(delta) < len(whole) else whole
 
     def _oof_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
-        return self._line("oof", self._oof_head(update), update, update.last, places)
+        body = update.last
+        if not body and update.reason == "entitlement":
+            # Nobody knows what it was told: a topic that stores nothing.
+            body = self.topic.message_type.encode({})
+        return self._line("oof", self._oof_head(update), update, body, places)
 
     def _oof_head(self, update: Update) -> bytes:
         return self._oof_head_of(update.reason or "match")

@@ -18,10 +18,10 @@ from sow.delivery.lines import FeedKey
 from sow.delivery.pattern_followers import PatternFollowers
 from sow.delivery.strands import Strand
 from sow.delivery.windows.ordered_sets import OrderedSet
-from sow.delivery.windows.window_feeds import WindowFeed
+from sow.delivery.windows.window_feeds import SetKey, WindowFeed
 from sow.delivery.windows.window_strands import WindowStrand
 from sow.errors import TooLarge
-from sow.expressions import Filter, OrderTerm
+from sow.expressions import Filter
 from sow.topic.batch import Batch
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.records import Records
@@ -37,8 +37,6 @@ NONE_ORDERED: "dict[SetKey, OrderedSet[WindowFeed]]" = {}
 ORDERED_MAX = 200
 """Ordered sets of a topic: every record that is published is compared with the bound of each, some
 tenth of a microsecond."""
-SetKey = tuple[str | None, tuple[OrderTerm, ...]]
-"""What makes two windows stretches of one ordered set: filter and order."""
 
 
 class Listener(Protocol):

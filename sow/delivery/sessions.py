@@ -61,7 +61,7 @@ class Session:
     name, because the session does not keep up with a topic that is not worth more; `on_end` hears
     that the server gives the session up, while what waits is still there.
     `connected` is False while no socket is there. `successor` is the session that a logon has
-    taken up in this one's place.
+    taken up in this one's place. `rights` are what its user may do.
     """
 
     def __init__(

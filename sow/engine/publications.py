@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from sow.engine.capacity import Capacity, Deed, Reservation
 from sow.engine.disk_room import DiskRoom
 from sow.engine.live_topics import SourceTopic
+from sow.engine.permits import NotMine, Permit
 from sow.errors import BadMessage
 from sow.steps import Steps, at_once
 from sow.topic.records import CheckedMessages
@@ -151,12 +152,14 @@ class Publications:
         *,
         expires_s: float | None = None,
         delta: bool = False,
+        permit: Permit | None = None,
     ) -> Steps[int]:
         """Store messages that were read (`reading`), in order; what else there is to say of it,
         `Engine.publish` says. Returns the bookmark of the last one.
 
         Closed before the first slice is put, it puts none; later, the rest is left. `read` is
-        emptied, so that nothing is held that was put.
+        emptied, so that nothing is held that was put. `permit` says which records may be written,
+        as of the moment at which it begins; None: all. Raises NotEntitled.
         """
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
@@ -164,9 +167,9 @@ class Publications:
         topic = self._publishable(name)
         expires_us = topic.expiry_us(expires_s, now_us)
         if len(read) > 1:
-            steps = self._carry_out(topic, read, now_us, expires_us, delta)
+            steps = self._carry_out(topic, read, now_us, expires_us, delta, permit)
             return (yield from self._together(steps))
-        return self.put_slice(topic, read[0], now_us, expires_us, delta)
+        return self.put_slice(topic, read[0], now_us, expires_us, delta, permit)
 
     def put_slice(
         self,
@@ -175,11 +178,14 @@ class Publications:
         now_us: int,
         expires_us: int,
         delta: bool = False,
+        permit: Permit | None = None,
     ) -> int:
         """Store a publish that is one slice, and return its bookmark; `expires_us` 0 is never."""
-        if delta or topic.makes_records:
+        if delta or topic.makes_records or permit is not None:
             messages = self._finished(topic, messages, now_us, delta, False)
             self._check_sizes(messages.bodies)
+        if permit is not None:
+            permit.check(topic.records, messages)
         if self._capacity.bounds(topic):
             at_once(self._capacity.check(topic, [_deed(messages)]))
         return self._put(topic, messages, now_us, expires_us)
@@ -191,8 +197,9 @@ class Publications:
         now_us: int,
         expires_us: int,
         delta: bool,
+        permit: Permit | None,
     ) -> Steps[int]:
-        deeds = yield from self._deeds(topic, read, delta, now_us)
+        deeds = yield from self._deeds(topic, read, delta, now_us, permit)
         room = self._capacity.reserve(topic, deeds)
         try:
             yield from self._capacity.check(topic, deeds, room)
@@ -222,12 +229,18 @@ class Publications:
         return publication.bookmark
 
     def _deeds(
-        self, topic: SourceTopic, read: Sequence[CheckedMessages], delta: bool, now_us: int
+        self,
+        topic: SourceTopic,
+        read: Sequence[CheckedMessages],
+        delta: bool,
+        now_us: int,
+        permit: Permit | None,
     ) -> Steps[list[Deed]]:
-        """What a publish comes to, all records made as things are now; raises TooLarge."""
+        """What a publish comes to, all records made as things are now; raises TooLarge, and
+        NotEntitled for what `permit` does not allow."""
         deeds: list[Deed] = []
         held: dict[str, bytes] = {}
-        finishes, count = delta or topic.makes_records, 0
+        finishes, count = delta or topic.makes_records or permit is not None, 0
         for messages in read:
             if finishes:
                 try:
@@ -235,6 +248,11 @@ class Publications:
                 except BadMessage as error:
                     raise error.moved(count) from None
                 self._check_sizes(messages.bodies)
+                if permit is not None:
+                    try:
+                        permit.check(topic.records, messages, held)
+                    except NotMine as error:
+                        raise error.moved(count) from None
                 held.update(zip(messages.identities, messages.bodies, strict=True))
             deeds.append(_deed(messages))
             count += len(messages.bodies)

@@ -19,11 +19,13 @@ from sow.expressions.compare import MIRRORED, as_number, as_text, compare, eleme
 from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
     Filter,
+    bound,
     check_deterministic,
     check_fields_alone,
     compile_filter,
     compile_term,
     equalities_of,
+    parameters_in,
     paths_in,
     sow_keys_in,
     traits_in,
@@ -46,12 +48,20 @@ from sow.expressions.nodes import (
     Node,
     Not,
     Or,
+    Parameter,
     Source,
     walk,
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
-from sow.expressions.ordering import OrderTerm, Rank, parse_order_by, sort_key
-from sow.expressions.parser import STATES, make_parser, parse, parse_projected
+from sow.expressions.ordering import OrderTerm, Rank, masked_order, parse_order_by, sort_key
+from sow.expressions.parser import (
+    STATES,
+    make_parser,
+    parse,
+    parse_grouped,
+    parse_guard,
+    parse_projected,
+)
 from sow.expressions.pattern_sets import PatternSets
 from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
 from sow.expressions.text_cache import TextCache
@@ -92,6 +102,7 @@ __all__ = [
     "Not",
     "Or",
     "OrderTerm",
+    "Parameter",
     "PatternSets",
     "PatternTerm",
     "Projection",
@@ -104,6 +115,7 @@ __all__ = [
     "access_of",
     "as_number",
     "as_text",
+    "bound",
     "check_deterministic",
     "check_fields_alone",
     "compare",
@@ -116,8 +128,12 @@ __all__ = [
     "equalities_of",
     "find_access",
     "make_parser",
+    "masked_order",
     "nested",
+    "parameters_in",
     "parse",
+    "parse_grouped",
+    "parse_guard",
     "parse_order_by",
     "parse_projected",
     "paths_in",

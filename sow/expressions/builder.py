@@ -31,6 +31,7 @@ from sow.expressions.nodes import (
     Node,
     Not,
     Or,
+    Parameter,
     as_condition,
 )
 from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
@@ -171,6 +172,10 @@ class Builder(Transformer[Token, Node | Construction | Term]):
     def null(self, parts: tuple[Token]) -> Node:
         """`NULL`."""
         return Literal(None, position=_start(parts[0]))
+
+    def parameter(self, parts: tuple[Token]) -> Node:
+        """`${user.desk}`."""
+        return Parameter(parts[0][2:-1].strip(), position=_start(parts[0]))
 
     def jsonpath(self, parts: tuple[Token]) -> Node:
         """`$.a.b`, `$['odd name'][0]`."""

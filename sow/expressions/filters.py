@@ -26,6 +26,7 @@ from sow.expressions.nodes import (
     Literal,
     MessageTrait,
     Node,
+    Parameter,
     Source,
     conjuncts,
     walk,
@@ -267,10 +268,21 @@ def with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
     return _with_known(node, known)
 
 
-def _with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
-    if isinstance(node, MessageTrait):
-        is_known = node.trait in known
-        return Literal(known[node.trait], position=node.position) if is_known else node
+def bound(node: Node, values: Mapping[Source, Scalar]) -> Node:
+    """The node with the values of parameters, and those of fields that are known for all records,
+    put in as literals."""
+    return _with_known(node, values)
+
+
+def parameters_in(node: Node) -> tuple[Parameter, ...]:
+    """The distinct parameters that an expression asks for, in the order of the text."""
+    return tuple(dict.fromkeys(part for part in walk(node) if isinstance(part, Parameter)))
+
+
+def _with_known(node: Node, known: Mapping[Any, Scalar]) -> Node:
+    if isinstance(node, MessageTrait | Identifier | Parameter):
+        is_known = node.source in known
+        return Literal(known[node.source], position=node.position) if is_known else node
     parts: dict[str, Any] = {}
     for field in fields(node):
         part = getattr(node, field.name)
@@ -285,7 +297,7 @@ def _with_known(node: Node, known: Mapping[Trait, Scalar]) -> Node:
     return _calculated(replace(node, **parts)) if parts else node
 
 
-def _all_with_known(nodes: tuple[Node, ...], known: Mapping[Trait, Scalar]) -> tuple[Node, ...]:
+def _all_with_known(nodes: tuple[Node, ...], known: Mapping[Any, Scalar]) -> tuple[Node, ...]:
     made = tuple([_with_known(node, known) for node in nodes])
     # The same tuple where nothing is new: to compare parts would look through all below.
     return nodes if all(map(operator.is_, made, nodes)) else made

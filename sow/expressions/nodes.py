@@ -127,6 +127,22 @@ class Slot(Node):
 
 
 @dataclass(frozen=True)
+class Parameter(Node):
+    """A value that whoever evaluates the expression puts in as a literal (`bound`), such as
+    ``${user.desk}``. Its text is never read as a part of the expression."""
+
+    name: str
+
+    @property
+    def source(self) -> "Parameter":
+        """What it stands for."""
+        return self
+
+    def __str__(self) -> str:
+        return f"${{{self.name}}}"
+
+
+@dataclass(frozen=True)
 class Arithmetic(Node):
     """`left operator right`, the operator being one of ``+ - * / %``."""
 
@@ -319,11 +335,11 @@ class Or(Node):
         return _joined(self.operands, " OR ")
 
 
-Source = Path | TopicPath | Trait | Slot
+Source = Path | TopicPath | Trait | Slot | Parameter
 """What an expression reads of a record: a field, or something that is known beside its fields."""
 HANDED_IN = Identifier | MessageTrait | Slot
 """Kinds of nodes whose value is handed in."""
-VALUES = HANDED_IN | Literal | Arithmetic | Call
+VALUES = HANDED_IN | Parameter | Literal | Arithmetic | Call
 """Kinds of nodes that are values; all others are conditions."""
 
 
@@ -374,7 +390,7 @@ def below(node: Node, levels: int) -> Node | None:
             child
             for parent in layer
             for child in parent.children
-            if not isinstance(child, HANDED_IN | Literal)
+            if not isinstance(child, HANDED_IN | Parameter | Literal)
         ]
         if not layer:
             return None

@@ -13,8 +13,8 @@ from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Term
 from sow.expressions.codegen import SLOW_FUNCTIONS
 from sow.expressions.compare import as_text
-from sow.expressions.filters import compile_column, paths_in, traits_in
-from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, walk
+from sow.expressions.filters import bound, compile_column, paths_in, traits_in
+from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, Source, walk
 from sow.expressions.parser import parse_order
 from sow.expressions.text_cache import TextCache
 from sow.expressions.traits import Trait
@@ -159,6 +159,22 @@ def _read(text: str) -> tuple[OrderTerm, ...]:
 def _compiled(term: Term) -> OrderTerm:
     paths, traits = paths_in(term.value), traits_in(term.value)
     return OrderTerm(*term, paths, traits, compile_column(term.value))
+
+
+def masked_order(
+    terms: Sequence[OrderTerm], is_hidden: Callable[[Path], bool]
+) -> tuple[OrderTerm, ...]:
+    """The same order where these fields are NULL in all records: a term of such a field alone
+    orders nothing."""
+    found = []
+    for term in terms:
+        hidden: dict[Source, Scalar] = {p: None for p in term.paths if is_hidden(p)}
+        if hidden and term.path is not None:
+            continue
+        if hidden:
+            term = _compiled(Term(bound(term.value, hidden), term.descending, term.text))
+        found.append(term)
+    return tuple(found)
 
 
 def _check(terms: Sequence[Term]) -> None:

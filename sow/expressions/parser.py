@@ -16,7 +16,15 @@ from lark import Lark, UnexpectedInput, UnexpectedToken
 from sow.errors import BadFilter, TooLarge, clipped
 from sow.expressions.aggregates import AGGREGATES
 from sow.expressions.builder import Builder, Construction, Term
-from sow.expressions.nodes import Call, Identifier, Node, as_condition, below, walk
+from sow.expressions.nodes import (
+    Call,
+    Identifier,
+    Node,
+    Parameter,
+    as_condition,
+    below,
+    walk,
+)
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
@@ -65,6 +73,15 @@ def parse(
     the most that can be allowed), `terms_max` terms or FIELDS_MAX fields.
     """
     limits = _Limits("filter", bytes_max, min(depth_max, _DEPTH_CEILING), terms_max)
+    node = as_condition(cast(Node, _read(text, "start", limits)))
+    limits.check(node)
+    return node
+
+
+def parse_guard(text: str, prefix: str) -> Node:
+    """The condition that `text` states, which may ask for parameters whose names begin with
+    `prefix`; raises what `parse` does."""
+    limits = _Limits("filter", BYTES_MAX, EXPRESSION_DEPTH_MAX, parameters=prefix)
     node = as_condition(cast(Node, _read(text, "start", limits)))
     limits.check(node)
     return node
@@ -128,6 +145,8 @@ class _Limits(NamedTuple):
     bytes_max: int
     depth_max: int
     terms_max: int = TERMS_MAX
+    parameters: str = ""
+    """How names of parameters begin; there are none where it is empty."""
 
     def check_text(self, text: str) -> None:
         """Refuse what need not be read to be too large."""
@@ -151,6 +170,7 @@ class _Limits(NamedTuple):
         if (deepest := below(node, self.depth_max)) is not None:
             raise self._too_deep(deepest.position)
         _check_fields(node, self.what, states)
+        _check_parameters(node, self.what, self.parameters)
         if not of_groups:
             _check_records(node, self.what)
 
@@ -185,6 +205,21 @@ def _check_fields(node: Node, what: str, states: Collection[str]) -> None:
                     position=part.position,
                     expected=f"at most {FIELDS_MAX} different fields",
                 )
+
+
+def _check_parameters(node: Node, what: str, prefix: str) -> None:
+    for part in walk(node):
+        if not isinstance(part, Parameter):
+            continue
+        if prefix and part.name.startswith(prefix) and part.name != prefix:
+            continue
+        instead = f"write ${{{prefix}NAME}}" if prefix else "write the value"
+        raise BadFilter(
+            f"{clipped(str(part))} at position {part.position} has no place in this {what}; "
+            + instead,
+            position=part.position,
+            expected=f"${{{prefix}NAME}}" if prefix else "a path, a literal or '('",
+        )
 
 
 def _check_records(node: Node, what: str) -> None:

@@ -5,16 +5,19 @@ failure, gets the same rows. Only what is durable is in the log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sow.expressions import Filter, MessageColumns
+from sow.guards import Guard
 from sow.keys import sow_key
 from sow.steps import Steps, at_once
 from sow.store.protocols import Journal, LogEntry, Op
 from sow.topic.records import Records
+from sow.topic.rendering import Shape
 
 RECORDS_AT_ONCE = 500
 """Records of one entry that are made rows at once: a millisecond, with their keys and as text."""
+NO_GUARDS: Mapping[str, Guard] = {}
 SOW_KEYS_MAX = 100_000
 """Keys that one reading of the log keeps, since the same records come again: some 17 MB."""
 
@@ -88,9 +91,12 @@ def log_rows(
     part: Extent,
     topics: Mapping[str, Records],
     condition: Filter | None = None,
+    guards: Mapping[str, Guard] = NO_GUARDS,
 ) -> Iterator[LogRows]:
-    """The rows of a part of the log, in order; of publishes only those that pass a filter."""
-    return (rows for rows in log_pieces(journal, part, topics, condition) if rows is not None)
+    """The rows of a part of the log, in order; of publishes only those that pass a filter, and of
+    topics that have a guard only what it shows."""
+    pieces = log_pieces(journal, part, topics, condition, guards)
+    return (rows for rows in pieces if rows is not None)
 
 
 def log_pieces(
@@ -98,6 +104,7 @@ def log_pieces(
     part: Extent,
     topics: Mapping[str, Records],
     condition: Filter | None = None,
+    guards: Mapping[str, Guard] = NO_GUARDS,
 ) -> Iterator[LogRows | None]:
     """The same a little at a time; None for what was read and passed over."""
     if part.until <= part.after:
@@ -114,7 +121,10 @@ def log_pieces(
                 known[entry.topic] = SowKeys(topic.domain) if topic.keys else None
             for at in range(start, stop, RECORDS_AT_ONCE):
                 rows = _rows(topic, known[entry.topic], entry, at, min(at + RECORDS_AT_ONCE, stop))
-                yield rows if condition is None else _passing(rows, condition)
+                if (guard := guards.get(entry.topic)) is not None:
+                    yield _seen(rows, condition, guard)
+                else:
+                    yield rows if condition is None else _passing(rows, condition)
         if entry.seq + len(entry) > part.until:
             return
 
@@ -147,6 +157,19 @@ def _rows(
     keys = list(identities) if sow_keys is None else [sow_keys[identity] for identity in identities]
     seqs = range(entry.seq + start, entry.seq + stop)
     return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
+
+
+def _seen(rows: LogRows, condition: Filter | None, guard: Guard) -> LogRows | None:
+    """What of rows may be seen. Of what was deleted nobody knows here whether it might have been,
+    so that who sees some records alone is told of no delete."""
+    if rows.op != "publish":
+        return rows if guard.rows is None else None
+    joined = guard.condition(condition)
+    passing = rows if joined is None else _passing(rows, joined)
+    if passing is None or guard.select is None:
+        return passing
+    shown = rows.topic.renderer.shown(Shape(select=guard.select), passing.bodies)
+    return replace(passing, bodies=shown)
 
 
 def _passing(rows: LogRows, condition: Filter) -> LogRows | None:

@@ -80,6 +80,16 @@ class QueryAnswer:
         return {"terms": terms, "rows_touched": self._touched, "advice": self.advice}
 
     @property
+    def explain_guarded(self) -> dict[str, object]:
+        """The same for who may see some records alone: of how many others were looked at, and what
+        became of them at each term, he is told nothing."""
+        return {
+            "terms": [{"expression": "", "index": self.index, "rows": self.matches}],
+            "rows_touched": self.matches,
+            "advice": "",
+        }
+
+    @property
     def _touched(self) -> int:
         """How many records were read to decide or to be returned, each once."""
         last = max(found.max(initial=-1) for found in (self.read, self.slots))

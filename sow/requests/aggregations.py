@@ -30,6 +30,7 @@ from sow.messages.base import MessageType
 from sow.paths import Path
 from sow.query import Query
 from sow.requests.held_rows import HeldRows
+from sow.requests.seeing import guard_of
 from sow.steps import Steps
 from sow.topic.views.groups import RowGroups
 
@@ -150,6 +151,14 @@ class Aggregations:
             _check_steady(condition)
         kind = topic.definition.message_type
         projection = _compiled(projected, grouping, {topic.name: kind})
+        guard, text = guard_of(command, topic.records), command.filter
+        if guard is not None:
+            projected, grouping = guard.projection(projected), guard.grouping(grouping)
+            projection = _compiled(projected, grouping, {topic.name: kind})
+            condition = guard.condition(condition)
+        if guard is not None and condition is not None:
+            text = condition.text
+            self._engine.filters.keep(text, condition)
         _check_rows(topic.records.message_type, projection)
         name = PrivateName(topic.name)
         view = View(
@@ -158,7 +167,7 @@ class Aggregations:
             underlyings=(topic.name,),
             projection=tuple(projected),
             grouping=tuple(grouping),
-            filter=command.filter,
+            filter=text,
             key_domain=topic.name,
         )
         return AggregatedQuestion(view, topic, projection, condition)

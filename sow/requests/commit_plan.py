@@ -17,6 +17,8 @@ from sow.changes import Reason
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
 from sow.engine.live_topics import SourceTopic
+from sow.engine.permits import Permit
+from sow.errors import NotEntitled
 from sow.requests.staged_rows import DELETIONS, REASON_OF, STORED_AT_ONCE, CommitStep
 from sow.steps import Steps
 from sow.store.protocols import Op
@@ -74,6 +76,7 @@ class Plan:
     """Works out what `steps` do to `topic`, at a time in microseconds. They are emptied, so that
     nothing is held that was put: to free all of it at once takes long.
 
+    `permits` say which records may be written, and which deleted; None: all. Raises NotEntitled.
     `replaces`: records that the steps do not publish go first, so that what goes and what comes
     need not be held together.
     """
@@ -85,7 +88,9 @@ class Plan:
         steps: list[CommitStep],
         now_us: int,
         replaces: bool = False,
+        permits: tuple[Permit | None, Permit | None] = (None, None),
     ) -> None:
+        self._writes, self._deletes = permits
         self._engine = engine
         self._topic = topic
         self._steps = steps
@@ -95,6 +100,7 @@ class Plan:
         self._follows_states = topic.makes_records or any(
             step.operation != "publish" for step in steps
         )
+        self._follows_states |= any(permit is not None for permit in permits)
         self._states: dict[str, bytes | None] = {}
         """What the batch has made of records so far; None: removed."""
         self._by_sow_key: dict[str, str] = {}
@@ -140,13 +146,24 @@ class Plan:
         for start in range(0, len(slots), FOUND_AT_ONCE):
             some = slots[start : start + FOUND_AT_ONCE].tolist()
             going = [name for name in map(table.identities.__getitem__, some) if name not in named]
+            self._check_deletes([name for name in going if name])
             found += [_removal(part) for part in _parts([name for name in going if name])]
             yield
         return found
 
+    def _check_deletes(self, names: list[str]) -> None:
+        if self._deletes is None or not names:
+            return
+        if not all(self._deletes.may_delete(self._topic.records, names)):
+            raise NotEntitled(
+                "a row would delete a record that does not pass the Check of any role"
+            )
+
     def _stored(self, step: CommitStep) -> Piece:
         is_delta = step.operation == "delta"
         messages = self._topic.finished(step.messages, is_delta, self._states, now_us=self._now_us)
+        if self._writes is not None:
+            self._writes.check(self._topic.records, messages, self._states)
         if self._follows_states:
             self._note(messages)
         return Piece(messages, sum(map(len, messages.bodies)))
@@ -173,6 +190,7 @@ class Plan:
             for name in dict.fromkeys(names)
             if (states[name] is not None if name in states else name in table)
         ]
+        self._check_deletes([name for name in there if name not in states])
         states.update(dict.fromkeys(there))
         # Of rows of a view it is known why they go; all others are deleted, whatever is said.
         is_told = self._topic.definition.view is not None

@@ -7,7 +7,7 @@ already (`sow.requests.waiting`). What is to be said is held as of that moment
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -47,11 +47,13 @@ NOTHING_HELD = Held(NO_SLOTS, frozenset(), NO_WAITING, True)
 
 class NewFocus(NamedTuple):
     """What it goes on with: the records in `focus`, and those of its answer, in order and whole, if
-    it wants one; of these `page` is what is told."""
+    it wants one; of these `page` is what is told. `wins`: whatever else is in focus and not held as
+    it is to be seen is told, too."""
 
     focus: Slots
     rows: Slots | None
     page: slice
+    wins: bool = False
 
 
 @dataclass(slots=True)
@@ -72,10 +74,12 @@ class Difference:
     unstored: frozenset[Place] = frozenset()
     parted: Sequence[Update] = ()
     late_updates: Sequence[Update] = ()
+    taken: Slots = field(default_factory=lambda: NO_SLOTS)
+    """Those of the lost ones that may not be seen any more, and stand as they were told."""
 
     def line_count(self, oof: bool) -> int:
         """How many lines say it; `oof`: whoever hears it wants to know what has left."""
-        left = len(self.lost) + len(self.parted) if oof else 0
+        left = len(self.lost) + len(self.taken) + len(self.parted) if oof else 0
         return left + len(self.late) + len(self.late_updates) + len(self.rows)
 
     def places(self, records: Records) -> Collection[Place]:
@@ -119,6 +123,8 @@ def difference(
         matches = len(rows)
         rows = rows[asked.page]
     late = focus & (to_come | (told & ~current & (waits | by_deltas)))
+    if asked.wins:
+        late |= focus & ~current
     late[rows] = False
     known = told & focus
     known |= late
@@ -132,6 +138,28 @@ def difference(
         matches=matches,
         known=np.flatnonzero(known),
         parted=parted,
+    )
+
+
+def without_hidden(records: Records, found: Difference, held: Held, visible: Slots) -> Difference:
+    """The same where of what is lost only these records may be seen: of others is told what they
+    were when they were last told of."""
+    if not len(found.lost):
+        return found
+    sees = np.zeros(len(records.table.bodies), np.bool_)
+    sees[visible] = True
+    hidden = found.lost[~sees[found.lost]]
+    waiting = held.waiting
+    waits = np.isin(waiting.slots, hidden)
+    updates = [
+        update._replace(new=None, reason="entitlement", parting=None, delta=None)
+        for update in waiting.at(np.flatnonzero(waits))
+    ]
+    return replace(
+        found,
+        lost=found.lost[sees[found.lost]],
+        taken=hidden[~np.isin(hidden, waiting.slots[waits])],
+        parted=[*found.parted, *updates],
     )
 
 
@@ -179,6 +207,7 @@ class Told:
         self._oldest = oldest
         self._updates: list[tuple[Lines, Update]] = []
         self._lost: list[tuple[Lines, Sequence[Update], Snapshot]] = []
+        self._taken: list[tuple[Lines, Snapshot]] = []
         self._late: list[tuple[Lines, Snapshot]] = []
         self._late_updates: list[tuple[Lines, Update]] = []
 
@@ -186,23 +215,27 @@ class Told:
     def weight(self) -> int:
         """How many lines there are."""
         lost = sum(len(parted) + len(rows) for _, parted, rows in self._lost)
-        late = sum(len(rows) for _, rows in self._late)
+        late = sum(len(rows) for _, rows in (*self._late, *self._taken))
         return len(self._updates) + lost + late + len(self._late_updates)
 
     @property
     def is_short(self) -> bool:
         """Whether all of it can be written in one go."""
-        held = [rows for _, _, rows in self._lost] + [rows for _, rows in self._late]
+        held = [rows for _, _, rows in self._lost]
+        held += [rows for _, rows in (*self._late, *self._taken)]
         return self.weight <= ANSWER_CHUNK_ROWS and all(rows.is_short for rows in held)
 
     def take_update(self, lines: Lines, update: Update) -> None:
         """What waited to be said of a topic that is not there any more."""
-        self._updates.append((lines, update))
+        self._updates.append((lines, lines.as_seen(update)))
 
     def take(self, lines: Lines, found: Difference) -> None:
         """What differs of a topic, in these words."""
         if lines.key.oof and (len(found.lost) or found.parted):
-            self._lost.append((lines, found.parted, Snapshot.take(lines.topic, found.lost)))
+            parted = [*map(lines.as_seen, found.parted)]
+            self._lost.append((lines, parted, Snapshot.take(lines.topic, found.lost)))
+        if lines.key.oof and len(found.taken):
+            self._taken.append((lines, Snapshot.take(lines.topic, found.taken)))
         if len(found.late):
             rows = Snapshot.take(lines.topic, found.late)
             assert rows.stamps is not None
@@ -220,7 +253,7 @@ class Told:
         """Let go of what was taken hold of and is in no line."""
         for _, _, rows in self._lost:
             yield from rows.settle()
-        for _, rows in self._late:
+        for _, rows in (*self._late, *self._taken):
             yield from rows.settle()
 
     def lines(self) -> Iterator[list[bytes]]:
@@ -230,6 +263,9 @@ class Told:
             for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
                 yield lines.left(rows.part(start, stop))
             yield from _worded([(lines, update) for update in parted])
+        for lines, rows in self._taken:
+            for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
+                yield lines.left(rows.part(start, stop), "entitlement")
         yield from self._late_lines()
 
     def frames(self) -> Frames:

@@ -27,9 +27,10 @@ from sow.requests.audit import Audit
 from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.rates import Rates
+from sow.requests.seeing import guard_for, permit_for, seen_query
 from sow.requests.subscriptions import Subscriptions
 from sow.requests.telling import told
-from sow.rights import Entitlements, Rights
+from sow.rights import EVERYTHING, Entitlements, Rights
 from sow.steps import Steps, at_once
 from sow.store.protocols import Journal
 from sow.users import User
@@ -127,6 +128,15 @@ class Executor:
         rights.check("impersonate")
         return self.entitlements.rights(User(acts_as), user)
 
+    def reguard(self, session: Session, rights: Rights) -> Steps[None]:
+        """Let a session go on with these rights: what it follows is told apart anew.
+
+        Rows that its user may not see any more leave with the reason ``entitlement``, those that he
+        may see now arrive. One is to be over before the next of the session begins.
+        """
+        session.entitle(rights, session.shown)
+        return self.engine.requests.together(self.subscriptions.reguard(session))
+
     # Commands.
 
     def execute_all(self, session: Session, commands: Sequence[Read], now_us: int) -> None:
@@ -172,6 +182,7 @@ class Executor:
         engine = self.engine
         if (
             not session.rights.may("write", publishes.topic)
+            or permit_for(session.rights, "write", publishes.topic) is not None
             or len(publishes.bodies) > TOGETHER_MAX
             or engine.publications.has_left
             or engine.undivided.concerns((publishes.topic,))
@@ -356,6 +367,7 @@ class Executor:
             now_us,
             expires_s=command.expires_s,
             delta=command.kind.is_delta,
+            permit=permit_for(command.rights, "write", command.topic),
         )
         acknowledge(session, command, *ACKS, bm=str(bookmark))
 
@@ -368,6 +380,7 @@ class Executor:
             filter_text=command.filter,
             sow_keys=sow_keys(command),
             identities=(yield from _identities(topic, bodies)) if bodies else None,
+            rights=command.rights,
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
         self.note_delete(session.rights, topic, command.filter, deleted)
@@ -406,9 +419,13 @@ class Executor:
         filter_text: str | None,
         sow_keys: tuple[str, ...] | None,
         identities: Collection[str] | None,
+        rights: Rights = EVERYTHING,
     ) -> Steps[int]:
         """Remove the records that exactly one of the three selectors names, as of the moment at
         which they are found; returns how many.
+
+        Of those that a user of these `rights` may not delete none goes, and nothing is said of
+        them: to him they are not there.
 
         Raises ClientError for another number of selectors, and what `Engine.removal` does.
         """
@@ -418,6 +435,7 @@ class Executor:
                 "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
                 f"key fields name the records; {sum(given)} were given"
             )
+        permit = permit_for(rights, "delete", topic.name)
         # What this client has left of a publish came before.
         yield from self.engine.publications.finish_left(topic.name)
         yield from self.engine.undivided.let_by(topic.name)
@@ -425,10 +443,19 @@ class Executor:
             self.engine.reach(now_us)
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)
+            # By what he may not see nobody finds out about records, not even about his own.
+            if rights.may("read", topic.name):
+                query = seen_query(query, guard_for(rights, topic.records))
+            if permit is not None:
+                query = seen_query(query, rights.write_guard(topic.name, "delete"))
             slots = (yield from self.engine.answering(topic.name, query)).slots
         else:
             held = topic.records.table.slots
-            there = dict.fromkeys([held[name] for name in identities if name in held])
+            names = [name for name in identities if name in held]
+            if permit is not None:
+                allowed = permit.may_delete(topic.records, names)
+                names = [name for name, may in zip(names, allowed, strict=True) if may]
+            there = dict.fromkeys([held[name] for name in names])
             slots = np.fromiter(there, np.int64, len(there))
         return (yield from self.engine.removal(topic.name, slots, now_us))
 

@@ -14,9 +14,10 @@ from sow.delivery.strands import Strand
 from sow.delivery.windows.window_strands import WindowStrand
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
-from sow.errors import ClientError, TooLarge
+from sow.errors import ClientError, NotEntitled, TooLarge
 from sow.requests.ending import Ending
 from sow.requests.questions import Questions, TopicsAsked, check_still, feed_key
+from sow.requests.seeing import guard_of, seen_key
 from sow.requests.subscription import Register, Subscription
 
 PATTERNS_MAX = 1_000
@@ -56,6 +57,7 @@ class Following:
 
         `shares`: it may do with the strand of an equal one.
         """
+        check_rights(session, command)
         if not name:
             self.check_room(session, command)
         check_still(session, command)
@@ -69,9 +71,16 @@ class Following:
         else:
             strand, feeds = equal.strand, equal.feeds
         subscription = Subscription(
-            command.topic, strand, feeds, session, key, condition, complete, pattern,
-            reads=session.rights.reads,
-        )  # fmt: skip
+            command.topic,
+            strand,
+            feeds,
+            session,
+            key,
+            condition,
+            complete,
+            pattern,
+            command=command,
+        )
         if name or scope:
             subscription.confine(scope or strand.name)
         self._register.add(subscription)
@@ -94,15 +103,19 @@ class Following:
         """What confines a subscription's feeds (nothing: any equal one), and whose it may share."""
         taken = self._register.of(session)
         if asked.pattern is None:
-            feed = None if key.auto else asked.topics[0].router.shared(key, taken)
+            router = asked.topics[0].router
+            seen = seen_key(key, guard_of(command, router.topic))
+            feed = None if key.auto else router.shared(seen, taken)
             scope = f"session {session.id}" if key.auto else ""
             if feed is None:
                 return scope, None
             return scope, self._register.of(next(iter(feed.members)))[feed.name]
         if key.accounts or key.auto:
             return f"session {session.id}", None
-        # Who may read other topics follows others by the same pattern.
-        scope = f"pattern {command.topic}\n{session.rights.reads}"
+        scope = f"pattern {command.topic}"
+        if not command.rights.is_open:
+            # Each topic has a guard of its own: they share who may see the same of all.
+            scope += f"\n{command.rights.text}"
         for other in self._register.alike(key._replace(scope=scope)):
             if other.name not in taken and other.can_be_joined():
                 return scope, other
@@ -130,6 +143,7 @@ class Following:
         self, session: Session, command: Command, instead_of: Subscription | None = None
     ) -> None:
         """Raise TooLarge if one filter more, or one instead of another, would be too much."""
+        check_rights(session, command)
         rest = self._register.filter_chars(session)
         rest -= 0 if instead_of is None else instead_of.filter_chars
         if rest + len(command.filter or "") > FILTER_CHARS_MAX:
@@ -173,3 +187,10 @@ class Following:
         if subscription.pattern is not None:
             self._register.be_shared(subscription)
             engine.catalog.followers.add(subscription)
+
+
+def check_rights(session: Session, command: Command) -> None:
+    """Raise NotEntitled where the rights of the session have changed since it was asked: what was
+    found out so far may not be told."""
+    if command.rights is not session.rights:
+        raise NotEntitled("what this user may see has changed meanwhile; ask again")

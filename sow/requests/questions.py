@@ -27,11 +27,13 @@ from sow.history.unread import Unread
 from sow.lists import comma_list
 from sow.paths import parse_member
 from sow.query import Query, QueryAnswer
+from sow.requests.seeing import guard_of, may_see, seen_query, seen_shape
 from sow.requests.subscription import Register
 from sow.requests.taken import TakenAnswer
 from sow.requests.window_rules import check_window, window_of
 from sow.steps import Steps
 from sow.store.protocols import Journal
+from sow.topic.records import Records
 from sow.topic.rendering import Shape
 from sow.topic.watched_fields import check_watched
 from sow.topic_patterns import is_pattern, topic_search
@@ -65,7 +67,7 @@ class Questions:
         """`sow`: say under `name` what the topics hold now."""
         _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
-        self.say_answer(session, taken, name, shape_of(command))
+        self.say_answer(session, taken, name, command)
         acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
         yield from taken.settle()
 
@@ -197,7 +199,7 @@ class Questions:
         """Whether a command's pattern names a topic; raises what speaks against it."""
         if not topic.is_listed or not search(topic.name):
             return False
-        if not command.rights.may("read", topic.name):
+        if not may_see(command.rights, topic.records):
             return False
         reason = self._engine.catalog.why_stopped(topic)
         if reason:
@@ -231,7 +233,8 @@ class Questions:
                 if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
                     yield
                 with suppress(UnknownTopic):
-                    answer = yield from self._engine.answering(topic.name, query)
+                    seen = seen_query(query, guard_of(command, topic.records))
+                    answer = yield from self._engine.answering(topic.name, seen)
                     noted.pop(topic, None)
                     self._take(session, taken, topic, answer)
             left = AGAIN_FACTOR * len(asked.topics)
@@ -269,7 +272,8 @@ class Questions:
             asked.pattern is None or not self.is_asked_for(topic, asked.pattern, command)
         ):
             return False
-        answer = self._engine.query(topic.name, query)
+        seen = seen_query(query, guard_of(command, topic.records))
+        answer = self._engine.query(topic.name, seen)
         self._take(session, taken, topic, answer)
         return True
 
@@ -291,9 +295,9 @@ class Questions:
             skip_n=command.options.skip_n or 0,
         )
 
-    def say_answer(self, session: Session, taken: TakenAnswer, name: str, shape: Shape) -> None:
+    def say_answer(self, session: Session, taken: TakenAnswer, name: str, command: Command) -> None:
         """Say snapshots as one answer: few rows at once, many as the socket takes them."""
-        engine = self._engine
+        engine, shape = self._engine, partial(shape_for, command)
         session.say(replies.group_begin(name))
         if taken.is_short:
             for rows in taken.lines(session.encoding, name, shape):
@@ -370,6 +374,11 @@ def shape_of(command: Command) -> Shape:
     """What a command wants to see of each record."""
     options = command.options
     return Shape(not options.no_sowkey, options.timestamp, options.select)
+
+
+def shape_for(command: Command, topic: Records) -> Shape:
+    """The same of each record of one topic, as far as it may be seen."""
+    return seen_shape(shape_of(command), guard_of(command, topic))
 
 
 def counts_of(taken: TakenAnswer) -> dict[str, int]:

@@ -21,6 +21,7 @@ from sow.delivery.lines import Lines
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
+from sow.engine.private_names import is_private
 from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
@@ -35,6 +36,7 @@ from sow.requests.difference import (
     all_lost,
     difference,
     unstored_difference,
+    without_hidden,
 )
 from sow.requests.ending import Ending
 from sow.requests.following import Following
@@ -44,9 +46,10 @@ from sow.requests.questions import (
     TopicsAsked,
     acknowledge,
     counts_of,
-    shape_of,
+    shape_for,
     sow_keys,
 )
+from sow.requests.seeing import guard_of, seen_query
 from sow.requests.subscription import Subscription
 from sow.requests.taken import TakenAnswer
 from sow.requests.waiting import NO_ROWS, WaitingKnown, WaitingRows, oldest_of
@@ -78,18 +81,39 @@ class Replacement(NamedTuple):
     followed: list[LiveTopic]
     condition: Filter | None
     whole: Query
+    reguards: bool = False
+    """The rights of its user have changed, and nothing else: what he has won he is told as it
+    stands, if he was told all before, and of what he has lost that he may not see it any more."""
+
+    @property
+    def wins(self) -> bool:
+        """Whether he is told what he has won."""
+        return self.reguards and self.old.complete
+
+    def condition_for(self, records: Records) -> Filter | None:
+        """The filter of a topic's records."""
+        guard = guard_of(self.command, records)
+        return self.condition if guard is None else guard.condition(self.condition)
 
     def focus_of(self, topic: LiveTopic) -> Question:
         """Which records are in the new focus."""
-        return topic.records.indexes, Query(filter=self.condition)
+        return topic.records.indexes, Query(filter=self.condition_for(topic.records))
 
     def rows_of(self, topic: LiveTopic) -> Question:
         """Which records belong to the answer."""
-        return topic.records.indexes, self.whole
+        guard = guard_of(self.command, topic.records)
+        return topic.records.indexes, seen_query(self.whole, guard)
 
     def held_of(self, records: Records) -> Question:
         """Which records are held by a session that was given all in the old focus."""
-        return records.indexes, Query(filter=self.old.condition)
+        return records.indexes, Query(filter=self.old.seen(records)[1])
+
+    def visible_of(self, records: Records) -> Question | None:
+        """Which records may be seen; None: all, for all that is known."""
+        guard = guard_of(self.command, records)
+        if guard is None or guard.rows is None:
+            return None
+        return records.indexes, Query(filter=guard.rows)
 
     def questions(self) -> Iterator[Question]:
         """All that has to be known."""
@@ -100,6 +124,9 @@ class Replacement(NamedTuple):
         if self.old.complete:
             for topic in self.followed:
                 yield self.held_of(topic.records)
+        for topic in dict.fromkeys((*self.topics, *self.followed)):
+            if (visible := self.visible_of(topic.records)) is not None:
+                yield visible
 
 
 class Replacing:
@@ -119,6 +146,7 @@ class Replacing:
         command: Command,
         with_snapshot: bool,
         old_of: Callable[[], Subscription],
+        reguards: bool = False,
     ) -> Steps[None]:
         """Change what a subscription follows to what was asked for, without gap or repeat.
 
@@ -146,6 +174,7 @@ class Replacing:
                 followed,
                 condition,
                 whole,
+                reguards,
             )
             answers: Answers | None = None
             while answers is None:
@@ -230,6 +259,8 @@ class Replacing:
         partly = command.options.top_n is not None or command.options.skip_n
         complete = with_snapshot and not partly and sow_keys(command) is None
         complete &= self._questions.is_steady(command)
+        if replacement.reguards:
+            complete = old.complete
         new = self._following.begin(session, command, asked, complete, name=old.name)
         told = Told(session.encoding, oldest if with_snapshot else None)
         for records, update in gone:
@@ -245,7 +276,9 @@ class Replacing:
                 feed.keep_account_of(differs.places(topic.records))
             told.take(feed.lines, differs)
         for records, had in held.items():
-            told.take(_lines(new, records), all_lost(records, had))
+            differs = all_lost(records, had)
+            differs = self._as_seen(records, replacement, answers, had, differs)
+            told.take(_lines(new, records), differs)
         self._following.join(new)
         self._say(session, replacement, new, told, taken)
         return told, taken
@@ -268,7 +301,7 @@ class Replacing:
             frames = self._questions.unread.hold(session.id, told.weight, told.frames())
             session.stream(frames, self._engine.group, self._engine.now_us)
         if replacement.with_snapshot:
-            self._questions.say_answer(session, taken, new.name, shape_of(command))
+            self._questions.say_answer(session, taken, new.name, command)
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
     def _say_all(self, replacement: Replacement) -> None:
@@ -297,20 +330,41 @@ class Replacing:
         """What differs of a topic that goes on being followed, or begins to be."""
         records, command = topic.records, replacement.command
         if not records.retains:
-            return unstored_difference(records, held, replacement.condition)
+            return unstored_difference(records, held, replacement.condition_for(records))
         rows, options = None, command.options
         if replacement.with_snapshot:
             rows = answers[replacement.rows_of(topic)].slots
         first = options.skip_n or 0
         last = None if options.top_n is None else first + options.top_n
         focus = answers[replacement.focus_of(topic)].slots
-        return difference(
+        differs = difference(
             records,
             held,
-            NewFocus(focus, rows, slice(first, last)),
-            same_shape=replacement.old.key.shape == shape_of(command),
+            NewFocus(focus, rows, slice(first, last), replacement.wins),
+            same_shape=replacement.old.seen(records)[0].shape == shape_for(command, records),
             by_deltas=command.kind.is_delta,
         )
+        return Replacing._as_seen(records, replacement, answers, held, differs)
+
+    @staticmethod
+    def _as_seen(
+        records: Records,
+        replacement: Replacement,
+        answers: Answers,
+        held: Held,
+        differs: Difference,
+    ) -> Difference:
+        """The same where of what may not be seen nothing new is told."""
+        if is_private(records.name):
+            hides, visible = replacement.reguards, None
+        else:
+            visible = replacement.visible_of(records)
+            hides = visible is not None
+        if not hides or not records.retains:
+            return differs
+        answer = None if visible is None else answers.get(visible)
+        sees = NO_SLOTS if answer is None else answer.slots
+        return without_hidden(records, differs, held, sees)
 
 
 def _check_many(replacement: Replacement) -> None:
@@ -328,7 +382,7 @@ def _is_followed_by(subscription: Subscription) -> Callable[[LiveTopic], bool]:
 
 
 def _lines(new: Subscription, records: Records) -> Lines:
-    return Lines(records, new.name, new.session.encoding, new.key)
+    return Lines(records, new.name, new.session.encoding, new.seen(records)[0])
 
 
 def _held(feed: Feed, replacement: Replacement, answers: Answers, pending: WaitingRows) -> Held:

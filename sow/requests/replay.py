@@ -60,6 +60,10 @@ class Replay:
         """Read no more: nobody follows it."""
         self._stopped = True
 
+    def say_all(self) -> None:
+        """Let nothing wait of what was heard: from now on it is heard otherwise."""
+        self._release_all()
+
     def frames(
         self, on_live: Callable[[], None], on_failure: Callable[[Exception], None]
     ) -> Frames:

@@ -25,9 +25,11 @@ from conflated_topics import Removal
 from sow.definitions import WRITES, WRITES_BEFORE
 from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
-from sow.errors import ClientError, shown
+from sow.errors import ClientError, NotEntitled, shown
 from sow.requests.commit_plan import Plan
+from sow.requests.seeing import permit_for
 from sow.requests.staged_rows import DELETIONS, REASON_OF, CommitStep, StagedRows, read
+from sow.rights import EVERYTHING, Rights
 from sow.steps import Steps, at_once
 
 ACCOUNT_BYTES = 4_096
@@ -180,11 +182,13 @@ class StagedWrites:
         steps: list[CommitStep],
         now_us: int,
         replaces: bool = False,
+        rights: Rights = EVERYTHING,
     ) -> Steps[int]:
         """Carry out a whole batch, and say so in the account of its writer; `steps` are emptied.
 
         Nothing of it is seen before all of it; returns the bookmark of its last change. With
         `replaces` the topic's other records go. Closed when it has begun, it is finished by others.
+        Whoever commits has these `rights`; raises NotEntitled.
         """
 
         def work(topic: LiveTopic) -> Steps[int]:
@@ -193,10 +197,13 @@ class StagedWrites:
             if before is not None:
                 return int(before)
             self.check_room(topic, steps)
+            permits = permit_for(rights, "write", name), permit_for(rights, "delete", name)
             if isinstance(topic, CopyTopic):
+                if any(permits):
+                    raise NotEntitled(f"records of {name} are written by who may write all of it")
                 return (yield from self._release(writer, epoch, topic, steps, now_us))
             assert isinstance(topic, SourceTopic)  # nothing else takes rows
-            plan = Plan(self._engine, topic, steps, now_us, replaces)
+            plan = Plan(self._engine, topic, steps, now_us, replaces, permits)
             return (yield from self._store(writer, epoch, topic, plan, now_us))
 
         return self._engine.undivided.carry_out(lambda: self.topic(name), work)

@@ -8,8 +8,9 @@ ends none (`sow.requests.following`, `sow.requests.ending`).
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from sow.commands import Command
 from sow.delivery.feeds import Feed
 from sow.delivery.lines import FeedKey
 from sow.delivery.router import Router
@@ -17,9 +18,11 @@ from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
+from sow.guards import Guard
 from sow.paths import Path
 from sow.requests.aggregations import Share
 from sow.requests.replay import Replay
+from sow.requests.seeing import guard_of, may_see, seen_key
 from sow.rights import Rights
 from sow.store.columns import NO_SLOTS, Slots
 from sow.topic.records import Records
@@ -45,8 +48,8 @@ class Subscription:
     replay: Replay | None = None
     share: Share | None = None
     """In the view that was made for it, if it is about groups of records."""
-    reads: str = ""
-    """Of what its session might read when it began (`Rights.reads`)."""
+    command: Command | None = None
+    """What asked for it, with the rights of its user."""
     _answered: dict[str, Slots] = field(default_factory=dict)
     """Records that its session was told of by an answer, of topics that have no feed yet."""
 
@@ -77,12 +80,23 @@ class Subscription:
         # Only who hears what leaves a topic that stores nothing keeps account of what was said.
         return not self.key.oof or all(feed.can_be_joined() for feed in self.feeds.values())
 
+    def guard(self, topic: Records) -> Guard | None:
+        """What its user may see of a topic; None: all."""
+        return None if self.command is None else guard_of(self.command, topic)
+
+    def seen(self, topic: Records) -> tuple[FeedKey, Filter | None]:
+        """What makes its feed of a topic equal to others, and the condition of that feed."""
+        guard = self.guard(topic)
+        condition = self.condition if guard is None else guard.condition(self.condition)
+        return seen_key(self.key, guard), condition
+
     def feed(self, router: Router) -> Feed:
         """The strand's feed of a topic, made now if need be."""
         name = router.topic.name
         feed = self.feeds.get(name)
         if feed is None:
-            feed = self.feeds[name] = router.make(self.strand, self.key, self.condition)
+            key, condition = self.seen(router.topic)
+            feed = self.feeds[name] = router.make(self.strand, key, condition)
             feed.keep_account_of(self._answered.pop(name, NO_SLOTS).tolist())
         return feed
 
@@ -118,6 +132,15 @@ class Subscription:
         self._answered.pop(topic, None)
         return self.feeds.pop(topic, None) is not None
 
+    def be_guarded_by(self, rights: Rights) -> None:
+        """Its user may do this from now on, which makes no difference to what it has told."""
+        assert self.command is not None
+        self.command = replace(self.command, rights=rights)
+
+    def be_asked_by(self, command: Command) -> None:
+        """What was asked for, where it goes by what was made of that."""
+        self.command = command
+
     def be_told_by(self, replay: Replay) -> None:
         """The log is what it is told by, until it is live."""
         self.replay = replay
@@ -145,13 +168,6 @@ class Subscription:
         """What searching for the patterns of its filter may cost."""
         return 0 if self.condition is None else self.condition.search_cost
 
-    def is_readable(self, rights: Rights) -> bool:
-        """Whether these rights are to read what it follows; of a pattern, the same topics as when
-        it began."""
-        if self.pattern is not None:
-            return rights.reads == self.reads
-        return rights.may("read", str(self.topic))
-
     def follows(self, topic: Records) -> bool:
         """Whether a topic is the one, or one of those, that it is about."""
         return topic.name == self.topic if self.pattern is None else self.wants(topic)
@@ -163,12 +179,13 @@ class Subscription:
         over fields, and of those that are sent whole nothing can be selected.
         """
         assert self.pattern is not None
+        if self.command is not None and not may_see(self.command.rights, topic):
+            return False
         kind = topic.message_type
         reads = self.condition is not None and bool(self.condition.paths)
         selects = self.key.shape.select is not None
         suits = (kind.structured or not reads) and (kind.partial or not selects)
-        may = self.session.rights.may("read", topic.name)
-        return suits and may and bool(self.pattern(topic.name))
+        return suits and bool(self.pattern(topic.name))
 
 
 @dataclass(slots=True)

@@ -29,10 +29,11 @@ from sow.requests.aggregations import (
     about_rows,
     is_aggregated,
 )
-from sow.requests.ending import ENDED_AT_ONCE, Ending
+from sow.requests.ending import Ending
 from sow.requests.following import Following
 from sow.requests.from_bookmark import FromBookmark
 from sow.requests.questions import Questions, acknowledge, counts_of, feed_key, sow_keys
+from sow.requests.reguarding import Reguarding
 from sow.requests.replacing import Replacing
 from sow.requests.subscription import Register, Subscription
 from sow.requests.window_rules import check_window, window_of
@@ -51,8 +52,11 @@ class Subscriptions:
         self._ending = Ending(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
         self._following = following = Following(engine, register, questions, self._ending)
-        self._replacing = Replacing(engine, questions, following, self._ending)
+        self._replacing = replacing = Replacing(engine, questions, following, self._ending)
         self._windowing = Windowing(engine, register, questions, following, self._ending)
+        self._reguarding = Reguarding(
+            engine, register, self.aggregations, replacing, self._windowing, self._ending
+        )
         self._from_bookmark = FromBookmark(
             engine, journal, register, questions, following, self._ending
         )
@@ -171,20 +175,21 @@ class Subscriptions:
                 "configure a View, which all subscribe to as to any topic"
             )
         share = yield from self.aggregations.followed(question)
-        command = about_rows(command, share)
+        asked, command = command, about_rows(command, share)
         try:
             if command.options.replace:
                 yield from self._replace(session, command, with_snapshot=True)
             else:
                 yield from self._begin(session, command)
         finally:
-            self._hand_over(session, command, share)
+            self._hand_over(session, asked, command, share)
 
-    def _hand_over(self, session: Session, command: Command, share: Share) -> None:
+    def _hand_over(self, session: Session, asked: Command, command: Command, share: Share) -> None:
         """Let the subscription that a command has begun hold what was made for it."""
         for subscription in self.of(session).values():
             if subscription.topic is command.topic and subscription.share is None:
                 subscription.hold(share)
+                subscription.be_asked_by(asked)
                 return
         share.let_go()
 
@@ -197,7 +202,7 @@ class Subscriptions:
             subscription.was_told(taken.told)
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
-        self.questions.say_answer(session, taken, subscription.name, subscription.key.shape)
+        self.questions.say_answer(session, taken, subscription.name, command)
         acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
         yield from taken.settle()
 
@@ -214,6 +219,10 @@ class Subscriptions:
                 reason="invalid options",
             )
         yield from self._replacing.replace(session, command, with_snapshot, find)
+
+    def reguard(self, session: Session) -> Steps[None]:
+        """The rights of a session are others now: let it follow what its user may see."""
+        return self._reguarding.reguard(session)
 
     def unsubscribe(self, session: Session, command: Command) -> Steps[None]:
         """`unsubscribe`: some subscriptions by name, or all; acknowledged when all have ended."""
@@ -234,18 +243,6 @@ class Subscriptions:
                 reason="subscription does not exist",
             )
         return found
-
-    # Rights.
-
-    def reguard(self, session: Session) -> Steps[None]:
-        """The rights of a session are others now: what it follows and may not read any more ends,
-        with what waits of it, and is not sent again to who comes back."""
-        rights = session.rights
-        for at, subscription in enumerate(list(self.of(session).values())):
-            if at % ENDED_AT_ONCE == ENDED_AT_ONCE - 1:
-                yield
-            if subscription.name in self.of(session) and not subscription.is_readable(rights):
-                self._ending.bar(session, subscription.name)
 
     # Ending.
 

@@ -4,13 +4,14 @@ A pattern may name a hundred thousand topics with a record each, so what is know
 as they are taken, and their rows are made of many topics at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sow.encodings import Encoding, Frames
 from sow.engine.live_topics import LiveTopic
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot, rows_at_once
 from sow.steps import Steps
 from sow.store.columns import Slots
+from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
 TOPIC_ROWS = 20
@@ -78,18 +79,23 @@ class TakenAnswer:
         """Whether all rows can be written in one go."""
         return self.weight <= ANSWER_CHUNK_ROWS and all(snapshot.is_short for snapshot in self)
 
-    def lines(self, encoding: Encoding, name: str, shape: Shape) -> Iterator[list[bytes]]:
+    def lines(
+        self, encoding: Encoding, name: str, shape_of: Callable[[Records], Shape]
+    ) -> Iterator[list[bytes]]:
         """Rows of a topic under the subscription's name, those of a chunk at a time."""
         for snapshot in self:
-            head = snapshot.topic.renderer.head("sow", name)
+            head, shape = snapshot.topic.renderer.head("sow", name), shape_of(snapshot.topic)
             for start, stop in snapshot.chunks(rows_at_once(shape)):
                 yield snapshot.lines(encoding, head, shape, start, stop)
 
-    def frames(self, encoding: Encoding, name: str, shape: Shape) -> Frames:
+    def frames(self, encoding: Encoding, name: str, shape_of: Callable[[Records], Shape]) -> Frames:
         """All rows in frames, each made when it is asked for."""
         lines: list[bytes] = []
-        made, made_max = 0, rows_at_once(shape)
-        for some in self.lines(encoding, name, shape):
+        made, made_max = (
+            0,
+            min([rows_at_once(shape_of(one.topic)) for one in self], default=ANSWER_CHUNK_ROWS),
+        )
+        for some in self.lines(encoding, name, shape_of):
             lines += some
             made += len(some) + TOPIC_CHUNK_ROWS
             if made >= made_max:

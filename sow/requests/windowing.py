@@ -14,14 +14,15 @@ from sow.delivery.lines import WindowKey
 from sow.delivery.sessions import Session
 from sow.delivery.windows.ordered_sets import capacity_of
 from sow.delivery.windows.pages import EMPTY_PAGE, WindowPage
-from sow.delivery.windows.window_feeds import WindowFeed, terms_of
+from sow.delivery.windows.window_feeds import WindowFeed, set_key_of, terms_of
 from sow.delivery.windows.window_strands import WORDED_AT_ONCE, PageAnswer, WindowStrand
 from sow.engine.engine import Engine
 from sow.errors import ClientError, InvalidTopic, TooLarge
 from sow.query import Query, QueryAnswer
 from sow.requests.ending import Ending
 from sow.requests.following import Following
-from sow.requests.questions import Questions, TopicsAsked, acknowledge
+from sow.requests.questions import Questions, TopicsAsked, acknowledge, shape_for
+from sow.requests.seeing import guard_of, seen_query
 from sow.requests.subscription import Register, Subscription
 from sow.requests.window_rules import window_of
 from sow.steps import Steps
@@ -67,25 +68,35 @@ class Windowing:
         self._go_on(session, command, subscription, opened, EMPTY_PAGE)
 
     def scroll(
-        self, session: Session, command: Command, old_of: Callable[[], Subscription]
+        self,
+        session: Session,
+        command: Command,
+        old_of: Callable[[], Subscription],
+        reguards: bool = False,
     ) -> Steps[None]:
         """Put a window in the place of another; `old_of` finds that, or raises. Whatever is wrong
-        is raised before anything is changed."""
-        _check_alike(old_of(), command)
+        is raised before anything is changed. `reguards`: only the rights of its user have changed,
+        and with them perhaps what was made for him."""
+        if not reguards:
+            _check_alike(old_of(), command)
         opened = yield from self._open(session, command)
         old = old_of()
-        _check_alike(old, command)
+        if not reguards:
+            _check_alike(old, command)
         self._following.check_filters(session, command, old)
         strand = old.strand
         assert isinstance(strand, WindowStrand)
         self._engine.flush_strand(strand)
         held = strand.held_by(session)
-        anew = old.key.shape
+        if reguards:
+            held.lose_all_but(opened.asked.topics[0].records.table.slots)
+        seen = next(iter(old.feeds.values())).shape
         self._ending.end(old)
         new = self._following.begin(
             session, command, opened.asked, complete=True, name=old.name, shares=False
         )
-        self._go_on(session, command, new, opened, held, anew=new.key.shape != anew)
+        shape = shape_for(command, opened.asked.topics[0].records)
+        self._go_on(session, command, new, opened, held, anew=shape != seen)
 
     def _open(self, session: Session, command: Command) -> Steps[Opened]:
         window = window_of(command)
@@ -98,11 +109,13 @@ class Windowing:
         topic = asked.topics[0]
         if not topic.records.retains:
             raise InvalidTopic(f"{topic.name} keeps no records that a window could show (Retain)")
-        topic.router.check_room((command.filter, terms_of(window)))
+        guard = guard_of(command, topic.records)
+        topic.router.check_room(set_key_of(command.filter, window, guard))
         if window.top_n > WORDED_AT_ONCE:
             self._questions.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)
         query = Query(self._questions.condition(command), None, terms_of(window), capacity)
+        query = seen_query(query, guard)
         answer = yield from self._engine.answering(topic.name, query)
         # Meanwhile the name may have become another topic's.
         return Opened(

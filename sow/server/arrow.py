@@ -77,8 +77,8 @@ def of_log(piece: LogRows) -> pa.RecordBatch:
     )
 
 
-def of_snapshot(snapshot: Snapshot) -> Iterable[pa.RecordBatch]:
-    """Records as they stand."""
+def of_snapshot(snapshot: Snapshot, shape: Shape = WHOLE) -> Iterable[pa.RecordBatch]:
+    """Records as they stand, as far as `shape` shows them."""
     for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
         stamps = snapshot.stamps
         assert stamps is not None
@@ -91,7 +91,10 @@ def of_snapshot(snapshot: Snapshot) -> Iterable[pa.RecordBatch]:
             else pa.array(numbers[start:stop]).cast(pa.string()),
             "publish",
             stamps.ts_us[start:stop],
-            texts(snapshot.topic, snapshot.bodies.part(start, stop)),
+            texts(
+                snapshot.topic,
+                snapshot.topic.renderer.shown(shape, snapshot.bodies.part(start, stop)),
+            ),
         )
 
 

@@ -1,6 +1,6 @@
 """What the server tells of its topics and sessions (field names: docs/http.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sow.definitions import ConflatedTopic, Topic, View
@@ -9,9 +9,17 @@ from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
 from sow.rights import EVERYTHING, Rights
 
+NO_COUNTS: Mapping[str, int] = {}
 
-def describe_topic(topic: LiveTopic, now_us: int, rights: Rights = EVERYTHING) -> dict[str, Any]:
-    """A topic's definition and how it stands, for who has these rights: of topics that are not
+
+def describe_topic(
+    topic: LiveTopic,
+    now_us: int,
+    rights: Rights = EVERYTHING,
+    counts: Mapping[str, int] = NO_COUNTS,
+) -> dict[str, Any]:
+    """A topic's definition and how it stands, for who has these rights, and may see so many records
+    of topics that are among `counts`: of topics that are not
     there for him he is not told the names, nor what is made of them."""
     records, definition = topic.records, topic.definition
     described: dict[str, Any] = {
@@ -21,8 +29,8 @@ def describe_topic(topic: LiveTopic, now_us: int, rights: Rights = EVERYTHING) -
         "keys": [str(key) for key in records.keys],
         "indexes": _indexes(definition.hash_indexes, records.keys),
         "memos": [str(path) for path in records.indexes.memos],
-        "records": len(records.table),
-        "bytes": records.table.bytes,
+        "records": counts.get(topic.name, len(records.table)),
+        "bytes": None if topic.name in counts else records.table.bytes,
         "subscriptions": topic.router.subscription_count,
     }
     if topic.pattern is not None and rights.sees(topic.pattern):
@@ -101,7 +109,9 @@ def _indexes(hashed: Sequence[Sequence[str]], keys: Sequence[object]) -> list[li
     return ([key] if key else []) + [list(fields) for fields in hashed if list(fields) != key]
 
 
-def describe_pattern(pattern: PatternTopic, rights: Rights = EVERYTHING) -> dict[str, Any]:
+def describe_pattern(
+    pattern: PatternTopic, rights: Rights = EVERYTHING, counts: Mapping[str, int] = NO_COUNTS
+) -> dict[str, Any]:
     """A definition that stands for many topics, of which those count that are there for who has
     these rights."""
     definition = pattern.definition
@@ -114,7 +124,9 @@ def describe_pattern(pattern: PatternTopic, rights: Rights = EVERYTHING) -> dict
         "message_type": definition.message_type,
         "indexes": _indexes(definition.hash_indexes, getattr(definition, "keys", ())),
         "topics": len(members),
-        "records": sum([len(topic.records.table.slots) for topic in members]),
+        "records": sum(
+            [counts.get(topic.name, len(topic.records.table.slots)) for topic in members]
+        ),
     }
     if isinstance(definition, ConflatedTopic):
         is_seen = rights.sees(definition.underlying)

@@ -19,6 +19,7 @@ from sow.engine.live_topics import LiveTopic
 from sow.engine.patterns import PatternTopic
 from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
 from sow.expressions import Filter, check_fields_alone, parse_order_by
+from sow.guards import Guard
 from sow.history.snapshot import Snapshot
 from sow.history.unread import Unread
 from sow.lists import comma_list
@@ -29,6 +30,7 @@ from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
 from sow.requests.open_sessions import OPERATOR
+from sow.requests.seeing import guard_for, permit_for, seen_query, seen_shape, shows
 from sow.rights import Rights
 from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
@@ -46,7 +48,7 @@ from sow.server.responses import json_response, json_text
 from sow.server.streamed import write_pieces
 from sow.server.taken_snapshots import CLIENT_PART
 from sow.steps import Steps
-from sow.topic.rendering import Shape
+from sow.topic.rendering import WHOLE, Shape
 
 QUERY_PARAMETERS = (
     "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
@@ -86,13 +88,14 @@ class HttpDoor:
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """All topics, in the order of the configuration; each as it is when it is written."""
         catalog, now_us, rights = self._engine.catalog, self._driver.now_us, rights_of(request)
+        listed = [*catalog.listed(), *catalog.patterns.values()]
+        counts = await self._counts(listed, rights)
 
         def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
             if isinstance(one, PatternTopic):
-                return describe_pattern(one, rights)
-            return describe_topic(one, now_us(), rights)
+                return describe_pattern(one, rights, counts)
+            return describe_topic(one, now_us(), rights, counts)
 
-        listed = [*catalog.listed(), *catalog.patterns.values()]
         return await self._describe_all(
             request, [one for one in listed if rights.sees(one.name)], describe
         )
@@ -118,10 +121,32 @@ class HttpDoor:
         name, catalog = request.match_info["topic"], self._engine.catalog
         pattern = catalog.patterns.get(name)
         if pattern is not None and name not in self._engine.topics:
-            return json_response(describe_pattern(pattern, rights))
+            counts = await self._counts([pattern], rights)
+            return json_response(describe_pattern(pattern, rights, counts))
         is_expected = read_flag(asked_of(request), "expected")
         topic = catalog.expected(name) if is_expected else catalog.topic(name)
-        return json_response(describe_topic(topic, self._driver.now_us(), rights))
+        counts = await self._counts([topic], rights)
+        return json_response(describe_topic(topic, self._driver.now_us(), rights, counts))
+
+    async def _counts(
+        self, described: Sequence[LiveTopic | PatternTopic], rights: Rights
+    ) -> dict[str, int]:
+        """How many records may be seen of those topics of which not all may be."""
+        counts: dict[str, int] = {}
+        if rights.is_open:
+            return counts
+        for one in described:
+            for topic in one.members.values() if isinstance(one, PatternTopic) else (one,):
+                guard = guard_for(rights, topic.records)
+                if guard is None or guard.rows is None or topic.name in counts:
+                    continue
+                if not rights.may("read", topic.name) or topic.name not in self._engine.topics:
+                    counts[topic.name] = 0
+                    continue
+                query = Query(filter=guard.rows, top_n=0)
+                steps = self._engine.answering(topic.name, query)
+                counts[topic.name] = (await self._driver.turns.take("a count", steps)).matches
+        return counts
 
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])
@@ -179,6 +204,8 @@ class HttpDoor:
         shape = Shape(select=options.select)
         if shape.select is not None and not explain and not (meta and kind == ARROW):
             topic.records.renderer.check_select(shape.select)
+        guard = guard_for(rights_of(request), topic.records)
+        query, shape = seen_query(query, guard), seen_shape(shape, guard)
         with self._unread.answer(client_key(request)) as unread:
             turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
             if in_columns:
@@ -198,7 +225,7 @@ class HttpDoor:
                 found = found._replace(bookmark=bookmark)
             # What there is now has been heard of, and so has every value of the rows.
             columns = self._columns(topic, shape) if in_columns else None
-            return await self._answer(request, found, kind, shape, columns, meta, explain)
+            return await self._answer(request, found, kind, shape, columns, meta, explain, guard)
 
     async def _ask_past(
         self, topic: LiveTopic, moment: str, query: Query, admit: Callable[[int], None]
@@ -216,6 +243,7 @@ class HttpDoor:
         columns: ArrowColumns | None,
         meta: bool,
         explain: bool,
+        guard: Guard | None,
     ) -> web.StreamResponse:
         headers = {
             "SOW-Matches": str(found.answer.matches),
@@ -223,9 +251,13 @@ class HttpDoor:
             "SOW-Bookmark": str(found.bookmark),
         }
         if explain:
-            return json_response(found.answer.explain, headers=headers)
+            answer = found.answer
+            explained = answer.explain if guard is None else answer.explain_guarded
+            return json_response(explained, headers=headers)
         await self._settled()
         if kind == ARROW:
+            if columns is None:
+                shape = seen_shape(WHOLE, guard)
             return await self._write_arrow(request, found.rows, columns, shape, headers)
         if kind == CSV:
             return await self._write_csv(request, found.rows, meta, shape, headers)
@@ -263,7 +295,7 @@ class HttpDoor:
         await warm_up()
         turns = self._driver.turns
         batches: Iterable[RecordBatch] = (
-            of_snapshot(rows)
+            of_snapshot(rows, shape)
             if columns is None
             else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
         )
@@ -313,9 +345,11 @@ class HttpDoor:
             await self._driver.turns.take("a record over HTTP", undivided.let_by(topic.name))
         table = topic.records.table
         slot = table.find(sow_key)
-        if slot is None:
+        guard = guard_for(rights_of(request), topic.records)
+        if slot is None or not shows(guard, topic.records, table.bodies[slot] or b""):
             raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
         body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
+        (body,) = topic.records.renderer.shown(seen_shape(WHOLE, guard), [body])
         # Accounts of the server's own bear the number of what they came after.
         etag = f'"{seq}.{int(table.ts_us[slot])}"' if topic.is_system else f'"{seq}"'
         headers = {"ETag": etag, "SOW-Bookmark": str(seq)}
@@ -353,6 +387,7 @@ class HttpDoor:
                 self._driver.now_us(),
                 expires_s=expires_s,
                 delta=delta,
+                permit=permit_for(rights_of(request), "write", topic.name),
             ),
         )
         if ack == "persisted":
@@ -379,6 +414,7 @@ class HttpDoor:
                 filter_text=asked.get("filter"),
                 sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
                 identities=identities,
+                rights=rights_of(request),
             ),
         )
         self._executor.note_delete(rights_of(request), topic, asked.get("filter"), deleted)

@@ -19,12 +19,14 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, clipped
 from sow.expressions import Filter
+from sow.guards import Guard
 from sow.history.bookmarks import parse_start
 from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
 from sow.lists import comma_list
 from sow.media_types import ARROW, CSV, JSON, NDJSON
 from sow.messages.csv_rows import fixed_pieces
 from sow.requests.consumers import Consumers, no_consumer
+from sow.requests.seeing import guard_for
 from sow.rights import Rights
 from sow.server.arrow import ArrowStream, of_log, warm_up
 from sow.server.doorman import rights_of
@@ -80,12 +82,12 @@ class LogDoor:
         kind = NDJSON if kind == JSON else kind
         named = self._topics(asked.get("topics"), rights_of(request))
         topics = await self._driver.turns.take(READING, named)
-        condition = self._condition(asked, topics)
+        condition, guards = self._condition(asked, topics), guards_of(topics, request)
         part = await self._asked_for(asked, topics)
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
         response.content_type = kind
         await response.prepare(request)
-        rows = log_pieces(self._driver.journal, part, topics, condition)
+        rows = log_pieces(self._driver.journal, part, topics, condition, guards)
         if kind == ARROW:
             await warm_up()
         pieces = FORMS[kind](rows)
@@ -98,15 +100,15 @@ class LogDoor:
         asked = asked_of(request)
         named = self._topics(asked.get("topics"), rights_of(request), must_be_logged=True)
         topics = await self._driver.turns.take(READING, named)
-        condition = self._condition(asked, topics)
+        condition, guards = self._condition(asked, topics), guards_of(topics, request)
         # What comes later is younger than this; what is older is in the log when it is read.
         now_us = self._driver.now_us()
         if self._driver.failure is None:
             await self._driver.durable()
         part = await self._asked_for(asked, topics, limit_max=None)
         journal, rows = self._driver.journal, part.rows
-        if condition is not None:
-            counting = _counting(log_pieces(journal, part, topics, condition))
+        if condition is not None or guards:
+            counting = _counting(log_pieces(journal, part, topics, condition, guards))
             rows = await self._driver.turns.take(READING, counting)
         return json_response(
             {
@@ -275,6 +277,13 @@ def owns(rights: Rights, owner: str) -> bool:
     """Whether a consumer is there for who has these rights: his own, or, for who administers the
     server, anybody's."""
     return rights.may("admin") or owner == " as ".join(rights.owner)
+
+
+def guards_of(topics: Topics, request: web.Request) -> dict[str, Guard]:
+    """What whoever asks may see of topics of which he may not see all."""
+    rights = rights_of(request)
+    found = {} if rights.is_open else {n: guard_for(rights, one) for n, one in topics.items()}
+    return {name: guard for name, guard in found.items() if guard is not None}
 
 
 def _bookmark(name: str, text: str) -> int:

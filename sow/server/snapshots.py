@@ -18,11 +18,13 @@ from aiohttp import web
 
 from sow.engine.engine import Engine
 from sow.errors import ClientError
+from sow.guards import Guard
 from sow.history.snapshot import Snapshot
 from sow.lists import comma_list
 from sow.media_types import ARROW
 from sow.query import Query
 from sow.requests.asking import ask
+from sow.requests.seeing import guard_for, seen_query, seen_shape
 from sow.server.arrow import of_snapshot, streamed, warm_up
 from sow.server.doorman import rights_of
 from sow.server.driver import Driver
@@ -33,6 +35,7 @@ from sow.server.responses import json_response
 from sow.server.streamed import write_pieces
 from sow.server.taken_snapshots import SNAPSHOT_KEPT_US, Taken, TakenSnapshots
 from sow.steps import Result, Steps
+from sow.topic.rendering import WHOLE
 
 COUNTED_US = 1_000_000
 """How often it is looked whether snapshots hold too much: in that time some hundred thousand
@@ -68,11 +71,12 @@ class SnapshotDoor:
         if parts > PARTS_MAX:
             raise ClientError(f"parts={parts} is over {PARTS_MAX}")
         topic, client = self._engine.topic(asked["topic"]), client_address(request)
-        snapshot, bookmark = await self._snapshot(asked)
+        guard = guard_for(rights_of(request), topic.records)
+        snapshot, bookmark = await self._snapshot(asked, guard)
         self._taken.make_room(client, len(snapshot), self._driver.now_us())
         split = await self._in_turns(split_by_key(snapshot, parts))
         name, now_us = secrets.token_urlsafe(12), self._driver.now_us()
-        taken = Taken(name, client, topic, split, bookmark, now_us, rights_of(request).owner)
+        taken = Taken(name, client, topic, split, bookmark, now_us, rights_of(request).owner, guard)
         await self._in_turns(taken.measure())
         self._taken.add(taken)
         await self._bound()
@@ -87,11 +91,11 @@ class SnapshotDoor:
             }
         )
 
-    async def _snapshot(self, asked: dict[str, str]) -> tuple[Snapshot, int]:
+    async def _snapshot(self, asked: dict[str, str], guard: Guard | None) -> tuple[Snapshot, int]:
         engine, text = self._engine, asked.get("filter")
         condition = self._driver.filter(text) if text is not None else None
         keys = tuple(comma_list(asked["keys"])) if "keys" in asked else None
-        query = Query(filter=condition, keys=keys)
+        query = seen_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in asked:
             room = self._taken.client_bytes_max
             then = await self._past.ask(asked["topic"], asked["as_of"], query, room)
@@ -117,7 +121,8 @@ class SnapshotDoor:
         response.content_type = ARROW
         await response.prepare(request)
         await warm_up()
-        pieces = streamed(of_snapshot(taken.parts[part]))
+        shape = seen_shape(WHOLE, taken.guard)
+        pieces = streamed(of_snapshot(taken.parts[part], shape))
         await write_pieces(self._driver.turns, "reading a snapshot", response, pieces)
         taken.touch(self._driver.now_us())
         return response
@@ -133,6 +138,10 @@ class SnapshotDoor:
         name, rights = request.match_info["id"], rights_of(request)
         taken = self._taken.use(name, self._driver.now_us(), rights.owner)
         rights.check("read", taken.topic.name)
+        if guard_for(rights, taken.topic.records) != taken.guard:
+            # It holds what he might see then.
+            self._taken.drop(name)
+            return self._taken.use(name, self._driver.now_us(), rights.owner)
         return taken
 
     # Room.

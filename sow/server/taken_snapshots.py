@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import Busy, TooLarge, UnknownRecord, shown
+from sow.guards import Guard
 from sow.history.snapshot import NOWHERE, Snapshot
 from sow.steps import Steps
 
@@ -52,6 +53,8 @@ class Taken:
     used_us: int
     owner: tuple[str, ...] = ()
     """Whose it is (`Rights.owner`)."""
+    guard: Guard | None = None
+    """What he might see of its topic."""
     size_bytes: int = 0
     largest_bytes: int = 0
     held_bytes: int = 0

@@ -235,7 +235,8 @@ class WritesDoor:
         replaces = commit.mode == "replace"
         if replaces:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
-        applying = self._writes.applying(*batch, steps, self._driver.now_us(), replaces)
+        now_us = self._driver.now_us()
+        applying = self._writes.applying(*batch, steps, now_us, replaces, rights)
         return str(await self._driver.turns.take("a staged commit", applying))
 
     async def _all_staged(

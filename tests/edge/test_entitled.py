@@ -482,14 +482,12 @@ def test_with_its_topic_a_subscription_goes(own):
     with own.socket(headers=ANN) as ws:
         first = ws.ask({"c": "subscribe", "t": "orders"})[-1]["s"]
         second = ws.ask({"c": "subscribe", "t": "public-C"})[-1]["s"]
-        pattern = ws.ask({"c": "subscribe", "t": "^orders"})[-1]["s"]
+        ws.ask({"c": "subscribe", "t": "^orders"})
         own.next = secured(own.place, ROLES.replace("orders|orderz.*|", ""))
         assert own.reload().status == 200
         gone = [one for one in ws.settled() if one["c"] == "unsubscribed"]
-        assert {(one["c"], one["s"], one["reason"]) for one in gone} == {
-            ("unsubscribed", first, "AUTHORIZATION"),
-            ("unsubscribed", pattern, "AUTHORIZATION"),
-        }
+        # The pattern goes on to mean what may be read.
+        assert [(one["s"], one["reason"]) for one in gone] == [(first, "AUTHORIZATION")]
         own.ask("POST", records("orders"), ADMIN, b'[{"id":"unseen"}]')
         assert "unseen" not in json.dumps(ws.settled())
         assert ws.ask({"c": "unsubscribe", "s": second})[-1]["status"] == "success"

@@ -10,6 +10,11 @@ from sow.topic.rendering import Shape
 from tests.core.harness import World
 
 
+def whole_of(_topic):
+    """All of each record."""
+    return Shape()
+
+
 @pytest.fixture
 def world():
     world = World()
@@ -46,13 +51,13 @@ def test_rows_of_several_topics_share_a_frame_until_it_is_long_enough(world, mon
     for name in ("orders", "orders-C"):
         take(world, taken, name, 3, 3)
     assert taken.is_short
-    assert [count for _, count in taken.frames(LINES, "q1", Shape())] == [6]
+    assert [count for _, count in taken.frames(LINES, "q1", whole_of)] == [6]
     for module in ("sow.requests.taken", "sow.history.snapshot"):
         monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 5)
     assert not taken.is_short
-    assert [count for _, count in taken.frames(LINES, "q1", Shape())] == [3, 3]
+    assert [count for _, count in taken.frames(LINES, "q1", whole_of)] == [3, 3]
     at_once(taken.settle())
-    assert [len(rows) for rows in taken.lines(LINES, "q1", Shape())] == [3, 3]
+    assert [len(rows) for rows in taken.lines(LINES, "q1", whole_of)] == [3, 3]
 
 
 def test_many_topics_are_settled_some_at_a_time(world, monkeypatch):

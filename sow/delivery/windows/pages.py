@@ -9,7 +9,7 @@ line says where its record stands once that record has been taken out: so lines 
 one after the other end in the page's order, whatever has moved.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +69,13 @@ class WindowPage:
             if identity in self.rows:
                 body = batch.parting(at) if reason == "match" else None
                 self.parted[identity] = Parted(reason, body)
+
+    def lose_all_but(self, there: Container[str]) -> None:
+        """Records that are not there may not be seen any more, if nothing else has become of
+        them."""
+        for identity in self.rows:
+            if identity not in there:
+                self.parted.setdefault(identity, Parted("entitlement", None))
 
 
 EMPTY_PAGE = WindowPage({})

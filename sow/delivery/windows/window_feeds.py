@@ -13,9 +13,13 @@ from sow.delivery.windows.ordered_sets import OrderedSet
 from sow.delivery.windows.pages import WindowPage
 from sow.delivery.windows.window_strands import WindowStrand
 from sow.expressions import Filter, OrderTerm, parse_order_by
+from sow.guards import Guard
 from sow.store.columns import Slots
 from sow.topic.batch import Batch
 from sow.topic.records import Records
+
+SetKey = tuple[str | None, tuple[OrderTerm, ...], Guard | None]
+"""What makes two windows stretches of one ordered set: filter, order and what may be seen."""
 
 
 class WindowFeed(Feed):
@@ -46,9 +50,9 @@ class WindowFeed(Feed):
         self.ordered.begin_with(slots, asked, seq)
 
     @property
-    def set_key(self) -> tuple[str | None, tuple[OrderTerm, ...]]:
-        """The filter and the order of the set that it is a stretch of."""
-        return self.key.filter, terms_of(self.window)
+    def set_key(self) -> SetKey:
+        """What makes the set that it is a stretch of."""
+        return set_key_of(self.key.filter, self.window, self.key.guard)
 
     @property
     def ordered(self) -> OrderedSet["WindowFeed"]:
@@ -102,6 +106,12 @@ class WindowFeed(Feed):
     def part_with(self, batch: Batch) -> None:
         """Records have left the topic."""
         self.strand.part_with(batch)
+
+
+def set_key_of(own: str | None, window: WindowKey, guard: Guard | None) -> SetKey:
+    """The set of a window that keeps to what passes its own filter, and may be seen."""
+    terms = terms_of(window)
+    return own, terms if guard is None else guard.order(terms), guard
 
 
 def terms_of(window: WindowKey) -> tuple[OrderTerm, ...]:

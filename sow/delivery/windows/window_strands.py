@@ -338,6 +338,8 @@ class WindowStrand(Strand):
             seq, ts_us = int(table.seqs[slot]), int(table.ts_us[slot])
             parted = Parted("match", table.bodies[slot])
         assert parted is not None, "nobody knows why a record has gone"
+        if parted.reason == "match" and not self.view.lines.may_tell(parted.body or b""):
+            parted = Parted("entitlement", None)
         return Update(identity, True, None, seq, ts_us, seq, ts_us, *parted, old=old.body)
 
     def _delta(self, old: PageRow, new: PageRow) -> Document | None:

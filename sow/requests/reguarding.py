@@ -1,0 +1,140 @@
+"""Reguarding: what a session follows goes on under other rights of its user.
+
+Each subscription is replaced by itself with its new guard (`sow.requests.replacing`): what its user
+has lost leaves with the reason ``entitlement`` and the state that he was last told, what he has won
+arrives, if he was given everything before. So it is exact whatever waits in windows, and for
+sessions that nobody is connected to as for others. One whose topic he may not read any more ends,
+and so does one that cannot be replaced.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from sow.commands import Command
+from sow.delivery.sessions import Session
+from sow.engine.engine import Engine
+from sow.errors import ClientError
+from sow.requests.aggregations import Aggregations, Share, about_rows, is_aggregated
+from sow.requests.ending import Ending
+from sow.requests.replacing import Replacing
+from sow.requests.seeing import guard_for, may_see
+from sow.requests.subscription import Register, Subscription
+from sow.requests.windowing import Windowing
+from sow.rights import Rights
+from sow.steps import Steps
+
+
+class Gone(Exception):
+    """The subscription has ended meanwhile."""
+
+
+class Reguarding:
+    """Puts the subscriptions of a session under other rights."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        register: Register,
+        aggregations: Aggregations,
+        replacing: Replacing,
+        windowing: Windowing,
+        ending: Ending,
+    ) -> None:
+        self._engine = engine
+        self._register = register
+        self._aggregations = aggregations
+        self._replacing = replacing
+        self._windowing = windowing
+        self._ending = ending
+
+    def reguard(self, session: Session) -> Steps[None]:
+        """Let a session go on with the rights that it has now, one subscription after the other."""
+        rights = session.rights
+        for name in [*self._register.of(session)]:
+            subscription = self._register.of(session).get(name)
+            if subscription is None or subscription.command is None:
+                continue
+            if self._is_blind(subscription, rights):
+                self._ending.bar(session, name)
+                yield
+                continue
+            try:
+                yield from self._reguard_one(session, subscription, rights)
+            except Gone:
+                continue
+            except ClientError:
+                if name in self._register.of(session):
+                    self._ending.bar(session, name)
+            self._engine.touch(session)
+            yield
+
+    def _reguard_one(
+        self, session: Session, subscription: Subscription, rights: Rights
+    ) -> Steps[None]:
+        asked = subscription.command
+        assert asked is not None
+        if self._sees_the_same(subscription, asked, rights):
+            subscription.be_guarded_by(rights)
+            return
+        if subscription.replay is not None:
+            # The log tells it; what it says from now on goes by the new rights.
+            subscription.replay.say_all()
+            subscription.be_guarded_by(rights)
+            subscription.feeds.clear()
+            return
+        command = replace(
+            asked,
+            rights=rights,
+            subscription=subscription.name,
+            cid=None,
+            acks=frozenset(),
+            bookmark=None,
+        )
+        yield from self._replace(session, subscription, command)
+
+    def _replace(
+        self, session: Session, subscription: Subscription, command: Command
+    ) -> Steps[None]:
+        """Put it in the place of itself, as its user sees it now."""
+        find = partial(self._still, session, subscription)
+        asked, share = command, None
+        if is_aggregated(command):
+            question = self._aggregations.question(command)
+            share = yield from self._aggregations.followed(question)
+            command = about_rows(command, share)
+        try:
+            if subscription.key.window is not None:
+                yield from self._windowing.scroll(session, command, find, reguards=True)
+            else:
+                yield from self._replacing.replace(session, command, False, find, reguards=True)
+        finally:
+            if share is not None:
+                self._hand_over(session, subscription, asked, share)
+
+    def _hand_over(self, session: Session, old: Subscription, asked: Command, share: Share) -> None:
+        new = self._register.of(session).get(old.name)
+        if new is None or new is old:
+            share.let_go()
+            return
+        new.hold(share)
+        new.be_asked_by(asked)
+
+    def _still(self, session: Session, subscription: Subscription) -> Subscription:
+        if self._register.of(session).get(subscription.name) is not subscription:
+            raise Gone
+        return subscription
+
+    def _sees_the_same(self, subscription: Subscription, asked: Command, rights: Rights) -> bool:
+        """Whether the new rights make no difference to a subscription."""
+        if subscription.pattern is not None:
+            return asked.rights.text == rights.text
+        records = self._engine.topic(asked.topic).records
+        return guard_for(asked.rights, records) == guard_for(rights, records)
+
+    def _is_blind(self, subscription: Subscription, rights: Rights) -> bool:
+        """Whether its topic may not be read any more."""
+        assert subscription.command is not None
+        if subscription.pattern is not None:
+            return False
+        topic = self._engine.topics.get(str(subscription.command.topic))
+        return topic is not None and not may_see(rights, topic.records)

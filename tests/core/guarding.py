@@ -1,0 +1,41 @@
+"""Sessions with rights, for tests of what a user may see: no doors, no passwords."""
+
+from sow.definitions import Allow, Authentication, Role, Security
+from sow.rights import Entitlements
+from sow.steps import at_once
+from sow.users import User
+
+READ = {"read": True}
+
+
+def rights(*allows, name="ann", **claims):
+    """The rights of one user, by what his role allows."""
+    security = Security(
+        authentication=Authentication(tokens_file="tokens"),
+        roles=(Role("role", ("*",), allows),),
+    )
+    return Entitlements(security).rights(User(name, claims=claims))
+
+
+def reading(topic="orders", **more):
+    return Allow(topic=topic, read=True, **more)
+
+
+def desk(*names, topic="orders"):
+    """May read the rows of these desks."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    return rights(reading(topic, filter=f"/desk IN ({listed}, '')" if names else "1 = 0"))
+
+
+def guarded(world, given):
+    """A client whose session has these rights."""
+    client = world.client()
+    client.session.entitle(given)
+    return client
+
+
+def regrant(client, given):
+    """The rights of a session have changed; returns what it is told."""
+    at_once(client.world.executor.reguard(client.session, given))
+    client.world.settle()
+    return client.lines()

@@ -1,0 +1,75 @@
+"""Reguarding: sessions whose rights change, in steps, between other things."""
+
+import pytest
+
+from sow.commands import Command
+from sow.definitions import Topic
+from sow.errors import NotEntitled
+from sow.steps import at_once
+from tests.core.guarding import desk, guarded, reading, regrant, rights
+from tests.core.harness import World, short
+
+A, B = {"id": 1, "desk": "a", "px": 1}, {"id": 2, "desk": "b", "px": 2}
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.publish("orders", A, B)
+    return world
+
+
+def test_a_session_that_nobody_is_connected_to_is_told_when_it_is_taken_up(world):
+    client = guarded(world, desk("a"))
+    client.say(c="sow_and_subscribe", t="orders", opts="oof")
+    client.session.disconnect()
+    assert short(regrant(client, desk("b"))) == [("entitlement", A), ("p", B)]
+
+
+def test_one_that_ends_meanwhile_is_passed_over(world):
+    client = guarded(world, desk("a"))
+    client.say(c="sow_and_subscribe", t="orders", opts="oof")
+    client.say(c="sow_and_subscribe", t="orders", opts="oof,conflation=1s")
+    steps = world.executor.reguard(client.session, desk("b"))
+    next(steps)
+    client.say(c="unsubscribe", s="all")
+    at_once(steps)
+    assert not client.subscriptions
+    world.check()
+
+
+def test_who_began_to_ask_before_has_to_ask_again(world):
+    before = desk("a")
+    client = guarded(world, before)
+    regrant(client, desk("b"))
+    asked = Command("sow_and_subscribe", topic="orders", rights=before)
+    with pytest.raises(NotEntitled, match="has changed meanwhile; ask again"):
+        at_once(world.executor.subscriptions.sow_and_subscribe(client.session, asked))
+    assert not client.subscriptions
+
+
+def test_a_subscription_without_snapshot_is_not_told_of_what_it_may_see_now(world):
+    client = guarded(world, desk("a"))
+    client.say(c="subscribe", t="orders", opts="oof")
+    world.publish("orders", A)
+    assert short(regrant(client, desk("b")))[-1:] == [("entitlement", A)]
+    world.publish("orders", B)
+    assert client.data() == [("p", B)]
+
+
+def test_what_fails_ends_and_says_so(world, monkeypatch):
+    monkeypatch.setattr("sow.requests.replacing.TOPICS_MAX", 0)
+    client = guarded(world, desk("a"))
+    client.say(c="sow_and_subscribe", t="orders")
+    (last,) = regrant(client, desk("b"))
+    assert (last["c"], last["reason"]) == ("unsubscribed", "AUTHORIZATION")
+    assert not client.subscriptions
+
+
+def test_a_change_of_fields_tells_all_again():
+    world = World(Topic("orders", "json", keys=("/id",)))
+    world.publish("orders", A, B)
+    client = guarded(world, rights(reading(select=("-/px",))))
+    client.say(c="sow_and_subscribe", t="orders", opts="oof")
+    told = regrant(client, rights(reading()))
+    assert short(told) == [("p", A), ("p", B)]
