@@ -278,15 +278,19 @@ class Executor:
         address = command.identified and command.identified.address
         self.audit.note("logon", rights, "logon", address=address)
 
-    def _logon(self, session: Session, command: Command, _now_us: int) -> Steps[None] | None:
+    def _logon(self, session: Session, command: Command, _now_us: int) -> Steps[None]:
+        if command.seen is not None and command.session is None:
+            raise ClientError("seen says how far a session was read; give the session as well")
+        had = session.rights
         self._identify(session, command)
         session.log_on(command.client)
-        if command.session is not None:
-            return self._resume(session, command)
-        if command.seen is not None:
-            raise ClientError("seen says how far a session was read; give the session as well")
-        self._name(session, command, {})
-        return None
+        if session.rights is not had:
+            # Another token may say other things of the same user.
+            yield from self.subscriptions.reguard(session)
+        if command.session is None:
+            self._name(session, command, {})
+        elif (steps := self._resume(session, command)) is not None:
+            yield from steps
 
     def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
         """Acknowledge a logon; lines are counted after the last of its acks."""

@@ -2,10 +2,12 @@
 
 import pytest
 
-from sow.commands import Command
-from sow.definitions import Topic
+from sow.commands import Command, Identified
+from sow.definitions import Authentication, Role, Security, Topic
 from sow.errors import NotEntitled
+from sow.rights import Entitlements
 from sow.steps import at_once
+from sow.users import User
 from tests.core.guarding import desk, guarded, reading, regrant, rights
 from tests.core.harness import World, short
 
@@ -73,3 +75,22 @@ def test_a_change_of_fields_tells_all_again():
     client.say(c="sow_and_subscribe", t="orders", opts="oof")
     told = regrant(client, rights(reading()))
     assert short(told) == [("p", A), ("p", B)]
+
+
+def test_who_logs_on_again_as_another_claims_is_told_apart_anew(world):
+    security = Security(
+        authentication=Authentication(tokens_file="tokens"),
+        roles=(Role("r", ("*",), (reading(filter="/desk = ${user.desk}"),)),),
+    )
+    world.executor.go_on_under(Entitlements(security))
+    client = guarded(world, desk("none"))
+
+    def logon(name):
+        found = Identified(User("ann", claims={"desk": name}), world.executor.entitlements)
+        world.executor.execute(client.session, Command("logon", identified=found), world.now)
+        world.settle()
+        return client.data()
+
+    logon("a")
+    assert short(client.say(c="sow_and_subscribe", t="orders", opts="oof")) == [("sow", A)]
+    assert logon("b") == [("entitlement", A), ("p", B)]
