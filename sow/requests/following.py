@@ -14,7 +14,7 @@ from sow.delivery.strands import Strand
 from sow.delivery.windows.window_strands import WindowStrand
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
-from sow.errors import ClientError, NotEntitled, TooLarge
+from sow.errors import Busy, ClientError, TooLarge
 from sow.requests.ending import Ending
 from sow.requests.questions import Questions, TopicsAsked, check_still, feed_key
 from sow.requests.seeing import guard_of, seen_key
@@ -60,7 +60,6 @@ class Following:
         check_rights(session, command)
         if not name:
             self.check_room(session, command)
-        check_still(session, command)
         pattern = asked.pattern
         condition = self._questions.condition(command)
         key = feed_key(command, session.encoding, complete, self._questions.is_steady(command))
@@ -190,7 +189,8 @@ class Following:
 
 
 def check_rights(session: Session, command: Command) -> None:
-    """Raise NotEntitled where the rights of the session have changed since it was asked: what was
-    found out so far may not be told."""
+    """Raise Busy, or what speaks against the command, where the rights of the session have changed
+    since it was asked: what was found out so far may not be told."""
+    check_still(session, command)
     if command.rights is not session.rights:
-        raise NotEntitled("what this user may see has changed meanwhile; ask again")
+        raise Busy("what this session may see has changed meanwhile; send this again")

@@ -4,7 +4,7 @@ import pytest
 
 from sow.commands import Command, Identified
 from sow.definitions import Authentication, Role, Security, Topic
-from sow.errors import NotEntitled
+from sow.errors import Busy
 from sow.rights import Entitlements
 from sow.steps import at_once
 from sow.users import User
@@ -45,7 +45,7 @@ def test_who_began_to_ask_before_has_to_ask_again(world):
     client = guarded(world, before)
     regrant(client, desk("b"))
     asked = Command("sow_and_subscribe", topic="orders", rights=before)
-    with pytest.raises(NotEntitled, match="has changed meanwhile; ask again"):
+    with pytest.raises(Busy, match="has changed meanwhile; send this again"):
         at_once(world.executor.subscriptions.sow_and_subscribe(client.session, asked))
     assert not client.subscriptions
 
