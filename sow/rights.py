@@ -75,6 +75,15 @@ class Given(NamedTuple):
         return f"{self.allowed}\n{self.rows}\n{self.select}\n{self.check}"
 
 
+class Reason(NamedTuple):
+    """One `<Allow>` of a role that a user has, about a topic; `given` is None where it gives him
+    nothing, since a claim that it compares with is not known of him."""
+
+    role: str
+    allowed: Allowed
+    given: Given | None
+
+
 class SharedGuards:
     """Guards that users have: who has an equal one has the same, with what was compiled of it."""
 
@@ -252,6 +261,17 @@ class Entitlements:
             by,
             self._shared,
         )
+
+    def reasons(self, user: User, topic: str) -> list[Reason]:
+        """Why a user may do what he may with a topic: all that his roles say of it."""
+        claims = {**user.claims, "name": user.name}
+        return [
+            Reason(role.name, one, one.given(claims))
+            for role, allowed in self._roles
+            if _has(user, role)
+            for one in allowed
+            if one.verbs and one.concerns(topic)
+        ]
 
 
 def _has(user: User, role: Role) -> bool:

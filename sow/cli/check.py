@@ -7,36 +7,73 @@ from collections.abc import Sequence
 import click
 import orjson
 
-from sow.cli.options import json_option, variables_option
+from sow.cli.options import filter_option, json_option, pairs, url_option, variables_option
 from sow.cli.report import counted
 from sow.config import Finding, Loaded, load
 from sow.config.findings import file_of
 from sow.config.xsd import schema
+from sow.errors import shown
 from sow.pipelines import Pipeline
 
 
 @click.command()
-@click.argument("config", default="config.xml", type=click.Path())
+@click.argument("words", nargs=-1, metavar="[CONFIG] [TOPIC]")
 @click.option("--spark", is_flag=True, help="Let Spark's parser read the SQL of pipelines too.")
 @click.option("--xsd", is_flag=True, help="Write the XML schema of CONFIG, for editors, and end.")
+@click.option("--as", "as_user", metavar="USER", help="Say what USER would see of TOPIC, and why.")
+@click.option("--group", "groups", multiple=True, help="USER is in this group too; repeated.")
+@click.option(
+    "--claim",
+    "claims",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=pairs,
+    help="What else is known of USER, as ${user.NAME} of roles; repeated.",
+)
+@filter_option
+@click.option("--count", is_flag=True, help="Let the server at --url count what USER would see.")
+@url_option
 @variables_option
 @json_option
 @click.pass_context
 def check(
     ctx: click.Context,
-    config: str,
+    words: tuple[str, ...],
     spark: bool,
     xsd: bool,
+    as_user: str | None,
+    groups: tuple[str, ...],
+    claims: dict[str, str],
+    filter_text: str | None,
+    count: bool,
+    url: str,
     variables: dict[str, str],
     as_json: bool,
 ) -> None:
     """Validate CONFIG (config.xml) and name every mistake with its line.
 
     Each finding is one line: file, line, element, error or warning, what is wrong, what to write
-    instead. The last line counts them.
+    instead. The last line counts them. With --as, say what a user of CONFIG would see of TOPIC.
     """
     if xsd:
         click.echo(schema(), nl=False)
+        return
+    config, topic = _named(words, topic_too=as_user is not None)
+    if as_user is not None:
+        # Only here: it brings what asks a server.
+        from sow.cli.entitled import lines, seen
+
+        found = seen(
+            config,
+            variables,
+            as_user,
+            topic,
+            groups=groups,
+            claims=claims,
+            filter_text=filter_text,
+            url=url if count else None,
+        )
+        click.echo(orjson.dumps(found) if as_json else "\n".join(lines(found)))
         return
     loaded = load(config, variables, os.environ).checked
     if spark and loaded.configuration is not None:
@@ -46,6 +83,17 @@ def check(
     else:
         _show(config, loaded)
     ctx.exit(1 if loaded.configuration is None else 0)
+
+
+def _named(words: Sequence[str], topic_too: bool) -> tuple[str, str]:
+    """The configuration and the topic that somebody has named."""
+    if topic_too and not words:
+        raise click.UsageError("--as says who; which TOPIC?")
+    if len(words) > 1 + topic_too:
+        raise click.UsageError(f"what is {shown(words[-1])}?")
+    named = list(words)
+    topic = named.pop() if topic_too else ""
+    return named[0] if named else "config.xml", topic
 
 
 def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loaded:

@@ -139,14 +139,15 @@ def variables_option(command: Command) -> Command:
         "variables",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_variables,
+        callback=pairs,
         help="What ${NAME} in the file stands for; else the environment is asked.",
     )(command)
 
 
-def _variables(
+def pairs(
     _ctx: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
+    """What was given as NAME=VALUE, by name."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
