@@ -129,7 +129,8 @@ class Sink:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """One pipeline. `trigger_us` is how often a batch is made; None: once, all there is.
-    `checkpoint` is where its state is, if that is not in the data directory. With more than one
+    `checkpoint` is where its state is, if that is not in the data directory; `token_file` holds the
+    token by which it logs on at the server. With more than one
     source there is SQL, and no conflation."""
 
     name: str
@@ -143,6 +144,7 @@ class Pipeline:
     checkpoint: str | None = None
     master: str = "local[2]"
     autostart: bool = False
+    token_file: str = ""
     settings: tuple[PipelineOption, ...] = ()
     line: int = 0
 

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from sow.cli.options import json_option, run
 from sow.cli.pipeline import beside
-from sow.cli.supervision import command, supervised
+from sow.cli.supervision import Beside, command, supervised
 from sow.client import Client
 from sow.config import require
 from sow.engine.live_topics import CopyTopic, LiveTopic
@@ -102,7 +102,7 @@ async def _demo(
         url = await server.start()
         try:
             commands = {
-                name: command(name, path, url, Path(data_directory), {})
+                name: Beside(command(name, path, url, Path(data_directory), {}))
                 for name in beside(configuration)
                 if not as_json
             }

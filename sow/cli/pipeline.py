@@ -120,11 +120,25 @@ def run_pipeline(
     address = url or configuration.url
     found = _named(configuration, name)
     if isinstance(found, Pipeline):
+        log_on_by(found)
         running = Running(found, address, directory, once, master)
     else:
         run_for = _run_for(found, configuration)
         running = Running(topic_pipeline(found), address, directory, once, master, run_for)
     _follow(running, PipelineScreen(name, as_json))
+
+
+def log_on_by(one: Pipeline) -> None:
+    """Let all that this process asks the server, and Spark's workers with it, show the token of a
+    pipeline."""
+    if one.token_file:
+        try:
+            os.environ["SOW_TOKEN"] = Path(one.token_file).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ClientError(
+                f"the TokenFile of pipeline {one.name} cannot be read: {one.token_file}: "
+                f"{getattr(error, 'strerror', None) or 'it is not text'}"
+            ) from None
 
 
 def _check_master(text: str) -> None:

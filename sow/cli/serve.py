@@ -13,9 +13,10 @@ from typing import Any
 import click
 import orjson
 
+from sow.authentication.tokens import new_token
 from sow.cli.options import json_option, run, variables_option
-from sow.cli.pipeline import beside
-from sow.cli.supervision import command, supervised
+from sow.cli.pipeline import beside, run_by_spark
+from sow.cli.supervision import Beside, command, supervised
 from sow.config import exposed, load, require
 from sow.definitions import Configuration
 from sow.errors import SowError
@@ -25,7 +26,7 @@ from sow.server.loop import LOOPS, loop_factory
 STOP_S_MAX = 5.0
 """How long stopping may take: less than the ten seconds after which Docker kills a container."""
 
-Ready = Callable[[str], Mapping[str, list[str]]]
+Ready = Callable[[str], Mapping[str, Beside]]
 """Given the server's address, says that it is ready; returns the commands to run beside it."""
 
 
@@ -103,16 +104,22 @@ def serve(
     if not _may_listen(configuration, place, insecure):
         ctx.exit(1)
 
-    def ready(url: str) -> dict[str, list[str]]:
+    own_token = new_token()
+
+    def ready(url: str) -> dict[str, Beside]:
         _announce(configuration, url, as_json)
         directory = Path(configuration.data_directory)
+        engines = {topic.name for topic in run_by_spark(configuration)}
         return {
-            name: command(name, config, url, directory, variables)
+            name: Beside(
+                command(name, config, url, directory, variables),
+                own_token if name in engines else None,
+            )
             for name in ([] if no_pipelines else beside(configuration))
         }
 
     make_loop = loop_factory(loop_wanted)
-    if not run(serve_until_stopped(configuration, ready, reread, allow_loss), make_loop):
+    if not run(serve_until_stopped(configuration, ready, reread, allow_loss, own_token), make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)
@@ -142,18 +149,23 @@ async def serve_until_stopped(
     ready: Ready,
     reread: Callable[[], Configuration] | None = None,
     allow_loss: bool = False,
+    own_token: str = "",
 ) -> bool:
     """Serve until SIGTERM or SIGINT; says whether stopping was done in time.
 
     With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records that have no
-    place in the configuration are given up.
+    place in the configuration are given up. Who shows `own_token` is the server itself.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     server = Server(
-        configuration, Path(configuration.data_directory), reread=reread, allow_loss=allow_loss
+        configuration,
+        Path(configuration.data_directory),
+        reread=reread,
+        allow_loss=allow_loss,
+        own_token=own_token,
     )
     if reread is not None:
         reloads: set[asyncio.Task[None]] = set()

@@ -13,10 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 NICE = 10
 """Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not
@@ -34,6 +34,14 @@ nothing, since a batch that was cut off is made again."""
 Say = Callable[[str], None]
 
 
+class Beside(NamedTuple):
+    """What runs beside a server: a command line, and the token by which it is the server itself, or
+    None for one that logs on like everybody."""
+
+    words: Sequence[str]
+    token: str | None = None
+
+
 def command(
     name: str, config: str, url: str, data_directory: Path, variables: Mapping[str, str]
 ) -> list[str]:
@@ -47,12 +55,12 @@ def command(
 
 
 @asynccontextmanager
-async def supervised(commands: Mapping[str, Iterable[str]], say: Say) -> AsyncIterator[None]:
+async def supervised(commands: Mapping[str, Beside], say: Say) -> AsyncIterator[None]:
     """Keep these commands running, by name, for as long as this is open."""
     if commands and importlib.util.find_spec("pyspark") is None:
         say(f"Spark is not installed, so these do not run: {', '.join(commands)}")
         commands = {}
-    tasks = [asyncio.create_task(_keep(name, list(words), say)) for name, words in commands.items()]
+    tasks = [asyncio.create_task(_keep(name, one, say)) for name, one in commands.items()]
     try:
         yield
     finally:
@@ -61,11 +69,11 @@ async def supervised(commands: Mapping[str, Iterable[str]], say: Say) -> AsyncIt
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep(name: str, words: list[str], say: Say) -> None:
+async def _keep(name: str, one: Beside, say: Say) -> None:
     pause_s = PAUSE_S
     while True:
         started_s = time.monotonic()
-        code, last = await _run(words)
+        code, last = await _run(one)
         if code == 0:
             return
         if time.monotonic() - started_s > HEALTHY_S:
@@ -75,10 +83,13 @@ async def _keep(name: str, words: list[str], say: Say) -> None:
         pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
 
-async def _run(words: list[str]) -> tuple[int, str]:
+async def _run(one: Beside) -> tuple[int, str]:
     """Run a command to its end; its exit code and the last line of what it complained of."""
+    # In its environment, which nobody else can read, as a command line can be.
+    token = {} if one.token is None else {"SOW_TOKEN": one.token}
     process = subprocess.Popen(
-        words,
+        one.words,
+        env={**os.environ, **token},
         stdin=subprocess.PIPE,  # which ends with this process
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -20,6 +20,12 @@ def build(root: Section, directory: str) -> Configuration:
         data_directory=data_directory,
         message_types=message_types_of(root),
         security=_security(configuration.security, directory),
+        pipelines=tuple(
+            dataclasses.replace(one, token_file=os.path.join(directory, one.token_file))
+            if one.token_file
+            else one
+            for one in configuration.pipelines
+        ),
     )
 
 

@@ -307,6 +307,13 @@ PIPELINES = Element(
                     fields=("autostart",),
                     about="Whether `sow serve` starts it beside the server, and again if it fails.",
                 ),
+                Element(
+                    name="TokenFile",
+                    kind=kinds.TEXT,
+                    fields=("token_file",),
+                    about="A file that holds the token by which it logs on, as `sow token create` "
+                    "wrote it; by a path relative to config.xml. Without it, that of SOW_TOKEN.",
+                ),
                 _options("A setting of Spark's.", "Setting", "settings"),
             ),
         ),

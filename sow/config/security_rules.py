@@ -32,6 +32,7 @@ def check_security(root: Section, findings: Findings) -> None:
     authentication = security.values.get("authentication")
     roles = security.sections("roles")
     if isinstance(authentication, Section):
+        _pipelines(root, findings)
         _ways(root, security, authentication, findings)
         if not roles and not security.refused:
             findings.error(
@@ -52,6 +53,18 @@ def check_security(root: Section, findings: Findings) -> None:
     for role in roles:
         for allow in role.sections("allows"):
             _allow(allow, findings)
+
+
+def _pipelines(root: Section, findings: Findings) -> None:
+    for pipeline in root.sections("pipelines"):
+        if pipeline.values.get("autostart") and not pipeline.text("token_file"):
+            findings.warning(
+                pipeline.line,
+                "Pipeline",
+                f"{pipeline.text('name')} starts with the server, which asks who it is",
+                "add <TokenFile> with a token of a user who may read and write what it does, "
+                "unless SOW_TOKEN holds one",
+            )
 
 
 def _ways(root: Section, security: Section, authentication: Section, findings: Findings) -> None:

@@ -81,8 +81,9 @@ class Server:
     `data_directory` is made if it is not there; one server has it at a time. `clock` tells the
     time, by default the machine's. `reread` reads the configuration again, for `reload`; it raises
     ConfigError. `names` gives what the machine is called, `logons` how often somebody may try to be
-    somebody, by default as Limits say. With `allow_loss` records that have no
-    place in the configuration are given up (`sow.server.opening`).
+    somebody, by default as Limits say. With `allow_loss` records that have no place in the
+    configuration are given up (`sow.server.opening`). Who shows `own_token`, if that is no empty
+    text, is the server itself, to do what it does through Spark.
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class Server:
         reread: Callable[[], Configuration] | None = None,
         names: Callable[[], Iterable[str]] = machine_names,
         allow_loss: bool = False,
+        own_token: str = "",
         logons: Logons | None = None,
     ) -> None:
+        self._own_token = own_token
         self._reread = reread
         self._encryption: ssl.SSLContext | None = None
         self._gate = Gate(lambda: self.configuration, names)
@@ -277,7 +280,7 @@ class Server:
             ],
         )
         app[REQUESTS] = self._requests
-        self._doorman = Doorman(self.configuration.security, self._authenticator)
+        self._doorman = Doorman(self.configuration.security, self._authenticator, self._own_token)
         app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)
         for route in routes(self._status, self._entrance):

@@ -19,8 +19,8 @@ def describe_topic(
     counts: Mapping[str, int] = NO_COUNTS,
 ) -> dict[str, Any]:
     """A topic's definition and how it stands, for who has these rights, and may see so many records
-    of topics that are among `counts`: of topics that are not
-    there for him he is not told the names, nor what is made of them."""
+    of topics that are among `counts`: of topics that are not there for him he is not told the
+    names, nor what is made of them."""
     records, definition = topic.records, topic.definition
     described: dict[str, Any] = {
         "name": topic.name,

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from sow.cli import supervision
-from sow.cli.supervision import command, supervised
+from sow.cli.supervision import Beside, command, supervised
 
 WAIT_S = 20
 
@@ -19,7 +19,7 @@ def _hurry(monkeypatch):
 
 
 def script(text):
-    return [sys.executable, "-c", text]
+    return Beside([sys.executable, "-c", text])
 
 
 def watch(commands, count):
@@ -76,6 +76,14 @@ def test_it_is_stopped_with_the_server_also_when_it_will_not(tmp_path, monkeypat
     pid = asyncio.run(run())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_what_is_the_server_itself_has_its_token_where_nobody_sees_it(tmp_path):
+    text = f"import os; open({str(tmp_path)!r} + '/said', 'w').write(os.environ['SOW_TOKEN'])"
+    own = Beside(script(text + "; exit(1)").words, "sow_own")
+    watch({"engine": own}, 1)
+    assert (tmp_path / "said").read_text() == "sow_own"
+    assert "sow_own" not in " ".join(own.words)
 
 
 def test_where_spark_is_not_installed_it_is_said_once(monkeypatch):

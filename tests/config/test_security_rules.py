@@ -68,3 +68,15 @@ def test_passwords_in_clear_text_beyond_loopback_are_warned_of(instance):
     assert (found.severity, found.element) == ("warning", "Authentication")
     encrypted = f"{beyond}<Security>{TLS.format('')}{TOKENS}{READERS}</Security>"
     assert instance(encrypted).findings == ()
+
+
+@pytest.mark.parametrize(("more", "count"), [("", 1), ("<TokenFile>token</TokenFile>", 0)])
+def test_a_pipeline_that_starts_by_itself_has_to_say_who_it_is(instance, more, count):
+    pipeline = (
+        "<Pipelines><Pipeline><Name>bars</Name><Source><Format>csv</Format><Path>in</Path></Source>"
+        "<Sink><Format>csv</Format><Path>out</Path></Sink><Trigger>once</Trigger>"
+        f"<Autostart>true</Autostart>{more}</Pipeline></Pipelines>"
+    )
+    found = instance(f"{pipeline}<Security>{TOKENS}{READERS}</Security>").findings
+    assert [one.element for one in found if one.severity == "warning"] == ["Pipeline"] * count
+    assert [one for one in found if one.severity == "error"] == []

@@ -109,6 +109,16 @@ def test_users_that_cannot_be_read_change_nothing():
         Doorman(SECURITY, refuse)
 
 
+def test_who_shows_the_servers_own_token_is_the_server():
+    here = Doorman(SECURITY, lambda _by: Tokens("ann"), "sow_own")
+    assert run(here.admit(asking("sow_own"), "admin")) is EVERYTHING
+    for other in ("", "sow_ow", "é"):
+        with pytest.raises(ClientError):
+            run(here.admit(asking(other), "read"))
+    with pytest.raises(ClientError):
+        run(doorman("ann").admit(asking(""), "read"))
+
+
 def test_two_headers_are_refused():
     request = request_of(headers=[("Authorization", "Bearer ann"), ("Authorization", "Bearer b")])
     with pytest.raises(ClientError):
