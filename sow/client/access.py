@@ -18,7 +18,7 @@ Token = str | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClientAccess:
     """Who a client is (`token`, or `user` and `password`, or a `certificate` with its `key`), and
     the file of certificates, in PEM form, that it trusts (`ca`; None: those that the machine
     trusts)."""
@@ -73,5 +73,5 @@ class Access:
         return context
 
 
-ANYBODY = Access()
+ANYBODY = ClientAccess()
 """Nothing is shown."""

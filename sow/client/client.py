@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack, overload
 
 import aiohttp
 
-from sow.client.access import Access, Token
+from sow.client.access import ClientAccess, Token
 from sow.client.asking import Asking
 from sow.client.bodies import Document, encode_all
 from sow.client.http import (
@@ -81,7 +81,7 @@ class Client:
         ca: str | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self._access = Access(
+        self._access = ClientAccess(
             token=token, user=user, password=password, certificate=certificate, key=key, ca=ca
         )
         self.name = name

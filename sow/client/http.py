@@ -15,7 +15,7 @@ import msgspec
 import orjson
 from yarl import URL
 
-from sow.client.access import ANYBODY, Access
+from sow.client.access import ANYBODY, ClientAccess
 from sow.client.failures import failure, reported
 from sow.client.tables import from_stream, to_pandas, to_polars
 from sow.errors import SowError
@@ -111,7 +111,9 @@ class Http:
     Every method raises Unreachable and Disconnected, and what the server answers as an error.
     """
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, access: Access = ANYBODY) -> None:
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, access: ClientAccess = ANYBODY
+    ) -> None:
         self.url = url
         self._session = session
         self._access = access

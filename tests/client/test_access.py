@@ -4,18 +4,18 @@ import ssl
 
 import pytest
 
-from sow.client.access import Access
+from sow.client.access import ClientAccess
 from sow.errors import ClientError
 from tests.edge.certificates import certificates
 
 
 def test_a_token_and_a_password_travel_in_the_header_of_http():
-    assert Access().headers() == {}
-    assert Access(token="abc.def").headers() == {"Authorization": "Bearer abc.def"}
+    assert ClientAccess().headers() == {}
+    assert ClientAccess(token="abc.def").headers() == {"Authorization": "Bearer abc.def"}
     given = iter(["first", "second"])
-    asked = Access(token=lambda: next(given))
+    asked = ClientAccess(token=lambda: next(given))
     assert [asked.headers()["Authorization"] for _ in "ab"] == ["Bearer first", "Bearer second"]
-    asked = Access(user="ann", password="pässword")
+    asked = ClientAccess(user="ann", password="pässword")
     assert asked.headers() == {"Authorization": "Basic YW5uOnDDpHNzd29yZA=="}
 
 
@@ -33,22 +33,22 @@ def test_a_token_and_a_password_travel_in_the_header_of_http():
 )
 def test_what_cannot_be_said_is_refused(given, said):
     with pytest.raises(ClientError, match=said) as caught:
-        Access(**given).headers()
+        ClientAccess(**given).headers()
     assert "a b" not in str(caught.value)
 
 
 def test_no_secret_is_shown():
-    shown = repr(Access(token="secret-1", user="ann", password="secret-2"))
+    shown = repr(ClientAccess(token="secret-1", user="ann", password="secret-2"))
     assert "secret" not in shown
 
 
 def test_certificates_that_are_trusted_and_those_that_are_shown(tmp_path):
     files = certificates(tmp_path)
-    assert Access().context() is True
-    assert isinstance(Access(ca=files.ca).context(), ssl.SSLContext)
-    shown = Access(ca=files.ca, certificate=files.certificate, key=files.key)
+    assert ClientAccess().context() is True
+    assert isinstance(ClientAccess(ca=files.ca).context(), ssl.SSLContext)
+    shown = ClientAccess(ca=files.ca, certificate=files.certificate, key=files.key)
     assert isinstance(shown.context(), ssl.SSLContext)
     with pytest.raises(ClientError, match=r"missing\.pem cannot be used"):
-        Access(ca=str(tmp_path / "missing.pem")).context()
+        ClientAccess(ca=str(tmp_path / "missing.pem")).context()
     with pytest.raises(ClientError, match="cannot be used"):
-        Access(certificate=files.ca, key=files.key).context()
+        ClientAccess(certificate=files.ca, key=files.key).context()

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config import exposed
-from sow.definitions import Security
+from sow.definitions import Authentication, Security
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LocalHost"])
@@ -35,3 +35,8 @@ def test_anything_else_is_an_error_with_its_line(instance, host):
 def test_a_file_with_other_errors_says_those(instance):
     loaded = instance("<Listen>0.0.0.0:8080</Listen><Lisstten/>")
     assert [error.element for error in loaded.checked.errors] == ["Lisstten"]
+
+
+def test_where_users_are_asked_who_they_are_it_is_meant():
+    assert exposed("0.0.0.0", Security(authentication=Authentication(tokens_file="t"))) is None
+    assert exposed("0.0.0.0", Security()) is not None

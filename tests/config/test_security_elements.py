@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config import loads
-from sow.definitions import Security, Tls
+from sow.definitions import Jwt, Security, Tls
 
 
 def security(*elements):
@@ -58,6 +58,28 @@ def test_what_would_never_match_is_an_error_that_says_what_to_write(
     text = only(instance(security(f"<{element}>{value}</{element}>")))
     assert wrong in text
     assert instead in text
+
+
+def test_users_and_roles_are_read(instance):
+    loaded = instance(
+        security(
+            "<Authentication><Users><File>u</File></Users><Tokens><File>/t</File></Tokens><JWT>"
+            "<Issuer>i</Issuer><Audience>a</Audience><Keys>https://i/keys</Keys><User>email</User>"
+            "</JWT></Authentication>",
+            "<Role><Name>desk</Name><Member>group:desk</Member><Member>*</Member>",
+            "<Allow><Topic>orders</Topic><Read/><Filter>/desk = ${user.desk}</Filter>"
+            "<Select>-/client</Select></Allow><Allow><Admin/></Allow></Role>",
+        )
+    )
+    assert loaded.findings == ()
+    read = loaded.configuration.security
+    assert (read.authentication.users_file, read.authentication.tokens_file) == ("u", "/t")
+    assert read.authentication.jwt == Jwt("i", "a", "https://i/keys", "email")
+    (role,) = read.roles
+    assert role.members == ("group:desk", "*")
+    assert [one.verbs for one in role.allows] == [("read",), ("admin",)]
+    assert role.allows[0].filter == "/desk = ${user.desk}"
+    assert role.allows[0].select == ("-/client",)
 
 
 def test_the_files_of_tls_stand_beside_the_configuration():
