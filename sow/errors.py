@@ -147,8 +147,8 @@ class UnknownTopic(ClientError):
     reason = "invalid topic"
     status = 404
 
-    def __init__(self, detail: str, *, wanted: str = "") -> None:
-        super().__init__(detail)
+    def __init__(self, detail: str, *, reason: str | None = None, wanted: str = "") -> None:
+        super().__init__(detail, reason=reason)
         self.wanted = wanted
 
 
@@ -165,8 +165,15 @@ class InvalidTopic(ClientError):
 
     reason = "invalid topic"
 
-    def __init__(self, detail: str, *, others: tuple[str, ...] = (), alone: str = "") -> None:
-        super().__init__(detail)
+    def __init__(
+        self,
+        detail: str,
+        *,
+        reason: str | None = None,
+        others: tuple[str, ...] = (),
+        alone: str = "",
+    ) -> None:
+        super().__init__(detail, reason=reason)
         self.others = others
         self.alone = alone
 

@@ -4,9 +4,5 @@
 `Unauthenticated` is raised, with a sentence that does not tell a guesser what was right about them.
 What is slow (hashing a password, asking for keys) runs beside the event loop. What a user may do is
 none of its business (`sow.rights`); nor is the network: whoever makes one hands it a way to fetch.
+Nothing is imported here: a server that asks nobody needs none of the libraries of `authenticator`.
 """
-
-from sow.authentication.authenticator import Authenticator
-from sow.authentication.credentials import Credentials
-
-__all__ = ["Authenticator", "Credentials"]

@@ -7,28 +7,19 @@ files still say the same of them.
 """
 
 import asyncio
-import hashlib
-import os
 from collections.abc import Awaitable, Callable, Mapping
 
-from sow.authentication.attempts import Attempts
 from sow.authentication.certificates import user_of
 from sow.authentication.credentials import LONGEST, Credentials
 from sow.authentication.htpasswd import Users
 from sow.authentication.key_set import Fetch, FetchedKeys, FiledKeys
+from sow.authentication.logons import Logons
 from sow.authentication.signed import SignedTokens, is_signed
 from sow.authentication.tokens import Tokens
-from sow.clock import SECOND_US
 from sow.definitions import Authentication
 from sow.errors import TooManyLogons, Unauthenticated
 from sow.users import User
 
-HASHED_AT_ONCE = 2
-"""Threads: hashing gives up the interpreter lock, and the rest of the server wants a core."""
-WAITING_MAX = 1_000
-"""Logons that wait for a thread. Each further one is told to come again."""
-KNOWN_MAX = 10_000
-"""Users, or rather their credentials, that have been found out; those that came first go first."""
 SIGNED_KNOWN_US = 600_000_000
 """Then a signed token is checked again: its key may have been withdrawn."""
 
@@ -38,61 +29,6 @@ NOT_GOOD = "the user or the password is not good"
 def in_thread(function: Callable[..., bool], *arguments: str) -> Awaitable[bool]:
     """Where hashing happens, unless a test says otherwise."""
     return asyncio.to_thread(function, *arguments)
-
-
-class Known:
-    """Whom what was shown belongs to, by a sum that nobody outside this process can make."""
-
-    def __init__(self) -> None:
-        self._key = os.urandom(32)
-        self._users: dict[bytes, tuple[User, int | None]] = {}
-
-    def sum_of(self, *shown: str) -> bytes:
-        """The sum of what was shown; no two lists of texts have the same."""
-        parts = (part.encode(errors="surrogatepass") for part in shown)
-        joined = b"".join(len(part).to_bytes(4) + part for part in parts)
-        return hashlib.blake2b(joined, key=self._key, digest_size=32).digest()
-
-    def get(self, found_by: bytes, now_us: int) -> User | None:
-        """The user that was found by this sum, if it is known still."""
-        user, until_us = self._users.get(found_by, (None, None))
-        return None if until_us is not None and now_us >= until_us else user
-
-    def put(self, found_by: bytes, user: User, until_us: int | None) -> None:
-        """Remember him, until then if it is said."""
-        self._users.pop(found_by, None)
-        if len(self._users) >= KNOWN_MAX:
-            del self._users[next(iter(self._users))]
-        self._users[found_by] = user, until_us
-
-
-class Logons:
-    """What goes on from one authenticator to the next: who is known, who is being hashed, and how
-    often somebody at an address has tried; `per_second` of that, 0: as often as he likes."""
-
-    def __init__(self, per_second: int = 0) -> None:
-        self.known = Known()
-        self.hashing = Hashing()
-        self.attempts = Attempts(per_second) if per_second else None
-
-
-class Hashing:
-    """The few threads that hash, and how many wait for one."""
-
-    def __init__(self) -> None:
-        self._one_of = asyncio.Semaphore(HASHED_AT_ONCE)
-        self._waiting = 0
-
-    async def run(self, hashing: Callable[[], Awaitable[bool]]) -> bool:
-        """Its answer, in its turn. Raises TooManyLogons if too many wait."""
-        if self._waiting >= WAITING_MAX:
-            raise TooManyLogons("too many log on at once", wait_us=SECOND_US)
-        self._waiting += 1
-        try:
-            async with self._one_of:
-                return await hashing()
-        finally:
-            self._waiting -= 1
 
 
 class Authenticator:

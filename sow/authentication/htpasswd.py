@@ -14,6 +14,7 @@ import argon2
 import bcrypt
 
 from sow.authentication import lines
+from sow.authentication.lines import NAME_SAID, USER_NAME
 from sow.errors import ConfigError, clipped
 
 GROUPS_SUFFIX = ".groups"
@@ -27,8 +28,6 @@ ARGON2_TIME_MAX = 32
 """Beyond these, one logon takes seconds or the memory of the server."""
 HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 """What OWASP recommends at the least: 20 ms and 19 MiB."""
-NAME = re.compile(r"[^\s:,#][^\s:,]*")
-NAME_SAID = "a name has no space, ':' or ',', and does not begin with '#'"
 
 
 class Users:
@@ -65,7 +64,7 @@ def read_hashes(file: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in lines.numbered(lines.read(file, "Users")):
         name, colon, kept = line.partition(":")
-        if not colon or not NAME.fullmatch(name):
+        if not colon or not USER_NAME.fullmatch(name):
             raise ConfigError(f"line {number} of {file} is not NAME:HASH; {NAME_SAID}")
         if name in found:
             raise ConfigError(f"line {number} of {file} names {clipped(name)} for a second time")
@@ -86,7 +85,7 @@ def read_groups(file: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for number, line in lines.numbered(lines.read(beside, "groups")):
         group, colon, names = line.partition(":")
-        if not colon or not NAME.fullmatch(group.strip()):
+        if not colon or not USER_NAME.fullmatch(group.strip()):
             raise ConfigError(f"line {number} of {beside} is not `GROUP: NAME NAME`; {NAME_SAID}")
         found.setdefault(group.strip(), []).extend(names.split())
     return found
@@ -98,7 +97,7 @@ def put(file: str, name: str, password: str, groups: Sequence[str] | None = None
     that cannot be, or no password.
     """
     for one in (name, *(groups or ())):
-        if not NAME.fullmatch(one):
+        if not USER_NAME.fullmatch(one):
             raise ValueError(f"{clipped(one)!r} cannot be a name here: {NAME_SAID}")
     if not password:
         raise ValueError("the password is empty")

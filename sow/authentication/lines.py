@@ -9,11 +9,14 @@ new.
 import contextlib
 import fcntl
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 
 from sow.errors import ConfigError
 
+USER_NAME = re.compile(r"[^\s:,#][^\s:,]*")
+NAME_SAID = "a name has no space, ':' or ',', and does not begin with '#'"
 LARGEST_BYTES = 64 << 20
 """Half a million users. They are held in memory."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sow.authentication import lines
-from sow.authentication.htpasswd import NAME, NAME_SAID
+from sow.authentication.lines import NAME_SAID, USER_NAME
 from sow.errors import ConfigError, clipped
 from sow.users import User
 
@@ -93,7 +93,7 @@ def create(file: str, name: str, groups: Sequence[str], expires: str) -> str:
     has it, or empty. Raises ConfigError, ValueError for a name, a group or an end that cannot be.
     """
     for one in (name, *groups):
-        if not NAME.fullmatch(one):
+        if not USER_NAME.fullmatch(one):
             raise ValueError(f"{clipped(one)!r} cannot be a name here: {NAME_SAID}")
     token = new_token()
     line = TokenLine(name, sum_of(token), tuple(groups), expires)
@@ -136,7 +136,7 @@ def time_us(text: str) -> int:
 
 def _line(text: str) -> TokenLine:
     name, *rest = text.split()
-    if not rest or not NAME.fullmatch(name):
+    if not rest or not USER_NAME.fullmatch(name):
         raise ValueError(f"write NAME SHA-256 [group,…] [expires]; {NAME_SAID}")
     kept, *rest = rest
     if not SUM.fullmatch(kept):

@@ -11,7 +11,7 @@ from sow.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
-CA, TOKEN, USER = ACCESS = ("ca", "token", "user")
+CA_SAID, TOKEN_SAID, USER_SAID = ACCESS = ("ca", "token", "user")
 """Where a command keeps what these options say of trust, and of who asks."""
 
 

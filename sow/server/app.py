@@ -10,8 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from sow.authentication import Authenticator
-from sow.authentication.authenticator import Logons
+from sow.authentication.logons import Logons
 from sow.clock import Clock, SystemClock
 from sow.definitions import Authentication, Configuration, Topic, authority, with_system_topics
 from sow.engine.engine import Engine
@@ -23,7 +22,7 @@ from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
-from sow.server.doorman import DOORMAN, Doorman, Who, fetch
+from sow.server.doorman import DOORMAN, Doorman, Identifies, Who, fetch
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
 from sow.server.garbage import Garbage
@@ -316,8 +315,11 @@ class Server:
         self._listening = Listening(sockets, self._connections, lambda: self._encryption)
         return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
 
-    def _authenticator(self, by: Authentication) -> Authenticator:
+    def _authenticator(self, by: Authentication) -> Identifies:
         """Who finds out who users are; raises ConfigError."""
+        # Only here: it brings libraries that a server which asks nobody would load for nothing.
+        from sow.authentication.authenticator import Authenticator
+
         return Authenticator(
             by, now_us=self._clock.now_us, fetch=fetch, told=log.warning, logons=self._logons
         )

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
-from sow.authentication import Credentials
+from sow.authentication.credentials import Credentials
 from sow.commands import Command, Identified
 from sow.definitions import Authentication, Security
 from sow.delivery.sessions import Session

@@ -7,8 +7,10 @@ import bcrypt
 import orjson
 import pytest
 
-from sow.authentication import Authenticator, Credentials, authenticator
-from sow.authentication.authenticator import SIGNED_KNOWN_US, Known, Logons
+from sow.authentication import authenticator, logons
+from sow.authentication.authenticator import SIGNED_KNOWN_US, Authenticator
+from sow.authentication.credentials import Credentials
+from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
 from sow.definitions import Authentication, Jwt
 from sow.errors import TooManyLogons, Unauthenticated
@@ -189,7 +191,7 @@ def test_attempts_are_counted_by_address_and_those_who_are_known_are_none(tmp_pa
 
 
 def test_so_many_wait_for_a_thread_and_no_more(door, monkeypatch):
-    monkeypatch.setattr(authenticator, "WAITING_MAX", 3)
+    monkeypatch.setattr(logons, "WAITING_MAX", 3)
     running, most = 0, 0
 
     async def slow(*_):
@@ -209,18 +211,8 @@ def test_so_many_wait_for_a_thread_and_no_more(door, monkeypatch):
         return await asyncio.gather(*tries, return_exceptions=True)
 
     found = asyncio.run(all_at_once())
-    assert most == authenticator.HASHED_AT_ONCE
+    assert most == logons.HASHED_AT_ONCE
     assert [isinstance(one, TooManyLogons) for one in found] == [False] * 3 + [True] * 2
-
-
-def test_so_many_are_known(monkeypatch):
-    monkeypatch.setattr(authenticator, "KNOWN_MAX", 2)
-    known = Known()
-    for at in range(3):
-        known.put(known.sum_of(str(at)), at, None)
-    assert [known.get(known.sum_of(str(at)), 0) for at in range(3)] == [None, 1, 2]
-    assert known.sum_of("a", "bc") != known.sum_of("ab", "c")
-    assert known.sum_of("a") != Known().sum_of("a")
 
 
 def test_hashing_happens_in_a_thread():

@@ -4,8 +4,7 @@ import base64
 
 import pytest
 
-from sow.authentication import Credentials
-from sow.authentication.credentials import LONGEST
+from sow.authentication.credentials import LONGEST, Credentials
 from sow.errors import Unauthenticated
 
 

@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from sow.authentication.authenticator import Logons
+from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
 from sow.commands import COMMANDS
 from sow.server.routes import routes
