@@ -39,8 +39,6 @@ LONG_COLUMNS = 200_000
 five milliseconds."""
 FREE_PART = 16
 """When less than this part of long columns is free they begin to grow."""
-NO_PLACES = 2**63 - 1
-"""More slots than there can be: short columns never begin to grow."""
 SowKeys = Callable[[str, Sequence[str]], "array[int]"]
 """Makes the SowKeys of identities in a domain (`sow.keys.sow_keys`)."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
@@ -53,7 +51,6 @@ class Columns:
     __slots__ = (
         "_by_sow_key",
         "_domain",
-        "_grown_from",
         "_keyed_to",
         "_larger",
         "_make_sow_keys",
@@ -73,10 +70,8 @@ class Columns:
         self.bodies: list[bytes | None] = untracked([])
         self.identities: list[str | None] = untracked([])
         self._numbers = NO_NUMBERS
-        self._grown_from = NO_PLACES
-        """With so many slots the block of numbers begins to grow."""
         self._larger: LargerBlock | None = None
-        """What is to take its place."""
+        """What is to take the place of the block of numbers."""
         self.expires_us: NDArray[np.int64] | None = None
         self._by_sow_key = NONE_KEYED
         self._keyed_to = 0
@@ -171,19 +166,19 @@ class Columns:
             return
         self._use(grown(self._numbers, max(count, size + size // GROWTH_PART)))
 
-    def _grow(self, written: Slots) -> None:
-        """Go on with a larger block of numbers, of which these were written last."""
-        if self._larger is None:
-            size = self._numbers.shape[1]
+    def _grow(self, written: Sequence[int]) -> None:
+        """Go on with a larger block of numbers, of which these were written last, or begin one if
+        this one is nearly full."""
+        size = self._numbers.shape[1]
+        if self._larger is None and len(self.bodies) > size - size // FREE_PART:
             self._larger = LargerBlock(self._numbers, size + size // GROWTH_PART)
-        if self._larger.write(written):
+        if self._larger is not None and self._larger.write(np.array(written, np.int64)):
             self._use(self._larger.block)
 
     def _use(self, numbers: NDArray[np.int64]) -> None:
         """Have a larger block of numbers, and columns of its size."""
         size = numbers.shape[1]
         self._numbers, self._larger = numbers, None
-        self._grown_from = size - size // FREE_PART if size > LONG_COLUMNS else NO_PLACES
         if self._places is not None:
             self._places = grown(self._places, size)
         if self._newest is not None:

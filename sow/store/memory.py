@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.store.columns import BORN, SEQ, TS_US, Columns, Slots, SowKeys
+from sow.store.columns import BORN, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
 from sow.store.holds import Before, Holds
 from sow.store.parted import parted_if_long
 from sow.store.protocols import Numbers, Slice, numbers
@@ -70,7 +70,6 @@ class Table(Columns):
         "_arrivals",
         "_bears",
         "_body_holds",
-        "_by_arrival",
         "_free",
         "_identity_holds",
         "_in_order",
@@ -89,8 +88,8 @@ class Table(Columns):
         self._usage = usage or Usage()
         self._free = NONE_FREE
         self._in_order = True
-        self._by_arrival = by_arrival
-        self._arrivals = 0
+        self._arrivals = 0 if by_arrival else None
+        """How many have come, where that is their order."""
         self._bears = False
         """Records have been given their births."""
         self._body_holds: Holds[bytes | None] | None = None
@@ -145,17 +144,17 @@ class Table(Columns):
         if self._body_holds is not None and not self._body_holds.tell(slots, olds):
             self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
-        if len(current) > self._grown_from:
-            self._grow(np.array(slots, np.int64))
+        if len(current) > LONG_COLUMNS:
+            self._grow(slots)
         return slots, olds
 
     def _count_names(self, identities: Iterable[str], times: int) -> None:
         """Records have come or gone; what leaves a copy is not logged."""
-        if not self._by_arrival:
+        if self._arrivals is None:
             self._usage.named_bytes += times * sum(map(len, identities))
 
     def _birth(self, seq: int) -> int:
-        if self._by_arrival:
+        if self._arrivals is not None:
             self._arrivals += 1
             return self._arrivals
         return seq
@@ -227,7 +226,7 @@ class Table(Columns):
         born = self.born
         born[slots] = births
         if self._larger is not None:
-            self._grow(np.array(slots, np.int64))
+            self._grow(slots)
             born = self.born
         self._bears = True
         if self._in_order and slots:

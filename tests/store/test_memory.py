@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.keys import sow_keys
-from sow.store import columns, larger_block, parted
+from sow.store import columns, larger_block, memory, parted
 from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.parted import PartedDict
 from sow.store.protocols import Slice, numbers
@@ -59,7 +59,7 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
         size = sum(map(len, beside.model.values()))
         assert beside.table.bytes == size
         assert beside.usage.bytes == size + RECORD_BYTES * len(beside.model)
-        named = 0 if beside.table._by_arrival else sum(map(len, beside.model))
+        named = 0 if beside.table._arrivals is not None else sum(map(len, beside.model))
         assert beside.usage.named_bytes == named
         assert len(beside.table) == len(beside.model)
 
@@ -89,7 +89,7 @@ def test_long_columns_grow_beside_those_that_are_used_and_say_the_same(log, bear
             identities = [str(place) for place in dict.fromkeys(places)]
             seqs = range(step * 7 + 1, step * 7 + 1 + len(identities))
             for table, long in zip(tables, (20, 10**9), strict=True):
-                patch.setattr(columns, "LONG_COLUMNS", long)
+                patch.setattr(memory, "LONG_COLUMNS", long)
                 if step % 5 == 4:
                     table.drop(identities)
                     continue
@@ -102,7 +102,7 @@ def test_long_columns_grow_beside_those_that_are_used_and_say_the_same(log, bear
 
 
 def test_long_columns_begin_to_grow_before_they_are_full(monkeypatch):
-    monkeypatch.setattr(columns, "LONG_COLUMNS", 100)
+    monkeypatch.setattr(memory, "LONG_COLUMNS", 100)
     table, copied = Table(sow_keys, "t"), []
     monkeypatch.setattr(columns, "grown", lambda *_: copied.append(1))
     table._use(np.zeros((4, 160), np.int64))
