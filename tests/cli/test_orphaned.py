@@ -24,10 +24,10 @@ subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_f
 """
 SERVER = """
 import asyncio, importlib.util, sys
-from sow.cli.supervision import supervised
+from sow.cli.supervision import Beside, supervised
 importlib.util.find_spec = lambda _name: object()
 async def run():
-    async with supervised({{"one": [sys.executable, "-c", {child!r}]}}, print):
+    async with supervised({{"one": Beside([sys.executable, "-c", {child!r}])}}, print):
         await asyncio.Event().wait()
 asyncio.run(run())
 """

@@ -155,7 +155,6 @@ LINES = [
     b'{"c":"unsubscribe"}',
     b'{"c":"sow_delete","t":"orders"}',
     b'{"c":"sow_delete","t":"orders","filter":"1=1","k":"5"}',
-    b'{"c":"logon","user":"me","password":"secret"}',
     b'{"c":"\xff"}',
     b'{"c":"sow","t":"' + b"x" * 100_000 + b'"}',
     b'{"c":"sow","t":"orders","filter":"' + b"(" * 60_000 + b'"}',

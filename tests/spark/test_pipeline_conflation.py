@@ -32,14 +32,14 @@ def keyed(monkeypatch):
     """A server whose topics are keyed by /id."""
 
     class Server:
-        def __init__(self, url, ca=None):
+        def __init__(self, url):
             self.url = url
 
         def json(self, method, path):
             assert path == "/v1/topics/orders"
             return {"keys": ["/id"]}
 
-    monkeypatch.setattr(module, "SowServer", Server)
+    monkeypatch.setattr(module, "own_server", Server)
 
 
 @pytest.mark.parametrize(

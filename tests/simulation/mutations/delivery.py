@@ -90,7 +90,7 @@ DELIVERY = (
     Mutation(
         "lines before the logon's ack are counted",
         "sow/delivery/sessions.py",
-        "        self.recovery.restart()\n",
+        "        # Reached when the frame has left.\n        self.recovery.restart()\n",
         "        pass\n",
     ),
     Mutation(

@@ -60,8 +60,8 @@ REQUESTS = (
     Mutation(
         "a pattern means topics that may not be read when they come",
         "sow/requests/subscription.py",
-        'may = self.session.rights.may("read", topic.name)',
-        "may = True",
+        "may_see(self.command.rights, topic)",
+        "True",
     ),
     Mutation(
         "publishes that are carried out together are not asked for",
