@@ -197,7 +197,7 @@ async def message_type(client: Client, topic: str) -> str:
 
 async def module_of(client: Client, message_type: str) -> str:
     """What a message type is a variant of, or a type as it comes itself."""
-    configured = (await client.http.json("GET", "/v1/config"))["message_types"]
+    configured = await client.http.json("GET", "/v1/message-types")
     modules = {str(one["name"]): str(one["module"]) for one in configured}
     return modules.get(message_type, message_type)
 

@@ -495,6 +495,10 @@ class HttpDoor:
             self._executor.audit.note("admin", rights, f"{request.method} {request.path}")
         return session
 
+    async def message_types(self, _request: web.Request) -> web.Response:
+        """The message types of the configuration, for whoever is to make or read their messages."""
+        return json_response(self._engine.configuration.message_types)
+
     async def config(self, _request: web.Request) -> web.Response:
         """The configuration as it was understood."""
         return json_response(without_system_topics(self._engine.configuration))

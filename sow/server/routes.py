@@ -205,6 +205,13 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         ),
         Route(
             "GET",
+            "/v1/message-types",
+            "logon",
+            through(lambda doors: doors.http.message_types),
+            "The message types of the configuration",
+        ),
+        Route(
+            "GET",
             "/v1/log",
             "logon",
             through(lambda doors: doors.log.handle),

@@ -140,7 +140,7 @@ def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
     name = topic["message_type"]
     if name == "json":
         return JSON_MESSAGES
-    known = {one["name"]: one for one in server.json("GET", "/v1/config")["message_types"]}
+    known = {one["name"]: one for one in server.json("GET", "/v1/message-types")}
     messages = Messages(
         options_of(known[name]) if name in known else MessageTypeOptions(name, name)
     )

@@ -180,7 +180,8 @@ def test_arrow_has_a_column_for_each_part(server):
 
 
 def test_the_configuration_tells_all_that_a_reader_needs(server):
-    told = server.get("/v1/config").json["message_types"]
+    told = server.get("/v1/message-types").json
+    assert told == server.get("/v1/config").json["message_types"]
     assert [one["name"] for one in told] == ["trades", "local", "global"]
     for one in told:
         options = options_of(one)

@@ -237,6 +237,7 @@ QUERIES = (
     "/v1/topics/orderz/records",
     "/v1/topics/orders/records?projection=COUNT(/id)%20AS%20/n&grouping=[zq]./id",
     "/v1/functions",
+    "/v1/message-types",
     "/v1/config",
     "/metrics",
     "/readyz",
