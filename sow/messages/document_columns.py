@@ -5,9 +5,13 @@ a thousand followers may each name a field of their own, and no message has more
 Paths are kept as a tree of names; a name that no document has is not looked for, and its columns
 are one shared list without values, so columns are only to be looked at. A field that holds an array
 somewhere is read value by value (`sow.paths.value_at`), which always gives the same answer.
+
+Nor is the tree made anew for each path that one more follower asks for: it is that of the first so
+many paths, which others have had before, and a few more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from sow.messages.base import Column
@@ -19,6 +23,14 @@ MARKED = (Base64, MarkedText, MarkedInt)
 """What stands for values that only some formats have."""
 LEVELS_MAX = 32
 """Names of a path that are levels of the tree. Deeper ones are rare, and the stack has an end."""
+SHARED_PATHS = 64
+"""Paths that are put into a tree at a time, each such tree to be had again: as many take some thirty
+microseconds, as long as copying a tree of a few thousand."""
+TREES_MAX = 256
+"""Trees that may be had again: 16,000 paths of one topic, or a few of each of many."""
+
+Numbered = list[tuple[int, Path]]
+"""Paths with their numbers among all."""
 
 
 class DocumentColumns:
@@ -27,10 +39,10 @@ class DocumentColumns:
     def __init__(self, paths: Sequence[Path], level: int = 0) -> None:
         self._count = len(paths)
         self._level = level
-        self._leaves: dict[str, list[tuple[int, Path]]] = {}
+        self._leaves: dict[str, Numbered] = {}
         """By the name at this level: paths that end here, or are looked up from here."""
-        self._branches: dict[str, tuple[DocumentColumns, list[tuple[int, Path]]]] = {}
-        deeper: dict[str, list[tuple[int, Path]]] = {}
+        self._branches: dict[str, tuple[DocumentColumns, Numbered]] = {}
+        deeper: dict[str, Numbered] = {}
         for number, path in enumerate(paths):
             ends = level == LEVELS_MAX or len(path.steps) == level + 1 or path.index is not None
             named = self._leaves if ends else deeper
@@ -38,6 +50,22 @@ class DocumentColumns:
         for name, below in deeper.items():
             reader = DocumentColumns([path for _, path in below], level + 1)
             self._branches[name] = reader, below
+
+    def followed_by(self, more: Sequence[Path]) -> "DocumentColumns":
+        """One that reads more paths after these."""
+        rest, count = DocumentColumns(more, self._level), self._count
+        both = DocumentColumns((), self._level)
+        both._count = count + rest._count
+        both._leaves, both._branches = dict(self._leaves), dict(self._branches)
+        for name, paths in rest._leaves.items():
+            both._leaves[name] = [*self._leaves.get(name, ()), *_numbered_from(count, paths)]
+        for name, (reader, below) in rest._branches.items():
+            behind = list(_numbered_from(count, below))
+            if name in self._branches:
+                first, before = self._branches[name]
+                reader, behind = first.followed_by([p for _, p in below]), [*before, *behind]
+            both._branches[name] = reader, behind
+        return both
 
     def __call__(self, documents: Sequence[object]) -> list[Column]:
         """One column for each path, in their order; what is no dict has no fields."""
@@ -74,3 +102,18 @@ class DocumentColumns:
         if not any(kind is list or issubclass(kind, MARKED) for kind in set(map(type, found))):
             return found
         return [list(map(plain, v)) if isinstance(v, list) else plain(v) for v in found]
+
+
+def _numbered_from(first: int, paths: Iterable[tuple[int, Path]]) -> Iterable[tuple[int, Path]]:
+    return ((first + number, path) for number, path in paths)
+
+
+def document_columns(paths: tuple[Path, ...]) -> DocumentColumns:
+    """What reads these paths, made of what reads the first of them."""
+    shared = max(0, len(paths) - 1) // SHARED_PATHS * SHARED_PATHS
+    return _tree(paths[:shared]).followed_by(paths[shared:]) if shared else DocumentColumns(paths)
+
+
+@lru_cache(maxsize=TREES_MAX)
+def _tree(paths: tuple[Path, ...]) -> DocumentColumns:
+    return document_columns(paths)

@@ -9,6 +9,7 @@ read again record by record, which is slower, names the culprit, and gives the s
 import json
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from math import isfinite
 
 import msgspec
@@ -19,7 +20,7 @@ from sow.digits import Digits
 from sow.errors import BadMessage, clipped
 from sow.media_types import JSON
 from sow.messages.base import Column
-from sow.messages.document_columns import DocumentColumns
+from sow.messages.document_columns import DocumentColumns, document_columns
 from sow.messages.json_columns import READ_FAILURES, columns_reader
 from sow.messages.marked import bare
 from sow.paths import Path
@@ -194,8 +195,13 @@ class JsonDecoder:
     """Reads columns by generated code where it can, value by value where it must."""
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
-        self._values = DocumentColumns(paths)
+        self._paths = paths
         self._fast = columns_reader(paths)
+
+    @cached_property
+    def _values(self) -> DocumentColumns:
+        """Made when there is a doubt."""
+        return document_columns(self._paths)
 
     def columns(self, bodies: Sequence[bytes]) -> list[Column]:
         """One column per path of bodies that `read` has accepted."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sow.messages.base import Column
-from sow.messages.document_columns import DocumentColumns
+from sow.messages.document_columns import document_columns
 from sow.paths import Path
 
 ColumnsReader = Callable[[bytes, int], list[Column]]
@@ -44,7 +44,7 @@ READ_FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError
 def columns_reader(paths: tuple[Path, ...]) -> ColumnsReader | None:
     """A function of (joined records, how many) that reads `paths`; None if they do not suit."""
     if len(paths) > GENERATED_PATHS_MAX:
-        return _reader(dict[str, Any], DocumentColumns(paths))
+        return _reader(dict[str, Any], document_columns(paths))
     found = struct_reader(paths)
     return None if found is None else _reader(*found)
 

@@ -1,9 +1,11 @@
 """Columns of parsed documents: what looking each path up finds, and no more work."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.messages.document_columns import LEVELS_MAX, DocumentColumns
+from sow.messages import document_columns as module
+from sow.messages.document_columns import LEVELS_MAX, DocumentColumns, document_columns
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.paths import Path, parse_path, value_at
 
@@ -27,6 +29,17 @@ paths = st.lists(
 def test_what_is_read_is_what_looking_finds(wanted, batch):
     looked_up = [[value_at(document, path) for document in batch] for path in wanted]
     assert repr(DocumentColumns(wanted)(batch)) == repr(looked_up)
+
+
+@given(paths, documents)
+def test_a_tree_that_has_grown_reads_as_one_that_was_made_at_once(wanted, batch):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SHARED_PATHS", 2)
+        module._tree.cache_clear()
+        for count in range(len(wanted) + 1):
+            some = tuple(wanted[:count])
+            assert repr(document_columns(some)(batch)) == repr(DocumentColumns(some)(batch))
+    module._tree.cache_clear()
 
 
 def test_a_path_may_have_more_names_than_the_stack_has_room():
