@@ -131,18 +131,18 @@ class FetchedKeys:
         self._keys: Keys | None = None
         self._fetched_us = 0
         self._tried_us: int | None = None
-        self._one = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """That key, if there is one; they may have to be fetched first."""
         found = self._kept(FRESH_US, kid, algorithm)
         if found is None:
-            async with self._one:
-                # Another may have fetched them while this one waited.
-                found = self._kept(FRESH_US, kid, algorithm)
-                if found is None and self._may_fetch():
-                    await self._renew()
-            found = found or self._kept(STALE_US, kid, algorithm)
+            if self._renewing is None and self._may_fetch():
+                self._renewing = asyncio.create_task(self._renew())
+            if self._renewing is not None:
+                # Who goes away meanwhile is not to take them from those who wait.
+                await asyncio.shield(self._renewing)
+            found = self._kept(STALE_US, kid, algorithm)
         return found
 
     def _kept(self, age_us: int, kid: str | None, algorithm: str) -> Key | None:
@@ -162,3 +162,5 @@ class FetchedKeys:
             self._told(
                 f"the keys at {self._address} cannot be had: {clipped(str(error) or 'no answer')}"
             )
+        finally:
+            self._renewing = None

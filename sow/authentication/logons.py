@@ -69,7 +69,10 @@ class Hashing:
             raise TooManyLogons("too many log on at once", wait_us=SECOND_US)
         self._waiting += 1
         try:
-            async with self._one_of:
-                return await hashing()
+            await self._one_of.acquire()
+            running = asyncio.ensure_future(hashing())
+            # A thread goes on when nobody waits for it any more, and its place is taken until then.
+            running.add_done_callback(lambda _: self._one_of.release())
+            return await asyncio.shield(running)
         finally:
             self._waiting -= 1

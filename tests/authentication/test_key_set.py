@@ -140,6 +140,21 @@ def test_many_at_once_fetch_once():
     assert issuer.asked == 1
 
 
+def test_who_goes_away_takes_the_keys_from_nobody():
+    issuer = Issuer(key())
+    keys = issuer.keys()
+
+    async def one_leaves():
+        first = asyncio.create_task(keys.find("k2", "ES256"))
+        second = asyncio.create_task(keys.find("k1", "ES256"))
+        await asyncio.sleep(0)
+        first.cancel()
+        return await second
+
+    assert asyncio.run(one_leaves()).kid == "k1"
+    assert issuer.asked == 1
+
+
 @pytest.mark.parametrize("answer", [OSError("refused"), TimeoutError(), b"<html>", b'{"keys": []}'])
 def test_keys_stay_good_for_a_day_while_nobody_answers(answer):
     issuer = Issuer(key())

@@ -1,8 +1,10 @@
 """What goes on from one authenticator to the next; how hashing takes turns is seen in
 test_authenticator.py."""
 
+import asyncio
+
 from sow.authentication import logons
-from sow.authentication.logons import Known, Logons
+from sow.authentication.logons import HASHED_AT_ONCE, Hashing, Known, Logons
 
 
 def test_so_many_are_known(monkeypatch):
@@ -25,3 +27,26 @@ def test_what_is_known_for_a_while_is_not_known_after_it():
 def test_attempts_are_bounded_where_it_is_said():
     assert Logons().attempts is None
     assert Logons(20).attempts.wait_us("a", 0) == 0
+
+
+def test_who_goes_away_leaves_no_room_for_more_threads():
+    async def all_leave():
+        hashing, begun, over = Hashing(), [], asyncio.Event()
+
+        async def thread():
+            begun.append(True)
+            return await over.wait()
+
+        for _ in range(3 * HASHED_AT_ONCE):
+            one = asyncio.create_task(hashing.run(thread))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            one.cancel()
+        last = asyncio.create_task(hashing.run(thread))
+        await asyncio.sleep(0)
+        assert len(begun) == HASHED_AT_ONCE
+        over.set()
+        assert await last
+        assert len(begun) == HASHED_AT_ONCE + 1
+
+    asyncio.run(all_leave())
