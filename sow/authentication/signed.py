@@ -22,6 +22,8 @@ from sow.users import User
 
 COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 LISTED = frozenset(one for of_kind in ALGORITHMS.values() for one in of_kind)
+UNREADABLE = (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""Of a header that is JSON, and no object, or nested as deep as a token is long, too."""
 END_OF_TIME_S = 253_402_300_800
 """The year 10000. Whoever writes milliseconds means less, and gets no token that never ends."""
 
@@ -83,7 +85,7 @@ class SignedTokens:
             if not jws.validate_compact(signed, key, [algorithm], self._registry):
                 raise _refused()
             claims = orjson.loads(signed.payload)
-        except (JoseError, ValueError, TypeError, KeyError):
+        except UNREADABLE:
             raise _refused() from None
         if not isinstance(claims, dict):
             raise _refused()

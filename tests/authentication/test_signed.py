@@ -182,3 +182,10 @@ def test_what_has_three_parts_may_be_signed():
     assert is_signed("a.b.c")
     for text in ("", "abc", "a.b", "a.b.c.d", "a..c", "a.b.c\n", "é.b.c"):
         assert not is_signed(text)
+
+
+@pytest.mark.parametrize("header", [b'["alg"]', b'"alg"', b"[" * 11_000, b'{"alg":' * 1_500])
+def test_a_header_that_is_no_object_is_refused_like_any(header):
+    said = base64.urlsafe_b64encode(header).rstrip(b"=").decode()
+    with pytest.raises(Unauthenticated):
+        user(f"{said}.e30.AAAA")

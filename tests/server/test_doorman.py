@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from multidict import CIMultiDict
 
 from sow.commands import Command
 from sow.definitions import Allow, Authentication, Role, Security
@@ -117,6 +118,16 @@ def test_who_shows_the_servers_own_token_is_the_server():
             run(here.admit(asking(other), "read"))
     with pytest.raises(ClientError):
         run(doorman("ann").admit(asking(""), "read"))
+
+
+def test_a_token_that_is_no_text_is_nobodys():
+    class Request(dict):
+        transport = None
+        headers = CIMultiDict({"Authorization": "Bearer \udcff"})  # as aiohttp hands on b"\xff"
+
+    here = Doorman(SECURITY, lambda _by: Tokens("ann"), "sow_own")
+    with pytest.raises(Unauthenticated):
+        run(here.who_comes(Request()))
 
 
 def test_two_headers_are_refused():
