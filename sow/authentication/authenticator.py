@@ -62,7 +62,10 @@ class Authenticator:
         if jwt := by.jwt:
             keys: FiledKeys | FetchedKeys
             if jwt.keys.startswith("https://"):
-                keys = FetchedKeys(jwt.keys, fetch, now_us, told)
+                had = logons.keys.get(jwt.keys)
+                keys = had if isinstance(had, FetchedKeys) else FetchedKeys(jwt.keys, now_us)
+                keys.go_on(fetch, told)
+                logons.keys = {jwt.keys: keys}
             else:
                 keys = FiledKeys(jwt.keys)
             self._signed = SignedTokens(jwt, keys, now_us)
@@ -85,8 +88,18 @@ class Authenticator:
                 raise
             if self._attempts is not None:
                 self._attempts.succeeded(address)
+        return self._still_good(user)
+
+    async def identify_again(self, shown: Credentials) -> User:
+        """The same of somebody who was let in by these, after a reload: nobody tries anything, and
+        a desk behind one address is not to be put out for being many. Raises Unauthenticated."""
+        user = self._known_user(shown)
+        return self._still_good(await self._find_out(shown) if user is None else user)
+
+    def _still_good(self, user: User) -> User:
+        # That is no failure of who guesses: a program that goes on showing what has expired would
+        # keep its whole address waiting.
         if user.expires_us is not None and self._now_us() >= user.expires_us:
-            self._failed(address)
             raise Unauthenticated("the credentials have expired")
         return user
 

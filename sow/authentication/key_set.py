@@ -8,6 +8,7 @@ day. Each key is good for the algorithms of its own kind alone, whatever a token
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 
 import orjson
 from joserfc import jwk
@@ -103,8 +104,11 @@ class FiledKeys:
 
     def __init__(self, file: str) -> None:
         """Raises ConfigError."""
+        text = lines.read(file, "Keys")
+        self.named = sha256(text.encode()).hexdigest()
+        """Other keys have another name: what one of them has signed is to be checked again."""
         try:
-            self._keys = keys_of(lines.read(file, "Keys"), secrets_too=True)
+            self._keys = keys_of(text, secrets_too=True)
         except ValueError as error:
             raise ConfigError(f"the file of Keys {error}: {file}") from None
 
@@ -116,26 +120,29 @@ class FiledKeys:
 class FetchedKeys:
     """The keys at an address."""
 
-    def __init__(
-        self,
-        address: str,
-        fetch: Fetch,
-        now_us: Callable[[], int],
-        told: Callable[[str], None],
-    ) -> None:
-        """`told` hears a sentence when they cannot be had."""
+    named = ""
+    """Whatever keys it has: what they have signed is checked again before long."""
+
+    def __init__(self, address: str, now_us: Callable[[], int]) -> None:
+        """`go_on` says how they are fetched."""
         self._address = address
-        self._fetch = fetch
         self._now_us = now_us
-        self._told = told
+        self._fetch: Fetch
+        self._told: Callable[[str], None]
         self._keys: Keys | None = None
+        self._is_old = False
         self._fetched_us = 0
         self._tried_us: int | None = None
         self._renewing: asyncio.Task[None] | None = None
 
+    def go_on(self, fetch: Fetch, told: Callable[[str], None]) -> None:
+        """At a start, or after a reload: fetch them again when they are needed, and stay with those
+        that are there if they cannot be had. `told` hears a sentence of that."""
+        self._fetch, self._told, self._is_old = fetch, told, True
+
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """That key, if there is one; they may have to be fetched first."""
-        found = self._kept(FRESH_US, kid, algorithm)
+        found = None if self._is_old else self._kept(FRESH_US, kid, algorithm)
         if found is None:
             if self._renewing is None and self._may_fetch():
                 self._renewing = asyncio.create_task(self._renew())
@@ -157,7 +164,7 @@ class FetchedKeys:
         self._tried_us = self._now_us()
         try:
             self._keys = keys_of(await self._fetch(self._address), secrets_too=False)
-            self._fetched_us = self._now_us()
+            self._fetched_us, self._is_old = self._now_us(), False
         except (OSError, TimeoutError, ValueError) as error:
             self._told(
                 f"the keys at {self._address} cannot be had: {clipped(str(error) or 'no answer')}"

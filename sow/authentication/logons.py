@@ -54,6 +54,8 @@ class Logons:
         self.known = Known()
         self.hashing = Hashing()
         self.attempts = Attempts(per_second) if per_second else None
+        self.keys: dict[str, object] = {}
+        """Keys that were fetched, by their address: no reload makes them be missing."""
 
 
 class Hashing:

@@ -48,7 +48,7 @@ class SignedTokens:
         self._keys = keys
         self._now_us = now_us
         self._registry = _Registry(algorithms=LISTED, strict_check_header=False)
-        self.named = repr(jwt)
+        self.named = f"{jwt!r} {keys.named}"
         """What it takes tokens by."""
 
     async def user(self, token: str) -> User:

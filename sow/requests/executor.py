@@ -93,27 +93,35 @@ class Executor:
         """Other roles hold from now on; live sessions have their old rights until `entitle`."""
         self.entitlements = entitlements
 
-    def entitle(self, session: Session, found: User | None) -> Steps[None]:
+    def entitle(self, session: Session, found: User | None, shown: object) -> Steps[bool]:
         """Give a live session the rights that its user has now: whom its client was `found` to be
-        once more, or None, where it is known no longer.
+        once more by what it had `shown`, or None, where it is known no longer. False, and nothing
+        is done, where it has shown something else since.
 
         What it follows and may not read any more has ended then; of what it may read, other records
         may be told from then on.
         """
+        if not self.sessions.has(session):
+            return True
+        if session.shown is not shown:
+            return False
         had = session.rights
         rights = self._rights_now(had, found)
         if rights is None or (rights.reads != had.reads and session.outbox.has_answers):
             # What waits might be rows that it may not have.
             self.sessions.bar(session)
-            return
+            return True
         self.sessions.entitle(session, rights, session.shown)
         yield from self.subscriptions.reguard(session)
+        return True
 
     def _rights_now(self, had: Rights, found: User | None) -> Rights | None:
         """What somebody may do now; None: he is known no longer."""
         if not self.entitlements.asks or (had.user is None and not had.is_open):
             return self.rights(None)
-        if found is None or had.user is None:
+        was = had.by or had.user
+        if found is None or was is None or had.user is None or found.name != was.name:
+            # Or what it has shown is somebody else's now.
             return None
         if had.by is None:
             return self.rights(found)

@@ -164,6 +164,10 @@ class OpenSessions:
         """The session that goes by an id, or by the name that only its owner knows."""
         return self._by_id.get(called) or self.named(called)
 
+    def has(self, session: Session) -> bool:
+        """Whether a session is there still."""
+        return self._by_id.get(session.id) is session
+
     def named(self, name: str) -> Session | None:
         """The session of a name."""
         return self._by_name.get(name)

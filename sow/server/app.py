@@ -13,6 +13,7 @@ from aiohttp import web
 from sow.authentication.logons import Logons
 from sow.clock import Clock, SystemClock
 from sow.definitions import Authentication, Configuration, Topic, authority, with_system_topics
+from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
@@ -67,6 +68,9 @@ the few that a server keeps for other files are nothing to warn of."""
 NEVER_S = 10 * 365 * 86_400.0
 """Ten years, for a time that aiohttp wants to be told and that never comes."""
 STOPPING = "the server stops"
+FOUND_AGAIN_MAX = 10
+"""How often a reload looks whose a session is that logs on anew in that very moment: nobody does so
+by chance, and a reload is not to wait for who does so for ever."""
 
 
 def new_session_name() -> str:
@@ -383,10 +387,17 @@ class Server:
         self._doorman.go_on_under(who)
         self.executor.go_on_under(who.entitlements)
         for session in self.executor.sessions:
-            found = await self._doorman.find_again(session)
-            steps = self.executor.entitle(session, found)
-            await self.driver.turns.take("a reload", steps)
+            await self._entitle_one(session)
         self.driver.wake()
+
+    async def _entitle_one(self, session: Session) -> None:
+        """Find out again whose a session is, also if it logs on anew meanwhile."""
+        for _ in range(FOUND_AGAIN_MAX):
+            shown, found = session.shown, await self._doorman.find_again(session)
+            steps = self.executor.entitle(session, found, shown)
+            if await self.driver.turns.take("a reload", steps):
+                return
+        self.executor.sessions.bar(session)
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> Steps[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""

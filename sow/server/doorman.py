@@ -43,6 +43,10 @@ class Identifies(Protocol):
         """Who that is; raises Unauthenticated, or that it has to wait."""
         ...
 
+    async def identify_again(self, shown: Credentials) -> User:
+        """Who that is now that was let in before; raises Unauthenticated."""
+        ...
+
 
 class Shown(NamedTuple):
     """What somebody at an address has shown."""
@@ -193,7 +197,7 @@ class Doorman:
         if authenticator is None or not isinstance(shown, Shown):
             return None
         try:
-            return await authenticator.identify(*shown)
+            return await authenticator.identify_again(shown.credentials)
         except ClientError:
             return None
 

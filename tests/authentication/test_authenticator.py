@@ -165,6 +165,48 @@ def test_a_signed_token_is_checked_again_when_its_key_may_be_gone(door):
     door.refused(token=signed)
 
 
+def test_a_key_that_was_taken_out_of_its_file_is_good_for_nothing_after_a_reload(door):
+    signed = token(claims(exp=NOW_S + 86_400))
+    door.identify(token=signed)
+    door.write("keys.json", orjson.dumps(key_set(key("EC", "k2"))).decode())
+    door.read()
+    door.refused(token=signed)
+
+
+def test_fetched_keys_outlive_a_reload(door):
+    async def answer(_address):
+        return orjson.dumps(key_set(key()))
+
+    signed = token(claims())
+    door.by = Authentication(jwt=Jwt(JWT.issuer, JWT.audience, "https://id.example/keys"))
+    fetch, door.fetch = door.fetch, answer
+    door.read()
+    door.identify(token=signed)
+    door.fetch = fetch
+    door.read()
+    assert door.identify(token=token(claims(more="x"))).name == "ann"
+
+
+def test_who_was_let_in_is_found_again_however_many_are_at_his_address(tmp_path):
+    door = Door(tmp_path, per_second=1)
+    again = door.authenticator.identify_again
+    for at in range(5):
+        shown = Credentials(token=token(claims(jti=str(at))))
+        assert asyncio.run(again(shown)).name == "ann"
+    with pytest.raises(Unauthenticated):
+        asyncio.run(again(Credentials(token="other")))
+
+
+def test_who_goes_on_showing_what_has_expired_keeps_nobody_waiting(tmp_path):
+    door = Door(tmp_path, per_second=20)
+    door.write("tokens", f"feed {sum_of('t0ken')} 2000-01-01T00:00:00Z\n")
+    door.read()
+    door.refused(user="ann", password="guess")
+    for _ in range(10):
+        door.refused(token="t0ken")
+    assert door.identify(user="ann", password="s3cret").name == "ann"
+
+
 def test_a_token_of_another_audience_is_not_known_by_the_one_before(door):
     signed = token(claims())
     door.identify(token=signed)

@@ -36,9 +36,9 @@ class Issuer:
         return self.answer if isinstance(self.answer, bytes) else orjson.dumps(self.answer)
 
     def keys(self):
-        return FetchedKeys(
-            "https://id.example/keys", self.fetch, lambda: self.now_us, self.told.append
-        )
+        keys = FetchedKeys("https://id.example/keys", lambda: self.now_us)
+        keys.go_on(self.fetch, self.told.append)
+        return keys
 
 
 def found(keys, kid="k1", algorithm="ES256"):
@@ -167,6 +167,17 @@ def test_keys_stay_good_for_a_day_while_nobody_answers(answer):
     assert "https://id.example/keys cannot be had" in issuer.told[0]
     issuer.now_us = STALE_US + 1
     assert found(keys) is None
+
+
+def test_after_a_reload_they_are_fetched_again_and_stay_good_if_nobody_answers():
+    issuer = Issuer(key())
+    keys = issuer.keys()
+    assert found(keys) == "k1"
+    for issuer.answer, asked in ((OSError("refused"), 2), (key_set(key("EC", "k2")), 3)):
+        issuer.now_us += FETCHED_EVERY_US
+        keys.go_on(issuer.fetch, issuer.told.append)
+        assert found(keys) == ("k1" if asked == 2 else None)
+        assert issuer.asked == asked
 
 
 def test_a_key_that_was_withdrawn_is_none():

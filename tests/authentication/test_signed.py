@@ -19,6 +19,8 @@ from tests.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_se
 class Given:
     """Keys that are there already."""
 
+    named = ""
+
     def __init__(self, *keys):
         self._keys = keys_of(orjson.dumps(key_set(*keys)), secrets_too=True)
 

@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from sow.definitions import Allow, Authentication, Role, Security
 from sow.encodings import LINES
 from sow.engine import publications
 from sow.publishes import read_frames
 from sow.requests import executor
+from sow.rights import Entitlements
 from sow.steps import at_once
+from sow.users import User
 from sow.wire import read_frame
 from tests.core.harness import ORDERS, World
 
@@ -158,3 +161,38 @@ def test_two_selectors_or_none_are_refused(world):
     for selectors in ({}, {"filter": "/id = 1", "keys": "1"}):
         (line,) = world.client().say(c="sow_delete", t="orders", cid="1", **selectors)
         assert line["status"] == "failure"
+
+
+def known(world, *names):
+    """Clients of these users."""
+    roles = (Role("all", ("*",), (Allow("orders", read=True),)),)
+    entitlements = Entitlements(Security(authentication=Authentication(), roles=roles))
+    world.executor.go_on_under(entitlements)
+    for name in names:
+        client = world.client()
+        shown = object()
+        world.executor.sessions.entitle(client.session, entitlements.rights(User(name)), shown)
+        yield client.session, shown
+
+
+def test_a_session_that_logs_on_while_it_is_found_out_whose_it_is_keeps_what_it_has_shown(world):
+    ((session, shown),) = known(world, "ann")
+    before, later = session.rights, world.executor.rights(User("ann", expires_us=1 << 60))
+    world.executor.sessions.entitle(session, later, "another token")
+    assert not at_once(world.executor.entitle(session, None, shown))
+    assert session.rights is later is not before
+    assert at_once(world.executor.entitle(session, User("ann"), "another token"))
+
+
+def test_a_session_that_has_gone_is_given_nothing(world):
+    ((session, shown),) = known(world, "ann")
+    world.executor.sessions.close(session)
+    assert at_once(world.executor.entitle(session, User("ann", expires_us=1 << 60), shown))
+    assert session.rights.expires_us is None
+
+
+def test_what_is_another_users_now_is_the_sessions_no_more(world):
+    (ann, shown), (ben, also) = known(world, "ann", "ben")
+    for session, given in ((ann, shown), (ben, also)):
+        assert at_once(world.executor.entitle(session, User("ben"), given))
+    assert (ann.is_barred, ben.is_barred) == (True, False)
