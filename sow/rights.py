@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
+import orjson
 import re2
 
 from sow.definitions import OF_TOPICS, SYSTEM_PREFIX, Allow, Role, Security, Verb
@@ -127,6 +128,11 @@ class Rights:
         """Whose a session or a snapshot is that was made with these rights: nobody else may have
         it. Nothing where nobody is asked."""
         return tuple(one.name for one in (self.user, self.by) if one is not None)
+
+    @property
+    def owner_text(self) -> str:
+        """The same as a text to keep, of which no name makes another's; empty for nothing."""
+        return orjson.dumps(self.owner).decode() if self.owner else ""
 
     @property
     def expires_us(self) -> int | None:

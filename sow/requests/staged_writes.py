@@ -122,14 +122,28 @@ class StagedWrites:
             except ClientError as error:
                 yield Rejected(start + at, error.detail)
 
-    def applied(self, writer: str, epoch: int, topic: str, passes_over: bool = False) -> str | None:
+    def applied(
+        self,
+        writer: str,
+        epoch: int,
+        topic: str,
+        passes_over: bool = False,
+        rights: Rights = EVERYTHING,
+    ) -> str | None:
         """The bookmark at which a batch was applied to a topic, or None if it was not.
 
         Raises EpochPassed where the writer has gone on since, unless `passes_over` says that a
-        batch is done with when a later one is.
+        batch is done with when a later one is; NotEntitled where the writer is another user's, who
+        would be taken to be as far as this one.
         """
         last = self._last(writer, topic)
-        if last is None or epoch > last["epoch"]:
+        if last is None:
+            return None
+        if last.get("user", "") not in ("", rights.owner_text) and not rights.may("admin"):
+            raise NotEntitled(
+                f"writer {shown(writer)} of topic {topic} is another user's; take another name"
+            )
+        if epoch > last["epoch"]:
             return None
         if epoch < last["epoch"] and not passes_over:
             raise EpochPassed(writer, epoch, topic, last["epoch"])
@@ -193,7 +207,7 @@ class StagedWrites:
 
         def work(topic: LiveTopic) -> Steps[int]:
             # Who gave up waiting for this batch may have sent it again.
-            before = self.applied(writer, epoch, name)
+            before = self.applied(writer, epoch, name, rights=rights)
             if before is not None:
                 return int(before)
             self.check_room(topic, steps)
@@ -201,15 +215,16 @@ class StagedWrites:
             if isinstance(topic, CopyTopic):
                 if any(permits):
                     raise NotEntitled(f"records of {name} are written by who may write all of it")
-                return (yield from self._release(writer, epoch, topic, steps, now_us))
+                return (yield from self._release(writer, epoch, topic, steps, now_us, whose))
             assert isinstance(topic, SourceTopic)  # nothing else takes rows
             plan = Plan(self._engine, topic, steps, now_us, replaces, permits)
-            return (yield from self._store(writer, epoch, topic, plan, now_us))
+            return (yield from self._store(writer, epoch, topic, plan, now_us, whose))
 
+        whose = rights.owner_text
         return self._engine.undivided.carry_out(lambda: self.topic(name), work)
 
     def _store(
-        self, writer: str, epoch: int, topic: SourceTopic, plan: Plan, now_us: int
+        self, writer: str, epoch: int, topic: SourceTopic, plan: Plan, now_us: int, whose: str
     ) -> Steps[int]:
         """Number and log all that is planned, and the account of it; then store it."""
         engine = self._engine
@@ -224,7 +239,7 @@ class StagedWrites:
             engine.undivided.speak_alone(topic)
             numbered = deque((piece, piece.number(topic, now_us, expires_us)) for piece in pieces)
             bookmark, rows = engine.seq, sum(map(len, pieces))
-            self._note(writer, epoch, topic.name, bookmark, rows, now_us)
+            self._note(writer, epoch, topic.name, bookmark, rows, now_us, whose)
             pieces.clear()
             while numbered:
                 yield
@@ -237,27 +252,33 @@ class StagedWrites:
             room.release()
 
     def _release(
-        self, writer: str, epoch: int, topic: CopyTopic, steps: Sequence[CommitStep], now_us: int
+        self,
+        writer: str,
+        epoch: int,
+        topic: CopyTopic,
+        steps: Sequence[CommitStep],
+        now_us: int,
+        whose: str,
     ) -> Steps[int]:
         """What the engine of a conflated topic has released; nothing of it is logged."""
         rows = 0
         for step in steps:
             rows += self._update_copy(topic, step)
             yield
-        self._note(writer, epoch, topic.name, self._engine.seq, rows, now_us)
+        self._note(writer, epoch, topic.name, self._engine.seq, rows, now_us, whose)
         return self._engine.seq
 
     def _note(
-        self, writer: str, epoch: int, name: str, bookmark: int, rows: int, now_us: int
+        self, writer: str, epoch: int, name: str, bookmark: int, rows: int, now_us: int, whose: str
     ) -> None:
-        """Say in the account of a writer how far it is."""
+        """Say in the account of a writer, and `whose` it is, how far it is."""
         account = {
             "writer": writer,
             "topic": name,
             "epoch": epoch,
             "bookmark": str(bookmark),
             "rows": rows,
-        }
+        } | ({"user": whose} if whose else {})
         writes = self._engine.catalog.account(WRITES)
         messages = writes.records.read([orjson.dumps(account)])
         self._engine.put(writes, messages, now_us, writes.expiry_us(None, now_us))

@@ -258,7 +258,7 @@ class LogDoor:
         if owner is not None and not owns(rights, owner):
             raise NotEntitled(f"consumer {clipped(name)} is another user's; take another name")
         bookmark = self._consumers.move(
-            name, bookmark, now_us, oldest, position.reader, owner or " as ".join(rights.owner)
+            name, bookmark, now_us, oldest, position.reader, owner or rights.owner_text
         )
         await self._driver.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
@@ -276,7 +276,7 @@ class LogDoor:
 def owns(rights: Rights, owner: str) -> bool:
     """Whether a consumer is there for who has these rights: his own, or, for who administers the
     server, anybody's."""
-    return rights.may("admin") or owner == " as ".join(rights.owner)
+    return rights.may("admin") or owner == rights.owner_text
 
 
 def guards_of(topics: Topics, request: web.Request) -> dict[str, Guard]:

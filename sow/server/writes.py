@@ -181,7 +181,7 @@ class WritesDoor:
             raise ClientError("give topic, and rejects=fail or rejects=skip")
         if request.content_type != ARROW:
             raise UnsupportedMediaType(f"content type {request.content_type}: send {ARROW}")
-        batch = StagedBatch(*_writer_and_epoch(request), asked["topic"])
+        batch = _staged_batch(request, rights_of(request), asked["topic"])
         topic = self._writes.topic(batch.topic)
         content = await read_body(request)
         read = await asyncio.to_thread(self._read, topic, content)
@@ -218,18 +218,22 @@ class WritesDoor:
         if commit.mode == "replace":
             rights.check("delete", commit.topic)
         batch = StagedBatch(*_writer_and_epoch(request), commit.topic)
+        staged = _staged_batch(request, rights, commit.topic)
         async with self._committing:
-            bookmark = self._writes.applied(*batch, commit.rerun == "skip")
+            bookmark = self._writes.applied(*batch, commit.rerun == "skip", rights)
             is_duplicate = bookmark is not None
             if bookmark is None:
-                bookmark = await self._apply(batch, commit, rights)
+                bookmark = await self._apply(batch, staged, commit, rights)
             await self._driver.durable()
-        await self._drop(*batch)
+        await self._drop(*staged)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
-    async def _apply(self, batch: StagedBatch, commit: Commit, rights: Rights) -> str:
+    async def _apply(
+        self, batch: StagedBatch, staged: StagedBatch, commit: Commit, rights: Rights
+    ) -> str:
+        """Apply a batch, of what was `staged` for it."""
         topic = self._writes.topic(batch.topic)
-        steps = await self._all_staged(topic, batch, commit.parts)
+        steps = await self._all_staged(topic, staged, commit.parts)
         if any(step.operation in DELETIONS for step in steps):
             rights.check("delete", commit.topic)
         replaces = commit.mode == "replace"
@@ -287,10 +291,10 @@ class WritesDoor:
 
     async def abort(self, request: web.Request) -> web.Response:
         """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""
-        writer, epoch = _writer_and_epoch(request)
-        topic = asked_of(request).get("topic")
-        if topic is None and not rights_of(request).is_open:
+        topic, rights = asked_of(request).get("topic"), rights_of(request)
+        if topic is None and not rights.is_open:
             raise ClientError("give the topic whose rows are to be forgotten: topic=orders")
+        writer, epoch, _ = _staged_batch(request, rights, topic or "")
         await self._drop(writer, epoch, topic)
         return json_response({"aborted": epoch})
 
@@ -313,6 +317,13 @@ def _writer_and_epoch(request: web.Request) -> tuple[str, int]:
     if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
         raise ClientError(f"epoch {shown(epoch)} is not a whole number, 0 or more")
     return writer, int(epoch)
+
+
+def _staged_batch(request: web.Request, rights: Rights, topic: str) -> StagedBatch:
+    """The batch of a request as it is kept aside: for each user by itself, so that nobody has rows
+    of his committed by who may write them, and nobody loses any to another."""
+    writer, epoch = _writer_and_epoch(request)
+    return StagedBatch(f"{rights.owner_text}{writer}", epoch, topic)
 
 
 def _check_parts(commit: Commit) -> None:

@@ -16,6 +16,7 @@ from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
 from sow.commands import COMMANDS
 from sow.server.routes import routes
+from tests.edge.arrow import ARROW, stream
 from tests.edge.serving import Running, configuration, records
 
 MARK = "zq7f3a-mark"
@@ -466,6 +467,22 @@ def test_snapshots_and_consumers_are_their_users(server):
     assert server.ask("GET", "/v1/log/consumers", READER).json == []
     assert [one["name"] for one in server.ask("GET", "/v1/log/consumers", ANN).json] == ["anns"]
     assert server.ask("DELETE", "/v1/log/consumers/anns", ADMIN).status == 200
+
+
+def test_what_is_staged_is_committed_by_its_user_alone(server):
+    data = stream(value=['{"id":"staged"}'])
+    path, part = "/v1/writes/w", {"part": 0, "attempt": "a", "chunks": 1, "rows": 1}
+    commit = json.dumps({"topic": "orders", "parts": [part]}).encode()
+    ben = {"Authorization": "Bearer ben-token"}
+    chunk = f"{path}/1?topic=orders&part=0&attempt=a&chunk=0"
+    headers = {"Content-Type": ARROW}
+    assert server.ask("POST", chunk, ben, data, **headers).status == 200
+    assert server.ask("POST", f"{path}/1/commit", ANN, commit).json["reason"] == "not staged"
+    assert server.ask("DELETE", f"{path}/1?topic=orders", ANN).status == 200
+    assert server.ask("POST", f"{path}/1/commit", ben, commit).status == 200
+    empty = json.dumps({"topic": "orders", "parts": []}).encode()
+    assert server.ask("POST", f"{path}/9/commit", ANN, empty).status == 403, "or ben's are done"
+    assert server.ask("POST", f"{path}/2/commit", ben, empty).status == 200
 
 
 def test_no_secret_stands_in_what_the_server_tells_of_itself(server):
