@@ -2,15 +2,16 @@
 
 It is a topic of the server's own, `/sow/audit`, to be queried and followed like any by whoever has
 a role for it. It holds the latest records and no more, each in the place of one that came long
-before. What somebody can have written as often as he likes, by being refused, is bounded: beyond
-that it is counted, and the next record tells how many were left out. Where nobody is asked who he
-is, nothing is noted.
+before. What somebody can have written as often as he likes, by being refused or by logging on again
+and again, is bounded, or he would have what he did before go out of it: beyond that it is counted,
+and the next record tells how many were left out. Where nobody is asked who he is, nothing is noted.
 """
 
 from typing import Literal
 
 import orjson
 
+from sow.clock import SECOND_US
 from sow.definitions import AUDIT
 from sow.encodings import timestamp
 from sow.engine.engine import Engine
@@ -20,10 +21,13 @@ from sow.rights import Rights
 Deed = Literal["logon", "refused", "admin", "delete"]
 KEPT_MAX = 100_000
 """Records: some 30 MB, and weeks of what people do."""
-REFUSED_AT_ONCE = 100
-"""Refusals that are noted at once: a program that errs shows all of what it tries."""
-REFUSED_PER_S = 10
+NOTED_AT_ONCE = 100
+"""Refusals of all, and logons or deletes of one user, that are noted at once: a program that errs
+shows all of what it tries."""
+NOTED_PER_S = 10
 """And then, on and on: more than anybody reads, and nothing beside what a disk takes."""
+USERS_KEPT = 1_000
+"""Of more, those that came longest ago have all their room again."""
 
 
 class Audit:
@@ -32,8 +36,7 @@ class Audit:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._number: int | None = None
-        self._room = float(REFUSED_AT_ONCE)
-        self._since_us = 0
+        self._rooms: dict[tuple[str, ...], tuple[float, int]] = {}
         self._left_out = 0
 
     def note(self, deed: Deed, rights: Rights, what: str, **more: object) -> None:
@@ -43,7 +46,7 @@ class Audit:
         topic = engine.topics.get(AUDIT.name)
         if rights.is_open or topic is None:
             return
-        if deed == "refused" and not self._has_room():
+        if deed != "admin" and not self._has_room(deed, rights):
             self._left_out += 1
             return
         account = engine.catalog.account(AUDIT)
@@ -74,16 +77,19 @@ class Audit:
         if self._number is None:
             table = self._engine.catalog.account(AUDIT).records.table
             bodies = (table.bodies[slot] or b"{}" for slot in table.slots.values())
-            return 1 + max((orjson.loads(body)["number"] for body in bodies), default=0)
+            # Once, also where the disk takes no record.
+            self._number = max((orjson.loads(body)["number"] for body in bodies), default=0)
         return self._number + 1
 
-    def _has_room(self) -> bool:
-        """Whether one more refusal is noted."""
+    def _has_room(self, deed: Deed, rights: Rights) -> bool:
+        """Whether one more of these is noted: refusals are those of all, since anybody is refused
+        under whatever name."""
         now_us = self._engine.now_us
-        passed_s = max(0, now_us - self._since_us) / 1_000_000
-        self._since_us = now_us
-        self._room = min(REFUSED_AT_ONCE, self._room + passed_s * REFUSED_PER_S)
-        if self._room < 1:
-            return False
-        self._room -= 1
-        return True
+        whose = (deed,) if deed == "refused" else (deed, *rights.owner)
+        left, since_us = self._rooms.pop(whose, (float(NOTED_AT_ONCE), now_us))
+        left = min(NOTED_AT_ONCE, left + max(0, now_us - since_us) * NOTED_PER_S / SECOND_US)
+        has_room = left >= 1
+        self._rooms[whose] = left - has_room, now_us
+        if len(self._rooms) > USERS_KEPT:
+            del self._rooms[next(iter(self._rooms))]
+        return has_room

@@ -215,7 +215,11 @@ class Server:
             self.driver, self.executor, self.reload, staging, opening.log_id, self._doorman
         )
         self._replay.end()
-        self._doorman.follow(lambda: self.engine.topics, self.executor.audit)
+        self._doorman.follow(
+            lambda: self.engine.topics,
+            self.executor.audit,
+            lambda: self.engine.reach(self.driver.now_us()),
+        )
         self.executor.go_on_under(self._doorman.entitlements)
         self._status.follow(self.driver, self.executor)
         self._entrance.open(self._doors)

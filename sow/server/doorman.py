@@ -18,7 +18,7 @@ from sow.commands import Command, Identified
 from sow.definitions import Authentication, Security
 from sow.delivery.sessions import Session
 from sow.errors import Busy, ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
-from sow.requests.audit import Audit
+from sow.requests.audit import Audit, Deed
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
 from sow.server.gate import client_address
@@ -76,6 +76,7 @@ class Doorman:
         self._own_token = own_token.encode()
         self._names: Callable[[], Iterable[str]] = tuple
         self._audit: Audit | None = None
+        self._reach: Callable[[], None] = lambda: None
         self._seen: dict[tuple[str, ...], None] = {}
         self._who = self.read(security)
 
@@ -84,11 +85,20 @@ class Doorman:
         by = security.authentication
         return Who(None if by is None else self._make(by), Entitlements(security))
 
-    def follow(self, names: Callable[[], Iterable[str]], audit: Audit) -> None:
+    def follow(
+        self, names: Callable[[], Iterable[str]], audit: Audit, reach: Callable[[], None]
+    ) -> None:
         """`names` are the topics that there are, for those who mistype one; deeds are noted in
-        `audit`."""
+        `audit`, once `reach` has let the engine know what time it is."""
         self._names = names
         self._audit = audit
+        self._reach = reach
+
+    def _note(self, deed: Deed, rights: Rights, what: str, **more: object) -> None:
+        if self._audit is not None:
+            # Where nobody does anything no time passes for the engine.
+            self._reach()
+            self._audit.note(deed, rights, what, **more)
 
     def go_on_under(self, who: Who) -> None:
         """These users and roles hold from now on."""
@@ -148,21 +158,20 @@ class Doorman:
         self._seen[who] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
-        self._audit.note("logon", rights, "HTTP", address=address)
+        self._note("logon", rights, "HTTP", address=address)
 
     def note_refused(self, request: web.Request, rights: Rights, error: SowError) -> None:
         """A request was refused for who sends it."""
-        if self._audit is not None and isinstance(error, REFUSALS):
+        if isinstance(error, REFUSALS):
             what = f"{request.method} {request.path}"
             address = client_address(request)
             rights = self.nobody if rights.is_open else rights
-            self._audit.note("refused", rights, what, address=address, reason=error.detail)
+            self._note("refused", rights, what, address=address, reason=error.detail)
 
     def note_admin(self, request: web.Request, rights: Rights) -> None:
         """Somebody administers the server."""
-        if self._audit is not None:
-            what = f"{request.method} {request.path}"
-            self._audit.note("admin", rights, what, address=client_address(request))
+        what = f"{request.method} {request.path}"
+        self._note("admin", rights, what, address=client_address(request))
 
     @property
     def nobody(self) -> Rights:

@@ -37,7 +37,7 @@ from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm
 from sow.server.bodies import Reading, take_messages
 from sow.server.csv_answers import CsvTable
 from sow.server.describe import describe_pattern, describe_session, describe_topic
-from sow.server.doorman import rights_of
+from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
@@ -462,7 +462,10 @@ class HttpDoor:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
         condition, conflated = self._driver.filter(asked["filter"]), await _conflated(request)
         check_fields_alone(condition, "a filter over sessions")
-        changing = self._changing(condition, conflated, rights_of(request))
+        rights = rights_of(request)
+        if rights.may("admin"):
+            request.app[DOORMAN].note_admin(request, rights)
+        changing = self._changing(condition, conflated, rights)
         return json_response({"changed": await self._driver.turns.take("sessions", changing)})
 
     def _changing(self, condition: Filter, conflated: bool, rights: Rights) -> Steps[list[str]]:
@@ -492,7 +495,7 @@ class HttpDoor:
             raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
         rights = rights_of(request)
         if session.rights.owner != rights.owner:
-            self._executor.audit.note("admin", rights, f"{request.method} {request.path}")
+            request.app[DOORMAN].note_admin(request, rights)
         return session
 
     async def message_types(self, _request: web.Request) -> web.Response:

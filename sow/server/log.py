@@ -29,7 +29,7 @@ from sow.requests.consumers import Consumers, no_consumer
 from sow.requests.seeing import guard_for
 from sow.rights import Rights
 from sow.server.arrow import ArrowStream, of_log, warm_up
-from sow.server.doorman import rights_of
+from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_seconds
@@ -257,6 +257,8 @@ class LogDoor:
         owner = self._consumers.owner(name)
         if owner is not None and not owns(rights, owner):
             raise NotEntitled(f"consumer {clipped(name)} is another user's; take another name")
+        if owner is not None and owner != rights.owner_text:
+            request.app[DOORMAN].note_admin(request, rights)
         bookmark = self._consumers.move(
             name, bookmark, now_us, oldest, position.reader, owner or rights.owner_text
         )
@@ -265,9 +267,12 @@ class LogDoor:
 
     async def remove_consumer(self, request: web.Request) -> web.Response:
         """Keep nothing for a consumer any more."""
-        name = request.match_info["name"]
-        if not owns(rights_of(request), self._consumers.owner(name) or ""):
+        name, rights = request.match_info["name"], rights_of(request)
+        owner = self._consumers.owner(name)
+        if not owns(rights, owner or ""):
             raise no_consumer(name)
+        if owner is not None and owner != rights.owner_text:
+            request.app[DOORMAN].note_admin(request, rights)
         self._consumers.remove(name, self._driver.now_us())
         await self._driver.durable()
         return json_response({"removed": name})

@@ -2,15 +2,19 @@
 
 import asyncio
 
+import orjson
 import pytest
 from multidict import CIMultiDict
 
 from sow.commands import Command
-from sow.definitions import Allow, Authentication, Role, Security
+from sow.definitions import AUDIT, Allow, Authentication, Role, Security
+from sow.encodings import timestamp
 from sow.errors import ClientError, ConfigError, NotEntitled, Unauthenticated
+from sow.requests.audit import Audit
 from sow.rights import EVERYTHING
 from sow.server.doorman import Doorman, Shown, rights_of, shown_of
 from sow.users import User
+from tests.core.harness import ORDERS, SECOND, World
 from tests.server.stand_ins import request_of, run
 
 ROLES = (Role("desk", ("*",), (Allow("orders", read=True),)),)
@@ -143,3 +147,15 @@ def test_what_is_demanded_beside_topics_is_looked_at_by_the_route():
     here = doorman("ann")
     with pytest.raises(NotEntitled):
         run(here.admit(asking("ann"), "read")).check("admin")
+
+
+def test_what_is_noted_bears_the_time_of_now_however_long_nothing_was_done():
+    world = World(ORDERS, AUDIT)
+    here = doorman()
+    audit = Audit(world.engine)
+    now_us = world.now + 3600 * SECOND
+    here.follow(tuple, audit, lambda: world.engine.reach(now_us))
+    here.note_refused(asking("ben"), EVERYTHING, Unauthenticated("not good"))
+    table = world.engine.catalog.account(AUDIT).records.table
+    (one,) = [orjson.loads(table.bodies[slot]) for slot in table.slots.values()]
+    assert one["at"] == timestamp(now_us)
