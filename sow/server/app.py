@@ -287,7 +287,9 @@ class Server:
             ],
         )
         app[REQUESTS] = self._requests
-        self._doorman = Doorman(self.configuration.security, self._authenticator, self._own_token)
+        self._doorman = Doorman(
+            self.configuration.security, self._authenticator, self._own_token, self._clock.now_us
+        )
         app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)
         for route in routes(self._status, self._entrance):

@@ -71,8 +71,10 @@ class Doorman:
         security: Security,
         make: Callable[[Authentication], Identifies],
         own_token: str = "",
+        now_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self._make = make
+        self._now_us = now_us
         self._own_token = own_token.encode()
         self._names: Callable[[], Iterable[str]] = tuple
         self._audit: Audit | None = None
@@ -120,8 +122,18 @@ class Doorman:
         if rights.user is None:
             rights.check("logon")
         request[RIGHTS], request[SHOWN] = rights, shown
-        request[UNDER] = self._who.entitlements
+        request[UNDER], request[LET_IN_BY] = self._who.entitlements, self
         return rights
+
+    def check_still(self, rights: Rights, under: Entitlements) -> None:
+        """Raise Busy or Unauthenticated if rights that were found under these roles are not to be
+        gone by any more."""
+        now = self._who.entitlements
+        is_own = rights.is_open and under.asks
+        if under is not now and (under.asks or now.asks) and not is_own:
+            raise Busy("users and roles have been read again in this moment; send this again")
+        if rights.expires_us is not None and rights.expires_us <= self._now_us():
+            raise Unauthenticated("the credentials have expired")
 
     async def who_comes(self, request: web.Request) -> tuple[Rights, Shown | None]:
         """The rights of whoever sends a request, and what he has shown; one that shows nothing
@@ -214,16 +226,18 @@ class Doorman:
 DOORMAN = web.AppKey("doorman", Doorman)
 
 
+LET_IN_BY = web.RequestKey("let_in_by", Doorman)
+
+
 def rights_of(request: web.Request) -> Rights:
-    """What whoever sends a request may do; only addresses that ask who it is can say."""
-    return request[RIGHTS]
+    """What whoever sends a request may do; only addresses that ask who it is can say.
 
-
-def check_current(request: web.Request, entitlements: Entitlements) -> None:
-    """Raise Busy if the rights of a request are of roles that do not hold any more: a session that
-    began with them would keep them."""
-    if request[UNDER] is not entitlements:
-        raise Busy("users and roles have been read again in this moment; send this again")
+    To be asked once the request has been read and waited for, which its sender can make as long as
+    he likes. Raises Busy and Unauthenticated if he may not do that any more.
+    """
+    rights = request[RIGHTS]
+    request[LET_IN_BY].check_still(rights, request[UNDER])
+    return rights
 
 
 def shown_of(request: web.Request) -> object:

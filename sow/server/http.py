@@ -406,6 +406,7 @@ class HttpDoor:
         asked = asked_of(request)
         body = await read_body(request)
         identities = await self._named(topic, request, body) if body else None
+        rights = rights_of(request)
         deleted = await self._driver.turns.take(
             "delete over HTTP",
             self._executor.deletion(
@@ -414,10 +415,10 @@ class HttpDoor:
                 filter_text=asked.get("filter"),
                 sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
                 identities=identities,
-                rights=rights_of(request),
+                rights=rights,
             ),
         )
-        self._executor.note_delete(rights_of(request), topic, asked.get("filter"), deleted)
+        self._executor.note_delete(rights, topic, asked.get("filter"), deleted)
         await self._driver.durable()
         return json_response({"deleted": deleted})
 

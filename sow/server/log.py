@@ -84,6 +84,8 @@ class LogDoor:
         topics = await self._driver.turns.take(READING, named)
         condition, guards = self._condition(asked, topics), guards_of(topics, request)
         part = await self._asked_for(asked, topics)
+        # He may not be who waits any more.
+        rights_of(request)
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
         response.content_type = kind
         await response.prepare(request)
@@ -106,6 +108,7 @@ class LogDoor:
         if self._driver.failure is None:
             await self._driver.durable()
         part = await self._asked_for(asked, topics, limit_max=None)
+        rights_of(request)
         journal, rows = self._driver.journal, part.rows
         if condition is not None or guards:
             counting = _counting(log_pieces(journal, part, topics, condition, guards))

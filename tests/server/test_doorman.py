@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from sow.commands import Command
 from sow.definitions import AUDIT, Allow, Authentication, Role, Security
 from sow.encodings import timestamp
-from sow.errors import ClientError, ConfigError, NotEntitled, Unauthenticated
+from sow.errors import Busy, ClientError, ConfigError, NotEntitled, Unauthenticated
 from sow.requests.audit import Audit
 from sow.rights import EVERYTHING
 from sow.server.doorman import Doorman, Shown, rights_of, shown_of
@@ -107,6 +107,33 @@ def test_the_user_of_a_live_session_is_found_again_or_is_nobody():
     Session.shown = None
     assert run(here.find_again(Session)) is None
     assert isinstance(shown_of(request), Shown)
+
+
+def test_who_is_waited_for_may_do_what_he_may_when_he_is_done():
+    now_us = 0
+    here = Doorman(SECURITY, lambda _by: Tokens("ann"), "sow_own", lambda: now_us)
+    ann, own = asking("ann"), asking("sow_own")
+    run(here.admit(ann, "read"))
+    run(here.admit(own, "admin"))
+    until = here.entitlements.rights(User("ann", expires_us=5))
+    here.check_still(until, here.entitlements)
+    now_us = 5
+    with pytest.raises(Unauthenticated):
+        here.check_still(until, here.entitlements)
+    here.go_on_under(here.read(SECURITY))
+    with pytest.raises(Busy):
+        rights_of(ann)
+    assert rights_of(own) is EVERYTHING
+
+
+def test_where_nobody_was_and_is_asked_a_reload_breaks_nothing_off():
+    here, request = Doorman(Security(), lambda _by: Tokens("ann")), asking()
+    run(here.admit(request, "read"))
+    here.go_on_under(here.read(Security()))
+    assert rights_of(request) is EVERYTHING
+    here.go_on_under(here.read(SECURITY))
+    with pytest.raises(Busy):
+        rights_of(request)
 
 
 def test_users_that_cannot_be_read_change_nothing():
