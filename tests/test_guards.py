@@ -86,6 +86,21 @@ def test_an_order_by_what_is_hidden_orders_nothing():
     assert [str(term.value) for term in terms] == ["CONCAT(NULL, /a)", "/px"]
 
 
+def test_an_order_by_how_long_a_message_is_tells_nothing_of_what_is_hidden():
+    order = parse_order_by("MESSAGE_SIZE() DESC, MESSAGE_SIZE() + /px, /px")
+    terms = Guard(None, ("-/client",)).order(order)
+    assert [str(term.value) for term in terms] == ["(NULL + /px)", "/px"]
+    assert Guard(of_desk("a")).order(order) == order
+
+
+def test_what_is_asked_of_a_group_by_hidden_fields_is_asked_of_nothing():
+    guard = Guard(None, ("-/client",))
+    assert guard.projection(("COUNT(/client) AS /n", "GROUP_CONCAT(/client, ' ') AS /all")) == (
+        "COUNT(NULL) AS /n",
+        "GROUP_CONCAT(NULL, ' ') AS /all",
+    )
+
+
 def test_select_lists_join():
     guard = Guard(None, ("-/client",))
     assert guard.shape(None) == ("-/client",)

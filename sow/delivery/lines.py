@@ -83,6 +83,8 @@ class Lines:
         """Subscribers are told of each record by itself: no other one's update may stand for it."""
         fields = tuple(map(parse_path, key.conflation_key))
         by_record = self.tells_records or set(fields) in (set(), set(topic.keys))
+        # What is hidden is NULL, and a record without such a field is like none but itself.
+        by_record |= key.guard is not None and any(map(key.guard.hides, fields))
         self.conflation_key: tuple[Path, ...] = () if by_record else fields
         """What the subscription has updates matched by; nothing where it is the record."""
         self._publish_head = topic.renderer.head("p", name)

@@ -309,6 +309,8 @@ def _calculated(node: Node) -> Node:
         return node
     if not all(isinstance(part, Literal) for part in node.children):
         return node
+    if isinstance(node, Call) and node.name not in FUNCTIONS:
+        return node  # an aggregate: what it comes to depends on how many records there are
     value = compile_value(node)(())
     if isinstance(value, list) or (isinstance(value, str) and len(value) > LITERAL_CHARS_MAX):
         return node

@@ -164,15 +164,18 @@ def _compiled(term: Term) -> OrderTerm:
 def masked_order(
     terms: Sequence[OrderTerm], is_hidden: Callable[[Path], bool]
 ) -> tuple[OrderTerm, ...]:
-    """The same order where these fields are NULL in all records: a term of such a field alone
-    orders nothing."""
+    """The same order where these fields, and how long a message is, are NULL in all records: a
+    term of nothing else orders nothing."""
     found = []
     for term in terms:
         hidden: dict[Source, Scalar] = {p: None for p in term.paths if is_hidden(p)}
-        if hidden and term.path is not None:
-            continue
+        if Trait.MESSAGE_SIZE in term.traits:
+            hidden[Trait.MESSAGE_SIZE] = None
         if hidden:
-            term = _compiled(Term(bound(term.value, hidden), term.descending, term.text))
+            value = bound(term.value, hidden)
+            if isinstance(value, Literal):
+                continue
+            term = _compiled(Term(value, term.descending, term.text))
         found.append(term)
     return tuple(found)
 

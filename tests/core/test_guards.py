@@ -101,6 +101,22 @@ def test_under_conflation_the_last_told_state_is_that_before_the_window(world, c
     assert client.data() == [("entitlement", A)]
 
 
+def test_conflation_by_a_hidden_field_does_not_tell_which_records_share_it(world):
+    clients = [guarded(world, rights(reading(select=one))) for one in (("-/desk",), ("-/px",))]
+    for client in clients:
+        client.say(c="subscribe", t="orders", opts="conflation=1s,conflation_key=[/desk]")
+    world.publish("orders", A, B | {"desk": "a"})
+    world.advance(SECOND)
+    assert [len(client.data()) for client in clients] == [2, 1]
+
+
+def test_counts_in_groups_are_of_what_may_be_seen(world):
+    client = guarded(world, rights(reading(select=("-/px",))))
+    projection = "projection=[COUNT(/px) AS /n,/desk],grouping=[/desk]"
+    found = rows(client.say(c="sow", t="orders", opts=projection, order_by="/desk"))
+    assert found == [{"n": 0, "desk": "a"}, {"n": 0, "desk": "b"}]
+
+
 def test_a_topic_that_stores_nothing_tells_nothing_of_what_it_was():
     world = World(Topic("orders", "json", keys=("/id",), retain=False))
     client = guarded(world, desk("a"))
