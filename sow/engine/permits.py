@@ -57,9 +57,17 @@ class Permit:
         passes = self.passes(records, [*there.values()])
         return dict(zip(there, passes, strict=True))
 
-    def may_delete(self, records: Records, identities: Sequence[str]) -> list[bool]:
-        """Which of these records may go; one that is not there may."""
-        olds = self._olds(records, identities, {})
+    def may_delete(
+        self,
+        records: Records,
+        identities: Sequence[str],
+        held: Mapping[str, bytes | None] | None = None,
+    ) -> list[bool]:
+        """Which of these records may go; one that is not there may. `held` are states that they are
+        to be taken for."""
+        olds = self._olds(records, identities, held or {})
+        made = {one: body for one in identities if (body := (held or {}).get(one)) is not None}
+        olds |= dict(zip(made, self.passes(records, [*made.values()]), strict=True))
         return [olds.get(one, True) for one in identities]
 
 

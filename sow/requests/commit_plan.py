@@ -154,7 +154,7 @@ class Plan:
     def _check_deletes(self, names: list[str]) -> None:
         if self._deletes is None or not names:
             return
-        if not all(self._deletes.may_delete(self._topic.records, names)):
+        if not all(self._deletes.may_delete(self._topic.records, names, self._states)):
             raise NotEntitled(
                 "a row would delete a record that does not pass the Check of any role"
             )
@@ -190,7 +190,7 @@ class Plan:
             for name in dict.fromkeys(names)
             if (states[name] is not None if name in states else name in table)
         ]
-        self._check_deletes([name for name in there if name not in states])
+        self._check_deletes(there)
         states.update(dict.fromkeys(there))
         # Of rows of a view it is known why they go; all others are deleted, whatever is said.
         is_told = self._topic.definition.view is not None

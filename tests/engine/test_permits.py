@@ -133,3 +133,23 @@ def test_staged_rows_are_judged_as_the_batch_makes_them(rows):
     world.settle()
     assert world.records("orders") == [A, B]
     world.check()
+
+
+@pytest.mark.parametrize(("desk", "allowed"), [("b", False), ("a", True)])
+def test_a_batch_deletes_what_it_has_written_only_where_that_may_be_deleted(desk, allowed):
+    world = World(Topic("orders", "json", keys=("/id",)), ACCOUNTS, WRITES_BEFORE)
+    world.publish("orders", A, B)
+    staged = StagedWrites(world.engine)
+    bodies = [f'{{"id": 2, "desk": "{desk}"}}'.encode(), b'{"id": 2}']
+    rows = StagedRows(["publish", "delete"], [None, None], bodies)
+    steps, _ = staged.read(world.engine.topics["orders"], rows)
+    all_may_write = Allow(topic="orders", write=True)
+    given = rights(all_may_write, Allow(topic="orders", delete=True, check=CHECK), desk="a")
+    applying = staged.applying("w", 1, "orders", steps, world.now, rights=given)
+    if allowed:
+        at_once(applying)
+    else:
+        with pytest.raises(NotEntitled):
+            at_once(applying)
+    assert world.records("orders") == ([A] if allowed else [A, B])
+    world.check()
