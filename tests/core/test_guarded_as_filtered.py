@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.definitions import ConflatedTopic, Topic
@@ -20,6 +20,7 @@ from sow.guards import Guard
 from sow.requests import aggregations, questions, reguarding, replacing, subscription
 from tests.core.guarding import guarded, reading, rights
 from tests.core.harness import SECOND, World
+from tests.effort import examples, seeds
 
 DESKS = ("a", "b", "c")
 TOPICS = (
@@ -216,7 +217,7 @@ DEEDS = st.lists(
 )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.sampled_from(("orders", "slow")),
     st.sampled_from(FILTERS),
@@ -255,9 +256,9 @@ def run(seed):
     return live(topic, own, way, desks, [*random_deeds(chance)], lazy)
 
 
-def run_all(seeds):
+def run_all(some):
     """The histories of many seeds."""
-    for seed in seeds:
+    for seed in some:
         try:
             run(seed)
         except BaseException as error:
@@ -269,9 +270,13 @@ SEEDS = 150
 """As a program, `python -m tests.core.test_guarded_as_filtered 10000`, it runs more."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+GROUP = 50
+"""Histories of one test: a second or two."""
+
+
+@pytest.mark.parametrize("first", seeds(SEEDS)[::GROUP])
 def test_histories_of_seeds(first):
-    run_all(range(first, first + 50))
+    run_all(range(first, first + GROUP))
 
 
 # Bugs that the law has to find.
@@ -345,4 +350,6 @@ def test_a_bug_is_found(bug, monkeypatch):
 
 
 if __name__ == "__main__":
-    run_all(range(int(sys.argv[1])))
+    count = int(sys.argv[1])
+    run_all(range(count))
+    print(f"{count} histories: who is guarded is told what his filter would tell")
