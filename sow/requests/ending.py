@@ -152,7 +152,7 @@ class Ending:
     def fail(self, strand: Strand, error: Exception) -> None:
         """A strand says no more, since it failed on what there is to say: whoever hears it is told,
         soon. Not now: others are being told of the same change."""
-        self._report_failure(strand.name, error)
+        self.report_failure(strand.name, error)
         failure = Failure(strand)
         self._engine.timers.add(failure, lambda _item, _now_us: self._end_failed(failure))
         self._engine.tell_of_work()
@@ -168,11 +168,12 @@ class Ending:
 
     def fail_replay(self, subscription: Subscription, error: Exception) -> None:
         """What the log holds could not be told to a subscription that is not live yet."""
-        self._report_failure(subscription.name, error)
+        self.report_failure(subscription.name, error)
         self._register.remove(subscription)
         self._say_failed(subscription)
 
-    def _report_failure(self, name: str, error: Exception) -> None:
+    def report_failure(self, name: str, error: Exception) -> None:
+        """A bug of ours has ended a subscription: tell who looks after the server."""
         self._report(f"subscription {name} is ended: {FAILURE}: {described(error)}")
 
     def _say_failed(self, subscription: Subscription) -> None:

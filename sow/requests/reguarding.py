@@ -13,7 +13,7 @@ from functools import partial
 from sow.commands import Command
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
-from sow.errors import ClientError
+from sow.errors import SowError
 from sow.requests.aggregations import Aggregations, Share, about_rows, is_aggregated
 from sow.requests.ending import Ending
 from sow.requests.replacing import Replacing
@@ -54,15 +54,17 @@ class Reguarding:
             subscription = self._register.of(session).get(name)
             if subscription is None or subscription.command is None:
                 continue
-            if self._is_blind(subscription, rights):
-                self._ending.bar(session, name)
-                yield
-                continue
             try:
-                yield from self._reguard_one(session, subscription, rights)
+                if self._is_blind(subscription, rights):
+                    self._ending.bar(session, name)
+                else:
+                    yield from self._reguard_one(session, subscription, rights)
             except Gone:
                 continue
-            except ClientError:
+            except Exception as error:
+                # Whatever it is: it does not go on under the rights of before, and others do.
+                if not isinstance(error, SowError):
+                    self._ending.report_failure(name, error)
                 if name in self._register.of(session):
                     self._ending.bar(session, name)
             self._engine.touch(session)

@@ -4,7 +4,8 @@ import pytest
 
 from sow.commands import Command, Identified
 from sow.definitions import Authentication, Role, Security, Topic
-from sow.errors import Busy
+from sow.errors import Busy, Full, TooLarge
+from sow.requests.replacing import Replacing
 from sow.rights import Entitlements
 from sow.steps import at_once
 from sow.users import User
@@ -59,13 +60,28 @@ def test_a_subscription_without_snapshot_is_not_told_of_what_it_may_see_now(worl
     assert client.data() == [("p", B)]
 
 
-def test_what_fails_ends_and_says_so(world, monkeypatch):
-    monkeypatch.setattr("sow.requests.replacing.TOPICS_MAX", 0)
+FAILURES = (TooLarge("too much"), Busy("too much waits"), Full("no room"), RuntimeError("a bug"))
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_what_fails_ends_and_says_so_and_the_rest_goes_over(world, monkeypatch, error):
     client = guarded(world, desk("a"))
     client.say(c="sow_and_subscribe", t="orders")
-    (last,) = regrant(client, desk("b"))
-    assert (last["c"], last["reason"]) == ("unsubscribed", "AUTHORIZATION")
-    assert not client.subscriptions
+    client.say(c="sow_and_subscribe", t="orders", opts="oof")
+    replace, world.failures = Replacing.replace, []
+
+    def failing(self, session, command, *more, **named):
+        if not command.options.oof:
+            raise error
+        return replace(self, session, command, *more, **named)
+
+    monkeypatch.setattr(Replacing, "replace", failing)
+    first, *others = regrant(client, desk("b"))
+    assert (first["c"], first["reason"]) == ("unsubscribed", "AUTHORIZATION")
+    assert short(others) == [("entitlement", A), ("p", B)]
+    assert len(client.subscriptions) == 1
+    assert len(world.failures) == isinstance(error, RuntimeError)
+    world.failures = None
 
 
 def test_a_change_of_fields_tells_all_again():
