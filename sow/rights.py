@@ -23,6 +23,9 @@ Demand = Verb | Literal["nothing", "logon", "see"]
 """What a door demands of who comes: a verb that he may, that he has said who he is, that the topic
 is there for him, or nothing."""
 
+USERS_KEPT = 100
+"""Users whose rights are kept, for each comes with many requests: by roles of a thousand Allows
+they take tens of milliseconds to make, and may keep as much as what is said of so many topics."""
 TOPICS_KEPT = 10_000
 """Topics of which what a user may do is kept: then each is asked of its roles once."""
 
@@ -239,6 +242,7 @@ class Open(Rights):
 
 
 EVERYTHING = Open(None)
+EVERYTHING.text = "everything"  # no Allow says so, and who has none may nothing
 
 
 class Entitlements:
@@ -249,6 +253,8 @@ class Entitlements:
         """Whether users have to say who they are."""
         self._roles = [(role, [*map(Allowed, role.allows)]) for role in security.roles]
         self._shared = SharedGuards()
+        self._kept: dict[tuple[User, User | None], Rights] = {}
+        """From the one that was asked for the longest ago."""
 
     def rights(self, user: User | None, by: User | None = None) -> Rights:
         """The rights of a user, for whom `by` may act; None: of somebody who has not said who he
@@ -257,6 +263,13 @@ class Entitlements:
             return EVERYTHING
         if user is None:
             return Rights(None)
+        found = self._kept.pop((user, by), None) or self._made(user, by)
+        self._kept[user, by] = found
+        if len(self._kept) > USERS_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+    def _made(self, user: User, by: User | None) -> Rights:
         held = [(role, allowed) for role, allowed in self._roles if _has(user, role)]
         claims = {**user.claims, "name": user.name}
         given = [one.given(claims) for _, allowed in held for one in allowed if one.verbs]

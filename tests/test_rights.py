@@ -4,7 +4,7 @@ import pytest
 
 from sow.definitions import Allow, Authentication, Role, Security
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic
-from sow.rights import EVERYTHING, TOPICS_KEPT, Entitlements, Rights
+from sow.rights import EVERYTHING, TOPICS_KEPT, USERS_KEPT, Entitlements, Rights
 from sow.users import User
 
 DESK = Role("desk", ("group:desk",), (Allow("orders.*", read=True), Allow("orders", write=True)))
@@ -91,3 +91,20 @@ def test_of_very_many_names_not_all_are_kept():
     for at in range(TOPICS_KEPT + 2):
         assert found.may("read", f"orders{at}")
     assert len(found._verbs) <= TOPICS_KEPT
+
+
+def test_rights_are_made_once_for_who_comes_again():
+    given = Entitlements(Security(authentication=Authentication(), roles=(DESK,)))
+    found = given.rights(ANN)
+    assert given.rights(User("ann", frozenset({"desk"}))) is found
+    others = (User("ann"), User("ann", ANN.groups, {"desk": "a"}), User("ann", ANN.groups, {}, 7))
+    assert not any(given.rights(other) is found for other in others)
+    assert given.rights(ANN, OLGA) is not found
+    for at in range(USERS_KEPT):
+        assert given.rights(ANN) is found
+        given.rights(User(f"user{at}"))
+    assert len(given._kept) == USERS_KEPT
+
+
+def test_who_may_nothing_and_who_may_everything_are_no_equals():
+    assert EVERYTHING.text != rights(OLGA, DESK).text == ""
