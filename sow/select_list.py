@@ -19,7 +19,8 @@ from sow.paths import bad_member, parse_member
 
 Steps = tuple[str, ...]
 MEMBERS_MAX = 1000
-"""Fields that a list may name: lists are kept for the next who asks, some hundred bytes a field."""
+"""Fields that a list may name which somebody writes: lists are kept for the next who asks, some
+hundred bytes a field. What is made of several may name those of all."""
 
 
 class SelectList:
@@ -81,6 +82,13 @@ def parse_select(paths: Sequence[str]) -> SelectList:
     return _parsed(tuple(paths))
 
 
+def check_written(paths: Sequence[str]) -> None:
+    """Raise ClientError for what somebody has written as a select list, and is none."""
+    if len(paths) > MEMBERS_MAX:
+        raise TooLarge(f"select names {len(paths)} fields, and {MEMBERS_MAX} are the most")
+    parse_select(paths)
+
+
 def united(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """The list that shows what any of the lists shows."""
     return _joined([parse_select(one) for one in lists], any)
@@ -104,8 +112,6 @@ def _joined(
 def _parsed(members: tuple[str, ...]) -> SelectList:
     if not members:
         raise ClientError("select names no field", reason="invalid options")
-    if len(members) > MEMBERS_MAX:
-        raise TooLarge(f"select names {len(members)} fields, and {MEMBERS_MAX} are the most")
     shown: dict[Steps, bool] = {}
     signed = any(member[0] in "+-" for member in members)
     for member in members:

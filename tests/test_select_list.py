@@ -2,8 +2,8 @@
 
 import pytest
 
-from sow.errors import ClientError
-from sow.select_list import parse_select
+from sow.errors import ClientError, TooLarge
+from sow.select_list import MEMBERS_MAX, check_written, common, parse_select, united
 
 ORDER = {"id": 1, "px": 2.5, "leg": {"qty": 3, "side": "B"}, "fills": [{"px": 1, "at": 2}, 7]}
 
@@ -34,3 +34,15 @@ def test_an_empty_container_is_shown_where_it_is_not_hidden():
 def test_what_is_no_path_is_refused(members):
     with pytest.raises(ClientError, match="select"):
         parse_select(members)
+
+
+def test_what_is_written_is_bounded_and_what_is_made_of_it_shows_all_of_it():
+    names = [f"/a{at}" for at in range(2 * MEMBERS_MAX)]
+    check_written(names[:MEMBERS_MAX])
+    with pytest.raises(TooLarge, match="and 1000 are the most"):
+        check_written(names[: MEMBERS_MAX + 1])
+    document = {name[1:]: 1 for name in names}
+    both = united([names[:MEMBERS_MAX], names[MEMBERS_MAX:]])
+    assert parse_select(both).apply(document) == document
+    rest = common([names[:MEMBERS_MAX], ["-/a0"]])
+    assert len(parse_select(rest).apply(document)) == MEMBERS_MAX - 1

@@ -17,7 +17,7 @@ from sow.expressions import check_deterministic, check_fields_alone, compile_fie
 from sow.guards import USER_PREFIX, read_condition
 from sow.messages.value_types import value_type
 from sow.paths import parse_path
-from sow.select_list import parse_select
+from sow.select_list import check_written
 from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
@@ -131,7 +131,7 @@ def _select(text: str) -> tuple[str, ...]:
     try:
         if not all(members):
             raise ClientError("a member is empty; write paths between commas, such as -/client")
-        parse_select(members)
+        check_written(members)
     except ClientError as error:
         raise MistakeError(*halves(error.detail)) from None
     return members

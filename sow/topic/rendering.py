@@ -21,7 +21,7 @@ from sow.errors import ClientError
 from sow.messages.base import MessageType
 from sow.messages.json import json_text
 from sow.paths import Path
-from sow.select_list import parse_select
+from sow.select_list import check_written, parse_select
 
 Kind = Literal["sow", "p", "delta", "oof"]
 """What a line says: a record of an answer, a publish, what has changed of a record, its leaving."""
@@ -72,7 +72,7 @@ class Renderer:
 
     def check_select(self, select: Sequence[str]) -> None:
         """Raise ClientError for a select list that cannot be applied to the topic's messages."""
-        parse_select(select)
+        check_written(select)
         if not self.message_type.partial:
             raise ClientError(
                 f"messages of {self.name} ({self.message_type.name}) are sent whole or not at all; "
