@@ -7,6 +7,9 @@ from sow.definitions import ConflatedTopic, Topic, View
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
+from sow.guards import Guard
+from sow.paths import parse_path
+from sow.requests.seeing import guard_for
 from sow.rights import EVERYTHING, Rights
 
 NO_COUNTS: Mapping[str, int] = {}
@@ -20,15 +23,18 @@ def describe_topic(
 ) -> dict[str, Any]:
     """A topic's definition and how it stands, for who has these rights, and may see so many records
     of topics that are among `counts`: of topics that are not there for him he is not told the
-    names, nor what is made of them."""
+    names, nor what is made of them, nor by which fields that he may not see records are found."""
     records, definition = topic.records, topic.definition
+    guard = guard_for(rights, records)
     described: dict[str, Any] = {
         "name": topic.name,
         "kind": topic.kind,
         "message_type": definition.message_type,
         "keys": [str(key) for key in records.keys],
-        "indexes": _indexes(definition.hash_indexes, records.keys),
-        "memos": [str(path) for path in records.indexes.memos],
+        "indexes": _indexes(definition.hash_indexes, records.keys, guard),
+        "memos": [
+            str(path) for path in records.indexes.memos if guard is None or not guard.hides(path)
+        ],
         "records": counts.get(topic.name, len(records.table)),
         "bytes": None if topic.name in counts else records.table.bytes,
         "subscriptions": topic.router.subscription_count,
@@ -53,7 +59,9 @@ def describe_topic(
             "stopped": topic.stopped or None,
         }
         if not rights.sees(topic.underlying):
-            described |= {"underlying": None, "filter": None, "stopped": _whether(topic.stopped)}
+            described |= {"underlying": None, "stopped": _whether(topic.stopped)}
+        if not _knows_fields(rights, topic.underlying):
+            described["filter"] = None
     if isinstance(topic, ViewTopic):
         described |= _of_view(topic.definition, rights) | _of_rows(topic)
         if not all(map(rights.sees, topic.underlyings)):
@@ -71,10 +79,12 @@ def _whether(stopped: str) -> str | None:
 
 
 def _of_view(definition: View, rights: Rights) -> dict[str, Any]:
-    if not all(map(rights.sees, definition.underlyings)):
+    seen = [*filter(rights.sees, definition.underlyings)]
+    if not all(_knows_fields(rights, name) for name in definition.underlyings):
+        is_single = len(seen) == len(definition.underlyings) == 1
         return {
-            "underlying": None,
-            "underlyings": [*filter(rights.sees, definition.underlyings)],
+            "underlying": seen[0] if is_single else None,
+            "underlyings": seen,
             "projection": [],
             "grouping": [],
             "filter": None,
@@ -103,10 +113,21 @@ def _of_rows(topic: ViewTopic) -> dict[str, Any]:
     }
 
 
-def _indexes(hashed: Sequence[Sequence[str]], keys: Sequence[object]) -> list[list[str]]:
+def _knows_fields(rights: Rights, name: str) -> bool:
+    """Whether all fields of a topic are there for him."""
+    guard = rights.guard(name)
+    return rights.sees(name) and (guard is None or guard.select is None)
+
+
+def _indexes(
+    hashed: Sequence[Sequence[str]], keys: Sequence[object], guard: Guard | None = None
+) -> list[list[str]]:
     """The hash indexes: the one that the key makes, then those that are configured."""
     key = [str(path) for path in keys]
-    return ([key] if key else []) + [list(fields) for fields in hashed if list(fields) != key]
+    found = [list(fields) for fields in hashed if list(fields) != key]
+    if guard is not None:
+        found = [one for one in found if not any(guard.hides(parse_path(text)) for text in one)]
+    return ([key] if key else []) + found
 
 
 def describe_pattern(
@@ -134,7 +155,7 @@ def describe_pattern(
             "underlying": definition.underlying if is_seen else None,
             "pattern": definition.topic_format,
             "interval_ms": definition.interval_us / 1000,
-            "filter": definition.filter if is_seen else None,
+            "filter": definition.filter if _knows_fields(rights, definition.underlying) else None,
         }
     assert isinstance(definition, Topic)
     return described | {"keys": list(definition.keys), "pattern": definition.pattern}

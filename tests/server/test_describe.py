@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from sow.definitions import ConflatedTopic, Topic, View
 from sow.encodings import LINES
+from sow.query import Query
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.wire import read_frame
+from tests.core.guarding import reading, rights
 from tests.server.stand_ins import SECOND, World, stepped
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/id",), ("/symbol", "/side")))
@@ -27,6 +29,29 @@ async def test_a_topic_says_what_it_holds_and_which_indexes_serve_it():
     assert found["keys"] == ["/id"]
     assert found["indexes"] == [["/id"], ["/symbol", "/side"]], "that of the key stands once"
     assert (found["memos"], found["subscriptions"]) == ([], 0)
+    await world.driver.close()
+
+
+@stepped
+async def test_what_is_told_names_no_field_that_may_not_be_seen():
+    secret = replace(ORDERS, hash_indexes=(("/symbol",), ("/symbol", "/secret")))
+    view = View("sums", "json", ("orders",), ("/symbol", "SUM(/secret) AS /sum"), ("/symbol",))
+    world = World(secret, replace(SLOW, filter="/secret > 1"), replace(view, filter="/secret > 1"))
+    world.publish(b'{"id":1,"secret":5}')
+    world.engine.query("orders", Query(filter=world.engine.filter("/secret = 5")))
+    shown = [
+        [
+            describe_topic(world.engine.topic(name), 0, given)
+            for name in ("orders", "orders-C", "sums")
+        ]
+        for given in (
+            rights(reading(".*", select=("-/secret",))),
+            rights(reading(".*", filter="1=1")),
+        )
+    ]
+    assert "secret" not in str(shown[0])
+    assert [one["underlying"] for one in shown[0][1:]] == ["orders", "orders"]
+    assert all("secret" in str(one) for one in shown[1])
     await world.driver.close()
 
 
