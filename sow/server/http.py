@@ -39,7 +39,7 @@ from sow.server.csv_answers import CsvTable
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
-from sow.server.negotiation import accepted, form_of, is_known
+from sow.server.negotiation import accepted, entity_tag, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
 from sow.server.pieces import frames_of
@@ -349,9 +349,11 @@ class HttpDoor:
         if slot is None or not shows(guard, topic.records, table.bodies[slot] or b""):
             raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
         body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
-        (body,) = topic.records.renderer.shown(seen_shape(WHOLE, guard), [body])
+        shape = seen_shape(WHOLE, guard)
+        (body,) = topic.records.renderer.shown(shape, [body])
         # Accounts of the server's own bear the number of what they came after.
-        etag = f'"{seq}.{int(table.ts_us[slot])}"' if topic.is_system else f'"{seq}"'
+        numbers = (seq, int(table.ts_us[slot])) if topic.is_system else (seq,)
+        etag = entity_tag(*numbers, shown=None if shape.select is None else body)
         headers = {"ETag": etag, "SOW-Bookmark": str(seq)}
         await self._settled()
         if is_known(request, etag):

@@ -6,6 +6,7 @@ a body's content type (§8.3). Nothing here knows what is asked for.
 
 import codecs
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
@@ -105,6 +106,13 @@ def _liking(kind: str, ranges: Sequence[tuple[str, float]]) -> tuple[float, int,
                 # Wildcards leave the order to us.
                 return quality, closeness, -place if closeness == 2 else 0
     return 0.0, 0, 0
+
+
+def entity_tag(*numbers: int, shown: bytes | None = None) -> str:
+    """What names a state of a record by its numbers, and by what is `shown` of it where that is not
+    all: who sees other fields than before does not have it."""
+    parts = numbers if shown is None else (*numbers, zlib.crc32(shown))
+    return f'"{".".join(map(str, parts))}"'
 
 
 def is_known(request: web.Request, etag: str) -> bool:

@@ -8,6 +8,7 @@ from sow.server.negotiation import (
     UnsupportedMediaType,
     accepted,
     as_utf8,
+    entity_tag,
     form_of,
     is_known,
 )
@@ -111,3 +112,14 @@ def test_another_charset_is_refused_by_name():
 def test_a_body_that_is_not_in_its_charset_is_bad_at_a_byte():
     with pytest.raises(BadMessage, match="byte 1 of the body is not ascii"):
         as_utf8(typed("text/plain; charset=us-ascii"), b"a\xff")
+
+
+def test_an_entity_tag_is_of_what_is_shown():
+    assert entity_tag(7) == '"7"'
+    assert entity_tag(7, 3) == '"7.3"'
+    some = {entity_tag(7), entity_tag(7, shown=b"{}"), entity_tag(7, shown=b'{"a":1}')}
+    assert len(some) == 3
+    assert (
+        is_known(request_of(headers=[("If-None-Match", entity_tag(7, shown=b"{}"))]), '"7"')
+        is False
+    )
