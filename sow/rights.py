@@ -127,6 +127,11 @@ class Rights:
         """Equal for users who may do the same with topics."""
 
     @property
+    def is_somebody(self) -> bool:
+        """Whether it is known who he is, or is not asked."""
+        return self.is_open or self.user is not None
+
+    @property
     def owner(self) -> tuple[str, ...]:
         """Whose a session or a snapshot is that was made with these rights: nobody else may have
         it. Nothing where nobody is asked."""

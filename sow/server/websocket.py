@@ -66,6 +66,7 @@ class WebSocketClient:
         self._has_left = self._sends_no_more = False
         self._answered = 0
         self._pings: Pings | None = None
+        self._logging_on: asyncio.TimerHandle | None = None
         session = executor.sessions.open(LINES, driver.now_us(), rights, shown)
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
         self._messages = below.follow_messages(
@@ -123,12 +124,29 @@ class WebSocketClient:
         """Shake hands, then carry out what it sends until either side ends it."""
         await self.socket.prepare(self._request)
         self._pings = Pings(self._messages, self.socket.ping, self._lose)
+        self._await_logon()
         if self._sends_no_more:
             self._begin_to_finish()
         try:
             await self._carry_out()
         finally:
             self._pings.stop()
+
+    def _await_logon(self) -> None:
+        """Who has not said who it is holds a connection for as long as a header may take."""
+        if not self._connection.session.rights.is_somebody:
+            timeout_s = self._executor.engine.configuration.limits.header_timeout_us / 1e6
+            loop = asyncio.get_running_loop()
+            self._logging_on = loop.call_later(timeout_s, self._end_unknown, timeout_s)
+
+    def _end_unknown(self, timeout_s: float) -> None:
+        if not self._messages.is_idle:
+            self._await_logon()  # it may be being found out
+        elif not self._connection.session.rights.is_somebody:
+            self._give_up(
+                f"nobody has logged on for {timeout_s:g} s (Limits/HeaderTimeout); log on first, "
+                "or show who you are in the handshake"
+            )
 
     def _lose(self) -> None:
         """It answers no ping: nobody is there."""
@@ -182,6 +200,8 @@ class WebSocketClient:
     async def leave(self) -> None:
         """The socket has gone, or was never there."""
         self._has_left = True
+        if self._logging_on is not None:
+            self._logging_on.cancel()
         if self._finishing is not None:
             self._finishing.cancel()
             self._finishing = None

@@ -75,10 +75,10 @@ def secured(directory, roles=ROLES, more=""):
 class Secured(Running):
     """A server that asks who users are."""
 
-    def __init__(self, directory, **more):
+    def __init__(self, directory, settings="", **more):
         self.place = directory
         self.say(**USERS)
-        self.next = secured(directory)
+        self.next = secured(directory, more=settings)
         # Here many are refused, who would have to wait.
         more = {"logons": Logons()} | more
         super().__init__(self.next, directory / "data", reread=lambda: self.next, **more)
@@ -588,6 +588,18 @@ def test_who_guesses_has_to_wait_and_who_is_known_does_not(tmp_path):
         assert place.ask("GET", "/v1/topics", ANN).status == 200
     finally:
         place.close()
+
+
+def test_a_connection_without_a_logon_is_not_kept(tmp_path):
+    limits = "<Limits><HeaderTimeout>200ms</HeaderTimeout></Limits>"
+    server = Secured(tmp_path, settings=limits)
+    try:
+        with server.socket(headers=ANN) as known, server.socket() as unknown:
+            unknown.send({"c": "heartbeat", "cid": "1"})
+            assert "nobody has logged on" in unknown.until(c="close")[-1]["reason"]
+            assert known.ask({"c": "heartbeat"})[-1]["status"] == "success"
+    finally:
+        server.close()
 
 
 def test_an_address_that_asks_nobody_is_found(server):
