@@ -96,6 +96,12 @@ class Authenticator:
         user = self._known_user(shown)
         return self._still_good(await self._find_out(shown) if user is None else user)
 
+    def named(self, name: str) -> User:
+        """A user for whom somebody acts, of the groups that the files say; nobody has shown who he
+        is, so no token tells more of him."""
+        groups = self._users.groups(name) if self._users else frozenset()
+        return User(name, groups | (self._tokens.groups(name) if self._tokens else frozenset()))
+
     def _still_good(self, user: User) -> User:
         # That is no failure of who guesses: a program that goes on showing what has expired would
         # keep its whole address waiting.

@@ -60,6 +60,11 @@ class Tokens:
         """Whose it is, be it still good or not."""
         return self._users.get(sum_of(token))
 
+    def groups(self, name: str) -> frozenset[str]:
+        """The groups of all tokens of a name."""
+        named = (user.groups for user in self._users.values() if user.name == name)
+        return frozenset[str]().union(*named)
+
 
 def sum_of(token: str) -> str:
     """What is kept of a token."""

@@ -52,6 +52,8 @@ class Executor:
         self.engine = engine
         self.entitlements = Entitlements(engine.configuration.security)
         self.audit = Audit(engine)
+        self.named: Callable[[str], User] = User
+        """Whom a name means, for whom another acts: of which groups he is."""
         self.rates = Rates(lambda: engine.configuration.limits)
         self._failures: list[Callable[[str], None]] = []
         self.subscriptions = Subscriptions(engine, journal, self._fail)
@@ -134,7 +136,7 @@ class Executor:
         if user is None or acts_as is None or rights.is_open:
             return rights
         rights.check("impersonate")
-        return self.entitlements.rights(User(acts_as), user)
+        return self.entitlements.rights(self.named(acts_as), user)
 
     def reguard(self, session: Session, rights: Rights) -> Steps[None]:
         """Let a session go on with these rights: what it follows is told apart anew.

@@ -47,6 +47,10 @@ class Identifies(Protocol):
         """Who that is now that was let in before; raises Unauthenticated."""
         ...
 
+    def named(self, name: str) -> User:
+        """Whom a name means."""
+        ...
+
 
 class Shown(NamedTuple):
     """What somebody at an address has shown."""
@@ -221,6 +225,11 @@ class Doorman:
             return await authenticator.identify_again(shown.credentials)
         except ClientError:
             return None
+
+    def named(self, name: str) -> User:
+        """The user of a name, for whom another acts."""
+        authenticator = self._who.authenticator
+        return User(name) if authenticator is None else authenticator.named(name)
 
 
 DOORMAN = web.AppKey("doorman", Doorman)

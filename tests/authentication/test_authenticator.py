@@ -91,6 +91,11 @@ def test_each_way_finds_its_user(door):
     assert both.name == "feed"
 
 
+def test_a_name_means_a_user_of_the_groups_in_the_files(door):
+    named = door.authenticator.named
+    assert [named(name).groups for name in ("ann", "feed", "dan")] == [{"desk"}, {"feeds"}, set()]
+
+
 def test_who_shows_nothing_is_told_what_to_show(door):
     assert "with a token, or a user and his password" in door.refused()
 

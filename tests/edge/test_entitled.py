@@ -435,6 +435,9 @@ def test_who_may_acts_for_another_and_may_do_what_that_one_may(server):
         assert ws.ask({"c": "logon", "token": "agent-token", "as": "reader"})[-1]["a"]
         assert ws.ask({"c": "sow", "t": "orders"})[-1]["status"] == "success"
         assert ws.ask(lines_for("publish", "orders"))[-1]["reason"] == "not entitled"
+    with server.socket() as ws:
+        assert ws.ask({"c": "logon", "token": "agent-token", "as": "ben"})[-1]["a"]
+        assert ws.ask(lines_for("publish", "orders"))[-1]["status"] == "success", "ben's groups"
 
 
 def test_commands_keep_their_order_around_a_logon(server):
