@@ -45,7 +45,7 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
 @contextlib.contextmanager
 def held(file: str) -> Iterator[None]:
     """Keep others who ask for the same from changing files beside this one meanwhile."""
-    directory = os.open(os.path.dirname(os.path.abspath(file)), os.O_RDONLY)
+    directory = os.open(os.path.dirname(os.path.realpath(file)), os.O_RDONLY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         yield
@@ -66,8 +66,13 @@ def edited(text: str, edit: Callable[[str], str | None]) -> str:
 
 
 def replace(file: str, text: str) -> None:
-    """Write a file as a whole; it can be read by its owner alone, or by whom it could before."""
-    directory = os.path.dirname(os.path.abspath(file))
+    """Write a file as a whole; it can be read by its owner alone, or by whom it could before.
+
+    Where it is a link, what that leads to is written. It stays its owner's: an administrator who
+    adds a user is not to take the file away from the server.
+    """
+    file = os.path.realpath(file)
+    directory = os.path.dirname(file)
     handle, beside = tempfile.mkstemp(prefix=os.path.basename(file) + ".", dir=directory)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as opened:
@@ -75,7 +80,11 @@ def replace(file: str, text: str) -> None:
             opened.flush()
             os.fsync(opened.fileno())
         with contextlib.suppress(FileNotFoundError):
-            os.chmod(beside, os.stat(file).st_mode & 0o777)
+            was = os.stat(file)
+            if (was.st_uid, was.st_gid) != (os.geteuid(), os.getegid()):
+                with contextlib.suppress(PermissionError):
+                    os.chown(beside, was.st_uid, was.st_gid)
+            os.chmod(beside, was.st_mode & 0o777)
         os.replace(beside, file)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -40,6 +40,19 @@ def test_a_file_is_replaced_as_a_whole_and_its_owner_alone_reads_it(tmp_path):
     assert os.listdir(tmp_path) == ["tokens"]
 
 
+def test_a_file_stays_its_owners_and_where_it_lies(tmp_path, monkeypatch):
+    file, link = tmp_path / "tokens", tmp_path / "link"
+    file.write_text("old")
+    link.symlink_to(file)
+    given = []
+    # As whoever is somebody else.
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "chown", lambda _file, *whose: given.append(whose))
+    lines.replace(str(link), "new")
+    assert (file.read_text(), link.is_symlink()) == ("new", True)
+    assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
     file = tmp_path / "tokens"
     file.write_text("one\n")
